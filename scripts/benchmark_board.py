@@ -27,10 +27,10 @@ from board_lists import made_dataset  # noqa: E402
 from boards import made_run  # noqa: E402
 
 from harness.board import page  # noqa: E402
-from harness.board.board import Board  # noqa: E402
 from harness.board.datasets import ReadAgain  # noqa: E402
 from harness.board.leaderboard import leaderboard  # noqa: E402
 from harness.board.lists import Returned  # noqa: E402
+from harness.board.page import Board  # noqa: E402
 from harness.board.queries import Collected  # noqa: E402
 from harness.board.runs import LOSSES, BoardRun, BoardRuns  # noqa: E402
 

@@ -15,12 +15,21 @@ from harness.board.varied import Key, comparable, groups, varied
 from harness.config.text import counted
 from harness.data.files import some
 from harness.reports.markup import finite
-from harness.reports.sections import Section
+from harness.reports.tables import Cell, Column, Number, Table
 from harness.tracking.tracker import LoggedRun
 
 MOST_MAPPED = 10  # keys that have heat maps, those that matter most
 MOST_CELLS = 1000  # of a heat map
 SHOWN = 5  # keys on a terminal
+
+COLUMNS = (
+    Column("key"),
+    Column("values", "count"),
+    Column("share", "percent", 1),
+    Column("with pairs", "percent", 1),
+    Column("best value"),
+    Column("adjusted mean", "value"),
+)
 
 # Why the share of a key is not known, by what a page calls it
 REASONS = {
@@ -72,11 +81,11 @@ class Matters:
             "maps": [one.to_json() for one in self.maps],
         }
 
-    def section(self) -> Section:
-        """For a terminal: the keys that surely matter, with their shapes, and one sentence for the others."""
+    @property
+    def table(self) -> Table:
+        """The keys that surely matter, with their shapes, and one sentence for the others."""
         keys = sorted((one for group in self.groups for one in group.keys if one.tells), key=_share, reverse=True)
-        header = ["key", "values", "share", "95 % interval", "with pairs", "best value", "adjusted mean"]
-        return Section("What matters", self._lines(keys[:SHOWN]), header, [_row(one) for one in keys[:SHOWN]])
+        return Table("What matters", COLUMNS, [_row(one) for one in keys[:SHOWN]], self._lines(keys[:SHOWN]), "matters")
 
     def _lines(self, shown: Sequence[KeyMatters]) -> list[str]:
         lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
@@ -143,11 +152,11 @@ def _maps(keys: Sequence[Key], values: np.ndarray) -> list[Map]:
     return found
 
 
-def _row(one: KeyMatters) -> list[str]:
-    shares = ["–", "–", "–"]
+def _row(one: KeyMatters) -> list[Cell]:
+    shares: list[Cell] = [None, None]
     if one.alone and one.total:
-        shares = [f"{one.alone.value:.1%}", f"{one.alone.low:.1%} – {one.alone.high:.1%}", f"{one.total.value:.1%}"]
-    return [one.key.name, str(len(one.levels)), *shares, one.best.value, f"{one.best.mean:.4f}"]
+        shares = [Number(one.alone.value, one.alone.low, one.alone.high), one.total.value]
+    return [one.key.name, len(one.levels), *shares, one.best.value, one.best.mean]
 
 
 def _others(keys: Sequence[KeyMatters]) -> list[str]:

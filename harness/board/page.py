@@ -1,27 +1,63 @@
-"""A board as one HTML page: which run, why, what next. Its tabs read the JSON of their parts.
+"""A board, and its one HTML page: which run, why, what next. Its tabs read the JSON of their parts.
 
 The page is the template `board.html`, filled; `board.js` says what a tab's file must do.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from harness.board.expected import Expected
+from harness.board.leaderboard import Leaderboard, leaderboard
+from harness.board.matters import Matters, matters
+from harness.board.queries import Details, details
 from harness.board.runs import LOSSES, BoardRuns
 from harness.board.settings import changed_settings
 from harness.reports.markup import finite
 from harness.reports.page import TEMPLATES, filled
-from harness.reports.sections import Section
-
-if TYPE_CHECKING:
-    from harness.board.board import Board
+from harness.reports.report import Report, page_data
+from harness.tracking.tracker import Tracker
 
 TEMPLATE = TEMPLATES / "board.html"
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """What the page of a board shows.
+
+    matters: None where nothing was varied. report: of a comparison, whose title and verdict the page begins with; None
+    for the board of an experiment.
+    """
+
+    experiment: str
+    runs: BoardRuns
+    leaderboard: Leaderboard
+    matters: Matters | None
+    details: Details
+    report: Report | None = None
+
+
+def assembled(
+    runs: BoardRuns,
+    tracker: Tracker,
+    folder: Path,
+    expected: Expected | None,
+    report: Report | None = None,
+) -> Board:
+    """Return the board of the runs. folder: for downloads. expected: of the best run. report: as in `Board`."""
+    experiment = runs.runs[0].run.experiment
+    return Board(
+        experiment=experiment,
+        runs=runs,
+        leaderboard=leaderboard(runs, expected),
+        matters=matters(runs),
+        details=details(runs, tracker, folder),
+        report=report,
+    )
 
 
 def is_board(path: Path) -> bool:
@@ -47,15 +83,14 @@ def document(board: Board) -> dict[str, Any]:
             "select_on": runs.select_on,
             "queries": len(runs.query_ids),
             "notes": [*runs.notes],
-            "title": board.title,
-            "verdicts": [*board.verdicts],
+            "title": board.report.title if board.report else "",
+            "verdicts": [*board.report.verdict] if board.report else [],
         },
         "runs": _runs(runs),
         "leaderboard": board.leaderboard.to_json(),
         "matters": board.matters and board.matters.to_json(),
         "queries": board.details.to_json(),
-        "sections": [_section(one, board.figures) for one in board.sections],
-        "figures": {name: base64.b64encode(png).decode() for name, png in board.figures.items()},
+        "sections": page_data(board.report) if board.report else [],
     }
 
 
@@ -79,13 +114,3 @@ def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
         }
         for place, (one, losses) in enumerate(zip(runs.runs, runs.losses, strict=True))
     ]
-
-
-def _section(one: Section, figures: Mapping[str, bytes]) -> dict[str, Any]:
-    return {
-        "title": one.title,
-        "lines": [*one.lines],
-        "header": [*one.header],
-        "rows": [[*row] for row in one.rows],
-        "figures": [name for name in one.figures if name in figures],
-    }

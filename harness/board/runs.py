@@ -14,7 +14,7 @@ from harness.data.files import some
 from harness.evaluation.losses import KINDS, LOSING
 from harness.evaluation.measures import Family, parse
 from harness.evaluation.objective import Objective
-from harness.evaluation.score_table import Table, read_table
+from harness.evaluation.score_table import ScoreTable, read_table
 from harness.progress import watch
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -51,7 +51,7 @@ class BoardRuns:
 
     select_on: the queries that rank the runs, "all" or "public".
     query_ids: ascending.
-    needs, multi_turn, public: bool [Q], as in `evaluation.score_table.Table`.
+    needs, multi_turn, public: bool [Q], as in `evaluation.score_table.ScoreTable`.
     values: float64 [R, Q], the measure, out of fold where something was learnt from labels; NaN where it is undefined.
     losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, and where the
         measure is 1 or does not apply.
@@ -91,7 +91,7 @@ def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> Boa
 def of_tables(
     metric: str,
     select_on: str,
-    scored: Sequence[tuple[BoardRun, Table]],
+    scored: Sequence[tuple[BoardRun, ScoreTable]],
     notes: Sequence[str] = (),
 ) -> BoardRuns:
     """The runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
@@ -123,9 +123,9 @@ def check_measure(metric: str) -> None:
         )
 
 
-def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:
+def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[ScoreTable]:
     """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
-    found: list[Table] = []
+    found: list[ScoreTable] = []
     wanted = [(run, SCORES) for run in runs]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
         for run in runs:
@@ -140,7 +140,7 @@ def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Pat
     return found
 
 
-def _table(files: Ahead, run: LoggedRun, metric: str) -> Table:
+def _table(files: Ahead, run: LoggedRun, metric: str) -> ScoreTable:
     file = files.download(run, SCORES)
     try:
         table = read_table(file, only=metric)
@@ -151,6 +151,6 @@ def _table(files: Ahead, run: LoggedRun, metric: str) -> Table:
     return table.by_id()
 
 
-def _losses(table: Table) -> np.ndarray:
+def _losses(table: ScoreTable) -> np.ndarray:
     """int8 [Q], the place in LOSSES of each query's kind of loss; 0 also where it is unknown."""
     return np.array([CODES[kind] for kind in table.loss or [""] * len(table.query_ids)], np.int8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.board.advice import others, reading
 from harness.board.advice.advising import Advice, Ceiling, advise, ceilings
@@ -14,16 +14,14 @@ from harness.board.expected import shown_of_run
 from harness.config import consent
 from harness.config.check import Invocation
 from harness.progress import stage
-from harness.reports import next_steps, sections, terminal
+from harness.reports import next_steps, terminal
 from harness.reports.markup import number, p_value
-from harness.reports.sections import Section
+from harness.reports.report import Report
+from harness.reports.tables import Column, Rows, Table
 from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
@@ -72,25 +70,22 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         "notes": notes,
     }
 
-    def show(console: Console) -> None:
-        console.print(_title(read))
-        if expected:
-            console.print(expected.sentence)
-        console.print()
-        _show(console, found, commands)
-        console.print()
-        for section in (_ceilings(limits), *_places(stand)):
-            sections.show_one(console, section)
-        for note in notes:
-            console.print(f"Note: {note}", style="dim")
-        if near:
-            console.print(
-                f"The queries do not tell this run from {near.run.named}: p {p_value(near.p)}, this pair alone. How "
-                "many more labels would:"
-            )
-            console.print(f"   {labels}")
-
-    terminal.emit(config["format"], document, show)
+    untold = (
+        [
+            f"The queries do not tell this run from {near.run.named}: p {p_value(near.p)}, this pair alone. The next "
+            "command says how many more labels would."
+        ]
+        if near
+        else []
+    )
+    said = Report(
+        _title(read),
+        [expected.sentence] if expected else [],
+        [_to_try(found, commands), _ceilings(limits), _places(stand)],
+        [*notes, *untold],
+        steps=[labels] if near else [],
+    )
+    terminal.emit(config["format"], document, said)
     return document
 
 
@@ -106,36 +101,32 @@ def _title(read: Read) -> str:
     )
 
 
-def _places(found: list[Place]) -> list[Section]:
-    if not found:
-        return []
-    header = ["ranking", *(f"at {rank}" for rank in RANKS), "never", "here alone"]
-    rows = [[one.name, *map(str, one.found), str(one.never), str(one.alone)] for one in found]
-    return [Section("Queries with a relevant document by rank", (), header, rows)]
+def _places(found: list[Place]) -> Table:
+    counts = [Column(name, "count") for name in (*(f"at {rank}" for rank in RANKS), "never", "here alone")]
+    rows: Rows = [[one.name, *one.found, one.never, one.alone] for one in found]
+    return Table("Queries with a relevant document by rank", [Column("ranking"), *counts], rows)
 
 
-def _ceilings(found: list[Ceiling]) -> Section:
-    by: dict[str, list[str]] = {}
+def _ceilings(found: list[Ceiling]) -> Table:
+    by: dict[float, list[str]] = {}
     for one in found:
-        by.setdefault(f"+{number(one.bound)}", []).append(one.of)
-    rows = [[bound, "; ".join(parts)] for bound, parts in by.items()]
-    return Section("The most that could be won, everything else unchanged", (), ["bound", "by"], rows)
+        by.setdefault(round(one.bound, 4), []).append(one.of)
+    rows: Rows = [[bound, "; ".join(parts)] for bound, parts in by.items()]
+    columns = [Column("bound", "difference"), Column("by")]
+    return Table("The most that could be won, everything else unchanged", columns, rows)
 
 
-def _show(console: Console, found: list[Advice], commands: list[str]) -> None:
-    if not found:
-        console.print(NOTHING)
-        return
-    console.print("To try, the likeliest gain first:", style="bold")
-    said: set[str] = set()  # what holds of several is said of the first
+def _to_try(found: list[Advice], commands: list[str]) -> Table:
+    """Return the ideas with their commands; what holds of several is said of the first."""
+    said: set[str] = set()
+    lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):
         limit = f"at most {number(one.bound)}"
         bound = "" if one.exact or limit in said else f", {limit}"
-        console.print(f"{place}. {one.title}: {_worth(one)}{bound}. {_cost(one)}")
-        if one.why not in said:
-            console.print(f"   {one.why}")
-        console.print(f"   {command}")
+        lines += [f"{place}. {one.title}: {_worth(one)}{bound}. {_cost(one)}"]
+        lines += [f"   {line}" for line in ([] if one.why in said else [one.why])] + [f"   {command}"]
         said |= {limit, one.why}
+    return Table("To try, the likeliest gain first", notes=lines or [NOTHING])
 
 
 def _worth(one: Advice) -> str:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from harness.board import expected, page, runs
-from harness.board.board import Board, assembled
 from harness.board.choice import Asked
-from harness.board.leaderboard import ALPHA, Part, Row
+from harness.board.leaderboard import ALPHA
+from harness.board.page import Board, assembled
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.evaluation.prediction_powered import Estimate
 from harness.progress import stage
-from harness.reports import sections, terminal
-from harness.reports.markup import ABSENT, interval, number, p_value
+from harness.reports import terminal
 from harness.reports.next_steps import Place
-from harness.reports.sections import Section
-from harness.reports.tables import MARK, Cell, Column, Number, Table, best_marked
+from harness.reports.report import Report
+from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.storage.atomic import write_text
 from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import refusal
 from retrievers.base import BadInput
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOWN = 20  # rows of a table on the terminal
 
@@ -58,14 +52,9 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     peeks = tracker.count_private_view(one.experiment)
     document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
 
-    def show(console: Console) -> None:
-        sections.show(console, _title(one), _sections(one))
-        console.print(f"The page, query by query: {output}")
-        console.print("Next:")
-        for step in _next(one, Place.of(config, invocation)):
-            console.print(f"  {step}")
-
-    terminal.emit(config["format"], document, show, lambda _: [_pasted(one)])
+    files = [f"The page, query by query: {output}"]
+    said = replace(board_report(one), files=files, steps=_next(one, Place.of(config, invocation)))
+    terminal.emit(config["format"], document, said, lambda _: [leaderboard_table(one)])
     return document
 
 
@@ -109,112 +98,83 @@ def _document(one: Board) -> dict[str, Any]:
     }
 
 
-def _sections(one: Board) -> list[Section]:
-    """What the terminal shows: which run to take, those that are not told apart from the best, the others."""
-    runs, found = one.runs, one.leaderboard
-    worse = [row for row in found.rows if row.tied is False]
-    first = [row for row in found.rows if row.tied is not False]
-    title = "Not told apart from the best" if len(first) > 1 and worse else "The best" if worse else "Runs"
-    notes = [*runs.notes, *found.notes]
-    return [
-        Section("Recommended", [found.pick.reason.en, *(fact.en for fact in found.facts)]),
-        _table(one, title, first),
-        *([_table(one, "Worse than the best", worse)] if worse else []),
-        *([one.matters.section()] if one.matters else []),
-        *([Section("Notes", notes)] if notes else []),
-    ]
+def board_report(one: Board) -> Report:
+    """Return which run to take, those that are not told apart from the best, the others, and what matters."""
+    found = one.leaderboard
+    whole = leaderboard_table(one)
+    worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.tied is False]
+    first = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.tied is not False]
+    caption = "Not told apart from the best" if len(first) > 1 and worse else "The best" if worse else "Runs"
+    tables = [replace(whole, caption=caption, **_cut(first))]
+    tables += [replace(whole, caption="Worse than the best", **_cut(worse))] if worse else []
+    return Report(
+        _title(one),
+        [found.pick.reason.en, *(fact.en for fact in found.facts)],
+        [*tables, *([one.matters.table] if one.matters else [])],
+        [*one.runs.notes, *found.notes],
+    )
 
 
-def _table(one: Board, title: str, rows: Sequence[Row]) -> Section:
-    """A table of rows; columns that say nothing of this board are left out."""
-    runs, every = one.runs.runs, one.leaderboard.rows
-    estimated = any(run.score.estimate for run in runs)
-    columns: dict[str, Callable[[Row], str]] = {
-        "raw" if estimated else "score": lambda row: number(runs[row.run].score.value),
-        "95 % interval": lambda row: interval(runs[row.run].score.low, runs[row.run].score.high),
-        "estimate": lambda row: _estimate(runs[row.run].score.estimate),
-        _p_title(one): lambda row: p_value(row.p_holm),
-        "public": lambda row: _part(row.public),
-        "private": lambda row: _part(row.private),
-        "ms/query": lambda row: _short(row.ms),
-        "index MB": lambda row: _short(row.index_mb),
-        "id": lambda row: runs[row.run].run.short_id,
-        "run": lambda row: ", ".join(filter(None, (runs[row.run].name, runs[row.run].twins))),
-    }
-    said = {name: of for name, of in columns.items() if any(of(row) != ABSENT for row in every)}
+def _cut(rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
+    """Return as many rows as are printed, and a note that says how many more there are."""
     left = len(rows) - SHOWN
-    lines = [f"{left:,} more are on the page."] if left > 0 else []
-    return Section(title, lines, [*said], [[of(row) for of in said.values()] for row in rows[:SHOWN]])
+    return {"rows": rows[:SHOWN], "notes": [f"{left:,} more are on the page."] if left > 0 else []}
 
 
-def _pasted(one: Board) -> Table:
-    """The leaderboard to paste into a paper."""
+def leaderboard_table(one: Board) -> Table:
+    """Return the runs, the best first; columns that say nothing of this board are left out."""
     runs, rows = one.runs.runs, one.leaderboard.rows
     scores = [run.score for run in runs]
     estimated = any(score.estimate for score in scores)
-    shown = [score.estimate or score if estimated else score for score in scores]
-    apart = [row.tied is False for row in rows]
-    values = best_marked([Number(n.value, n.low, n.high, mark) for n, mark in zip(shown, apart, strict=True)])
+    values = [
+        Number(shown.value, shown.low, shown.high, row.tied is False)
+        for shown, row in zip([score.estimate or score if estimated else score for score in scores], rows, strict=True)
+    ]
     columns = [
-        Column("run"),
-        Column("run id"),
-        Column("kind"),
+        Column("run", on="paste"),
+        Column("run id", on="paste"),
+        Column("kind", on="paste"),
         Column(one.runs.metric, "value"),
-        Column("difference", "difference"),
+        Column("raw", "value", on="screen"),
+        Column("difference", "difference", on="paste"),
         Column(_p_title(one), "p"),
-        Column("ms per query", "value"),
-        Column("index MB", "value"),
+        Column("public", "value", on="screen"),
+        Column("private", "value", on="screen"),
+        Column("ms/query", "rough"),
+        Column("index MB", "rough"),
+        Column("id", on="screen"),
+        Column("run", on="screen"),
     ]
-    cells: list[list[Cell]] = [
-        [run.name, run.run.short_id, run.score.kind, value, *map(_number, numbers)]
-        for run, value, numbers in zip(
-            runs,
-            values,
-            [(row.difference if row.run else None, row.p_holm, row.ms, row.index_mb) for row in rows],
-            strict=True,
-        )
-    ]
-    kept = [
-        place for place, column in enumerate(columns) if column.shows == "text" or _any(row[place] for row in cells)
+    cells: Rows = [
+        [
+            run.name,
+            run.run.short_id,
+            run.score.kind,
+            value,
+            run.score.value if estimated else None,
+            row.difference if row.run else None,
+            row.p_holm,
+            *(Number(part.value, beside=part.rank) if part else None for part in (row.public, row.private)),
+            row.ms,
+            row.index_mb,
+            run.run.short_id,
+            ", ".join(filter(None, (run.name, run.twins))),
+        ]
+        for run, value, row in zip(runs, best_marked(values), rows, strict=True)
     ]
     note = (
         f"Bold: the highest. {MARK} differs from the first at {ALPHA}: two-sided paired randomisation test, Holm's "
         f"correction over {counted(len(runs) - 1, 'pair')}. Differences are to the first run."
     )
-    return Table(
-        "board",
-        f"{_title(one)}, 95 % intervals in brackets.",
-        [columns[place] for place in kept],
-        [[row[place] for place in kept] for row in cells],
-        [*one.leaderboard.notes] if estimated else [note],
-    )
+    notes = [*one.leaderboard.notes] if estimated else [note]
+    caption = f"{_title(one)}, 95 % intervals in brackets."
+    return Table(caption, columns, cells, notes, "board").without_empty()
 
 
 def _p_title(one: Board) -> str:
     """The heading of p: `p (Holm, 4 pairs)`, which are those of the best run with each other one."""
     pairs, part = len(one.runs.runs) - 1, ", public" if one.runs.select_on == "public" else ""
     return f"p (Holm, {pairs:,} pairs{part})" if pairs > 1 else "p"
-
-
-def _number(value: float | None) -> Number:
-    return Number(math.nan if value is None else value)
-
-
-def _any(cells: Iterable[Cell]) -> bool:
-    return any(isinstance(one, Number) and not math.isnan(one.value) for one in cells)
-
-
-def _estimate(one: Estimate | None) -> str:
-    return ABSENT if one is None else f"{number(one.value)} ({interval(one.low, one.high)})"
-
-
-def _part(one: Part | None) -> str:
-    """A score and its rank."""
-    return ABSENT if one is None else f"{number(one.value)} ({one.rank})"
-
-
-def _short(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _next(one: Board, place: Place) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,11 @@ from harness.evaluation.power import MOST
 from harness.evaluation.scores import plain
 from harness.evaluation.telling_apart import TellingApart, telling_apart
 from harness.progress import stage
-from harness.reports import sections, terminal
-from harness.reports.markup import ABSENT, number, p_value, signed
+from harness.reports import terminal
+from harness.reports.markup import number, p_value, percent, signed
 from harness.reports.next_steps import Place
-from harness.reports.sections import Section
-from harness.reports.tables import Cell, Column, Number, Table
+from harness.reports.report import Report
+from harness.reports.tables import Column, Rows, Table
 from harness.tracking import run_files
 from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
@@ -33,15 +32,12 @@ from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
 from retrievers.base import BadInput
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 BAR = 20  # characters of a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class PowerReport:
     """What is said of a pair."""
 
     pair: PairValues
@@ -97,17 +93,11 @@ def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):
-        report = Report(pair, telling_apart(pair.gaps, float(config["power"]), float(config["alpha"])))
-    document = report.to_json()
-
-    def show(console: Console) -> None:
-        sections.show(console, report.title, _sections(report))
-        console.print("Next:")
-        words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config['runs'])}]"] if files else []
-        for step in _next(report, Place.of(config, invocation), words):
-            console.print(f"  {step}")
-
-    terminal.emit(config["format"], document, show, lambda _: [_table(report)])
+        found = PowerReport(pair, telling_apart(pair.gaps, float(config["power"]), float(config["alpha"])))
+    document = found.to_json()
+    words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config['runs'])}]"] if files else []
+    steps = _next(found, Place.of(config, invocation), words)
+    terminal.emit(config["format"], document, power_report(found, steps), lambda _: [power_curve(found)])
     return document
 
 
@@ -133,41 +123,23 @@ def _run(label: str, one: BoardRun) -> dict[str, Any]:
     return head | {"objective": one.score.to_json()}
 
 
-def _sections(report: Report) -> list[Section]:
-    """What the terminal shows."""
-    told, found = report.told, report.told.found
-    share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {report.pair.judges}queries"
+def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
+    """Return what it takes, with the curve. steps: the commands to go on with."""
+    told, found = one.told, one.told.found
+    share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {one.pair.judges}queries"
     smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
-    observed = [
-        f"A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)}, this pair "
-        f"alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
-        f"{found.ties:,} tie."
-    ]
     answers = [
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
         f"Smallest difference that {n} find with {share}: {smallest}.",
-        f"Power of {n} for this difference: {_percent(told.power_now)}.",
+        f"Power of {n} for this difference: {percent(told.power_now)}.",
+        f"Observed: A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)}, "
+        f"this pair alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
+        f"{found.ties:,} tie.",
+        f"A: {one.pair.first.run.named}",
+        f"B: {one.pair.second.run.named}",
     ]
-    header = ["queries", "power", "", "smallest difference"]
-    rows = [
-        [
-            f"{one.queries:,}",
-            _percent(one.power),
-            "█" * round(BAR * one.power),
-            ABSENT if one.smallest is None else number(abs(one.smallest)),
-        ]
-        for one in told.curve
-    ]
-    return [
-        Section("Observed", [f"A: {report.pair.first.run.named}", f"B: {report.pair.second.run.named}", *observed]),
-        Section(f"To tell them apart (two-sided, p up to {told.alpha:g})", answers),
-        Section("With other numbers of queries", [], header, rows),
-        Section("Notes", report.notes),
-    ]
-
-
-def _percent(power: float) -> str:
-    return "> 99 %" if power > 0.995 else f"{100 * power:.0f} %"
+    shown = replace(power_curve(one), caption="With other numbers of queries", notes=())
+    return Report(one.title, answers, [shown], one.notes, steps=steps)
 
 
 def _between(told: TellingApart) -> str:
@@ -182,30 +154,35 @@ def _count(queries: int | None) -> str:
     return f"more than {MOST:,}" if queries is None else f"{queries:,}"
 
 
-def _table(report: Report) -> Table:
-    told, found = report.told, report.told.found
-    columns = [Column("queries", "count"), Column("power", "value"), Column("smallest difference", "value")]
-    rows: list[Sequence[Cell]] = [
-        [Number(one.queries), Number(one.power), Number(math.nan if one.smallest is None else abs(one.smallest))]
-        for one in told.curve
+def power_curve(one: PowerReport) -> Table:
+    """Return the power of other numbers of queries, and the smallest difference that each finds."""
+    told, found = one.told, one.told.found
+    columns = [
+        Column("queries", "count"),
+        Column("power", "percent", 0),
+        Column("", on="screen"),
+        Column("smallest difference", "value"),
     ]
-    notes = [
-        f"A: {report.pair.first.run.name}; B: {report.pair.second.run.name}. Power for the observed difference, A − B "
-        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {found.n:,} {report.pair.judges}queries; smallest "
+    rows: Rows = [
+        [one.queries, one.power, "█" * round(BAR * one.power), one.smallest and abs(one.smallest)] for one in told.curve
+    ]
+    legend = (
+        f"A: {one.pair.first.name}; B: {one.pair.second.name}. Power for the observed difference, A − B "
+        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {found.n:,} {one.pair.judges}queries; smallest "
         f"difference with power {told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
-    ]
-    caption = f"Queries that tell two runs apart in {report.pair.metric}: {_count(told.queries_needed)} needed"
-    return Table("power", f"{caption}{_between(told)}.", columns, rows, notes)
+    )
+    caption = f"Queries that tell two runs apart in {one.pair.metric}: {_count(told.queries_needed)} needed"
+    return Table(f"{caption}{_between(told)}.", columns, rows, [legend], "power")
 
 
-def _next(report: Report, place: Place, files: Sequence[str]) -> list[str]:
+def _next(one: PowerReport, place: Place, files: Sequence[str]) -> list[str]:
     """files: the words that name and score the files that were read; none for logged runs."""
-    first, second = report.pair.first.run, report.pair.second.run
+    first, second = one.pair.first.run, one.pair.second.run
     words = files or [f"runs=[{first.short_id},{second.short_id}]"]
-    metric = report.pair.metric if files else needed_metric(report.pair.metric, first, second)
+    metric = one.pair.metric if files else needed_metric(one.pair.metric, first, second)
     found = [place.command("compare", *words, metric=metric)]
-    needed = report.told.queries_needed
-    if first.params.get("dataset") == "testset" and (needed is None or needed > report.told.found.n):
+    needed = one.told.queries_needed
+    if first.params.get("dataset") == "testset" and (needed is None or needed > one.told.found.n):
         folders = [f"{key}={first.params[of]}" for key, of in DRAFTED.items() if first.params.get(of, "null") != "null"]
         found.append(place.command("testset draft", *folders, "model=NAME", "dry_run=true"))
     return found

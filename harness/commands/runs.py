@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.board.expected import Expected, shown_of_run
 from harness.config.check import Invocation
@@ -15,22 +15,28 @@ from harness.config.text import counted
 from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.progress import stage
-from harness.reports import sections, terminal
-from harness.reports.markup import interval, number
+from harness.reports import terminal
 from harness.reports.next_steps import Place
-from harness.reports.sections import Section
+from harness.reports.report import Report
+from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
 from retrievers.base import BadInput, did_you_mean
 
-if TYPE_CHECKING:
-    from rich.console import Console
+EXPERIMENTS = (
+    Column("experiment"),
+    Column("runs", "count"),
+    Column("sweeps", "count"),
+    Column("best", "value"),
+    Column("objective"),
+    Column("latest run"),
+)
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """A run, or a sweep with its best trial.
 
     shown: the run whose objective and params stand in the row: the run itself, or the best trial.
@@ -61,13 +67,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Rows whose objectives compare, the best first; or those without an objective, the latest first.
 
     expected: of the best run on new queries; None if unknown.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[RunRow]
     expected: Expected | None = None
 
     @cached_property
@@ -113,27 +119,34 @@ class Group:
             found.append({name: row.shown.params[name] for name in names})
         return found
 
-    def section(self, title: str, top: int) -> Section:
-        several, ended = len(self.kinds) > 1, all(row.run.status == "FINISHED" for row in self.rows)
-        estimated = any(row.objective and row.objective.estimate for row in self.rows)
-        value = ["estimate", "95 % interval", "raw"] if estimated else ["value", "95 % interval"]
-        scored = [*value, *(["kind"] if several else [])] if self.measure else []
-        header = [*scored, *([] if ended else ["status"]), "what differs", "age", "run"]
-        cells = []
+    def table(self, title: str, top: int) -> Table:
+        """Return the first rows, with the columns in which they differ."""
+        columns = [
+            Column(
+                "estimate" if any(row.objective and row.objective.estimate for row in self.rows) else "value", "value"
+            ),
+            Column("raw", "value"),
+            Column("kind"),
+            Column("status"),
+            Column("what differs"),
+            Column("age"),
+            Column("run"),
+        ]
+        ended = all(row.run.status == "FINISHED" for row in self.rows)
+        cells: Rows = []
         for place, (row, differs) in enumerate(zip(self.rows[:top], self.differs, strict=False)):
-            one = row.objective
             twin = next((above.shown for above in self.rows[:place] if self._is_twin(row, above)), None)
-            score = [*_value_cells(one, estimated), *([one.kind] if several else [])] if one else []
-            status = [] if ended else [row.run.status]
             said = _in_words(row, differs) + (f" (returns the same as {twin.short_id})" if twin else "")
-            cells.append([*score, *status, said, _age(row.run.began), row.run.short_id])
+            kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
+            status = "" if ended else row.run.status
+            cells.append([*_score(row.objective), kind, status, said, _age(row.run.began), row.run.short_id])
         left_out = len(self.rows) - top
         lines = [self.expected.sentence] if self.expected else []
         lines += [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
-        return Section(title, lines, header, cells)
+        return Table(title, columns, cells, lines, "runs").without_empty()
 
     @staticmethod
-    def _is_twin(row: Row, above: Row) -> bool:
+    def _is_twin(row: RunRow, above: RunRow) -> bool:
         """Whether two rows show different runs that are the same."""
         return row.shown.run_id != above.shown.run_id and is_same(row.shown, above.shown)
 
@@ -161,11 +174,11 @@ def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = {"title": title, "groups": [group.to_json(top) for group in groups]}
     titles = [group.title for group in groups]
     shown = [
-        group.section(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
+        group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
         for group in groups
     ]
     next_steps = _next(groups, Place.of(config, invocation))
-    _show(config, document, f"{title}: {_count(groups)}", shown, next_steps)
+    terminal.emit(config["format"], document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
     return document
 
 
@@ -183,7 +196,7 @@ def _experiment(tracker: Tracker, config: Mapping[str, Any], invocation: Invocat
     return None  # the default's, which nobody asked for
 
 
-def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
+def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
     """The runs of an experiment, without the trials that a sweep of it computed, and its sweeps."""
     by_id = {run.run_id: run for run in logged}
     rows = []
@@ -192,27 +205,27 @@ def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
         if verb == "sweep":
             member = member_tag(run.tags.get("sweep.id", ""))
             rows.append(
-                Row(run, by_id.get(run.tags.get("best.run_id", ""), run), sum(member in a.tags for a in logged))
+                RunRow(run, by_id.get(run.tags.get("best.run_id", ""), run), sum(member in a.tags for a in logged))
             )
         elif verb in SCORED and parent not in by_id:
-            rows.append(Row(run, run))
+            rows.append(RunRow(run, run))
     return rows
 
 
-def _trials(tracker: Tracker, sweep: LoggedRun) -> list[Row]:
+def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
     """The trials of a sweep, computed and reused; BadInput for a run that is no sweep."""
     if sweep.tags.get("harness.verb") != "sweep":
         raise BadInput(f"Run {sweep.named} is no sweep, so it has no trials. `harness runs` lists the sweeps.")
     member = member_tag(sweep.tags["sweep.id"])
-    return [Row(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
+    return [RunRow(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
 
 
-def grouped(rows: Sequence[Row]) -> list[Group]:
+def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
     """Groups of rows that compare, that of the latest run first; what has no objective comes last.
 
     rows: the latest first.
     """
-    found: list[list[Row]] = []
+    found: list[list[RunRow]] = []
     for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):
         same = next((group for group in found if compares(group[0].shown, row.shown)), None)
         if same is None:
@@ -220,12 +233,12 @@ def grouped(rows: Sequence[Row]) -> list[Group]:
         else:
             same.append(row)
     found.sort(key=lambda group: -max(row.run.began for row in group))
-    groups = [Group(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
+    groups = [RunGroup(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
     rest = [row for row in rows if not row.objective]
-    return [*groups, *([Group(rest)] if rest else [])]
+    return [*groups, *([RunGroup(rest)] if rest else [])]
 
 
-def _expecting(tracker: Tracker, groups: Sequence[Group]) -> list[Group]:
+def _expecting(tracker: Tracker, groups: Sequence[RunGroup]) -> list[RunGroup]:
     """The groups with what to expect of the best run of each."""
     found = []
     for group in groups:
@@ -234,17 +247,16 @@ def _expecting(tracker: Tracker, groups: Sequence[Group]) -> list[Group]:
     return found
 
 
-def _value(row: Row) -> float:
+def _value(row: RunRow) -> float:
     return row.objective.value if row.objective else 0.0
 
 
-def _value_cells(one: Objective, estimated: bool) -> list[str]:
-    """An objective with its interval. estimated: whether estimates are shown, with the raw value beside them."""
-    if not estimated:
-        return [number(one.value), interval(one.low, one.high)]
-    found = one.estimate
-    known = [number(found.value), interval(found.low, found.high)] if found else [number(None)] * 2
-    return [*known, number(one.value)]
+def _score(one: Objective | None) -> list[Cell]:
+    """Return an objective with its interval, and the raw value beside an estimate."""
+    if one is None:
+        return [None, None]
+    found = one.estimate or one
+    return [Number(found.value, found.low, found.high), one.value if one.estimate else None]
 
 
 def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
@@ -252,7 +264,7 @@ def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
     return len(values - {None} if "." in name else values) > 1
 
 
-def _in_words(row: Row, differs: Mapping[str, str]) -> str:
+def _in_words(row: RunRow, differs: Mapping[str, str]) -> str:
     if row.trials is None:
         said = " ".join(f"{name}={value}" for name, value in differs.items())
         automatic = "sweep.trial" in row.run.tags or row.run.name.startswith(row.run.params.get("retriever", ""))
@@ -268,13 +280,13 @@ def _age(began: int) -> str:
     return f"{minutes // size:,} {unit}"
 
 
-def _count(groups: Sequence[Group]) -> str:
+def _count(groups: Sequence[RunGroup]) -> str:
     rows = [row for group in groups for row in group.rows]
     sweeps = sum(row.trials is not None for row in rows)
     return counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
 
 
-def _next(groups: Sequence[Group], place: Place) -> list[str]:
+def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
     """The commands to go on with: the trials of a sweep, and whether the best runs of the first group differ."""
     sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
     said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []
@@ -301,34 +313,13 @@ def _show_experiments(tracker: Tracker, config: Mapping[str, Any], place: Place)
             "best": best and best.to_json(),
             "latest": latest.to_json({})["began"],
         })  # fmt: skip
-        score = [number(best.value), best.title] if best else ["", ""]
-        cells.append([name, str(found[-1]["runs"]), str(found[-1]["sweeps"]), *score, f"{_age(latest.run.began)} ago"])
+        score: list[Cell] = [best.value, best.title] if best else [None, ""]
+        cells.append([name, found[-1]["runs"], found[-1]["sweeps"], *score, f"{_age(latest.run.began)} ago"])
     top = config["top"]
     left_out = [f"{len(cells) - top} more: top={len(cells)} lists all."] if len(cells) > top else []
-    header = ["experiment", "runs", "sweeps", "best", "objective", "latest run"]
     document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
     title = f"{counted(len(cells), 'experiment')} in {redacted(tracker.uri)}"
-    _show(config, document, title, [Section("The latest first", left_out, header, cells[:top])] if cells else [], steps)
+    tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
+    terminal.emit(config["format"], document, Report(title, tables=tables, steps=steps))
     return document
-
-
-def _show(
-    config: Mapping[str, Any],
-    document: Mapping[str, Any],
-    title: str,
-    shown: Sequence[Section],
-    next_steps: Sequence[str],
-) -> None:
-    if config["format"] == "markdown":
-        print(sections.markdown(title, shown), end="")  # noqa: T201
-        return
-
-    def show(console: Console) -> None:
-        sections.show(console, title, shown)
-        if next_steps:
-            console.print("Next:")
-        for step in next_steps:
-            console.print(f"  {step}")
-
-    terminal.emit(config["format"], document, show)

@@ -12,9 +12,11 @@ from harness.config.check import Invocation
 from harness.config.text import short_id
 from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.reports import run_page, terminal
-from harness.reports.markup import interval, number
+from harness.reports.markup import number
 from harness.reports.next_steps import Place
+from harness.reports.report import show_table
 from harness.reports.run_note import RunScores
+from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.atomic import write_text
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording
@@ -27,7 +29,6 @@ from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def _numbers(scored: ScoredFile) -> dict[str, Any]:
 
 
 def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], place: Place) -> None:
-    console.print(_measures_table(scored))
+    show_table(console, _measures_table(scored))
     if one := scored.ranked_by:
         console.print(terminal.ranked_by(one), style="bold")
     console.print(", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + ".")
@@ -116,13 +117,18 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], pla
 
 
 def _measures_table(scored: ScoredFile) -> Table:
-    header = ("measure", "value", "× 100", "95 % interval", "public", "private")
-    table = terminal.bare_table(header, left=["measure"])
-    for name, one in scored.summary.items():
-        percent = f"{100 * one.mean:.2f}" if one.mean == one.mean else ""
-        parts = [number(scored.parts[part][name].mean) for part in ("public", "private")]
-        table.add_row(name, number(one.mean), percent, interval(one.low, one.high, absent=""), *parts)
-    return table
+    numbers = [
+        Column("value", "value"),
+        Column("× 100", "value", 2),
+        Column("public", "value"),
+        Column("private", "value"),
+    ]
+    rows: Rows = [
+        [name, Number(one.mean, one.low, one.high), 100 * one.mean, scored.parts["public"][name].mean,
+         scored.parts["private"][name].mean]
+        for name, one in scored.summary.items()
+    ]  # fmt: skip
+    return Table("", [Column("measure"), *numbers], rows)
 
 
 def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from harness.gates.signals import random_queries
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import documents_of
-from harness.reports import markup, sections, terminal
-from harness.reports.sections import Section
+from harness.reports import markup, report, terminal
+from harness.reports.report import Report
+from harness.reports.tables import Column, Rows, Table
 from harness.storage.cache import open_cache
 from retrievers.base import BadInput, Query
 
@@ -61,8 +62,9 @@ class Hits:
         return "\n".join([self.query, *(f"{rank}. {_named(hit)}" for rank, hit in self._ranked), self.decision])
 
     def _repr_html_(self) -> str:
-        rows = [[str(rank), hit.doc_id, f"{hit.score:.4f}", _snippet(hit)] for rank, hit in self._ranked]
-        return sections.html([Section(self.query, [self.decision], ["", "document", "score", "text"], rows)])
+        columns = [Column("rank", "count"), Column("document"), Column("score", "value"), Column("text")]
+        rows: Rows = [[rank, hit.doc_id, hit.score, _snippet(hit)] for rank, hit in self._ranked]
+        return report.report_html(Report(self.query, [self.decision], [Table("Documents", columns, rows)]))
 
     @property
     def _ranked(self) -> list[tuple[int, Hit]]:

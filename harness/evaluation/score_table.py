@@ -20,7 +20,7 @@ LOSS = "loss"  # column
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ScoreTable:
     """The content of a run's `scores.csv`.
 
     query_ids:  the Q scored queries.
@@ -40,14 +40,14 @@ class Table:
     oof: dict[str, np.ndarray]
     loss: tuple[str, ...] | None = None
 
-    def by_id(self) -> Table:
+    def by_id(self) -> ScoreTable:
         """The queries by ascending id."""
         return self.take(np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__), np.intp))
 
-    def take(self, rows: np.ndarray) -> Table:
+    def take(self, rows: np.ndarray) -> ScoreTable:
         """Some of the queries, in this order. rows: int [n], or bool [Q]."""
         places = np.arange(len(self.query_ids))[rows]
-        return Table(
+        return ScoreTable(
             query_ids=tuple(self.query_ids[row] for row in places),
             needs=self.needs[rows],
             multi_turn=self.multi_turn[rows],
@@ -77,7 +77,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
     return columns | {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
 
 
-def read_table(file: Path, only: str | None = None) -> Table:
+def read_table(file: Path, only: str | None = None) -> ScoreTable:
     """Read a file with the text of `table_text`; numbers are exact. BadInput, which names the file, if it is damaged.
 
     only: the one measure to read; None = all.
@@ -92,7 +92,7 @@ def read_table(file: Path, only: str | None = None) -> Table:
     oof = {name.removeprefix(OOF): column for name, column in measured.items() if name.startswith(OOF)}
     if lacking := oof.keys() - values.keys():
         raise BadInput(f"{file}:1: there is no column {min(lacking)!r:.60}. {AGAIN}")
-    return Table(query_ids, needs, turns, public, values, oof, loss)
+    return ScoreTable(query_ids, needs, turns, public, values, oof, loss)
 
 
 def _kinds(cells: Sequence[str], file: Path) -> tuple[str, ...]:

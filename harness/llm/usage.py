@@ -49,6 +49,11 @@ class Usage:
         """Money; None without prices, or if the endpoint has not counted every reply."""
         return None if self.uncounted else self.price.of(self.input_tokens, self.output_tokens)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return tokens and costs as plain JSON; the cost is null where it is not known."""
+        names = ("requests", "cached", "input_tokens", "output_tokens")
+        return {**{name: getattr(self, name) for name in names}, "cost": self.cost}
+
     def with_cached(self, replies: int) -> Usage:
         """With further replies from the log."""
         return replace(self, cached=self.cached + replies)

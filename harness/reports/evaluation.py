@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,11 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import FLAGS, LOSS, table_columns
 from harness.evaluation.scores import Scores, plain
-from harness.reports import sections, terminal
+from harness.reports import report, terminal
 from harness.reports.markup import number
+from harness.reports.report import Report
 from harness.reports.run_note import LOSSES
-from harness.reports.sections import Section
+from harness.reports.tables import Column, Rows, Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -90,7 +91,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         first, *others = self._lines()
-        return sections.html([Section(first, others), *self._sections()])
+        return report.report_html(Report(first, others, [*self._tables()]))
 
     def _lines(self) -> Iterator[str]:
         if self.objective:
@@ -100,16 +101,18 @@ class Evaluation:
         else:
             yield "No labels: nothing is scored."
 
-    def _sections(self) -> Iterator[Section]:
+    def _tables(self) -> Iterator[Table]:
         if not self.scores:
             return
-        rows = [*terminal.score_rows(self.scores, self.held_out)]
-        yield Section("Measures", terminal.notes_of(self.scores), terminal.score_header(self.scores), rows)
+        yield replace(
+            terminal.score_table(self.scores, self.held_out), caption="Measures", notes=terminal.notes_of(self.scores)
+        )
         lost = (self.held_out or self.scores).losses
         if lost and terminal.loses(self.objective):
-            rows = [[name, number(value), LOSSES[name]] for name, value in lost.items()]
+            columns = [Column("part"), Column("loss", "value"), Column("meaning")]
             kind = ", out of fold" if self.held_out else ""
-            yield Section(f"Parts of 1 − modified_map@3{kind}", (), ["", "loss", "meaning"], rows)
+            rows: Rows = [[name, value, LOSSES[name]] for name, value in lost.items()]
+            yield Table(f"Parts of 1 − modified_map@3{kind}", columns, rows)
 
 
 def _means(scores: Scores | None) -> dict[str, float | None]:

@@ -31,6 +31,12 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def percent(value: float, digits: int = 0) -> str:
+    """Return a share in percent; what rounds to all, and is not, as `> 99 %`."""
+    rounded = f"{100 * value:.{digits}f}"
+    return "> 99 %" if rounded == "100" and value < 1 else f"{rounded} %"
+
+
 def interval(low: float | None, high: float | None, absent: str = ABSENT) -> str:
     """The ends of an interval; `absent` if there is none."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
@@ -49,11 +55,26 @@ def snippet(text: str, most: int = SNIPPET) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
+def one_line(text: str) -> str:
+    """Return a text on one line, without what cannot be seen."""
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+
+
+def literal(text: str) -> str:
+    """Return a text that Markdown shows literally on one line, written so that its source can be read, too."""
+    quoted = re.sub(r"([\\`*_\[\]{}|#~!$])", r"\\\1", html.escape(one_line(text), quote=False))
+    return re.sub(r"(?<!\w)@|:(?=//)", _reference, quoted)
+
+
 def marked(text: str) -> str:
-    """A text that Markdown shows literally on one line, in table cells too: its special characters as references."""
+    """As `literal`, for the descriptions of MLflow, which read no backslashes: special characters are references."""
     line = " ".join(html.escape(text, quote=False).split())
-    line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", lambda found: f"&#{ord(found[0])};", line)
+    line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", _reference, line)
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}&#{ord(found[2] or found[3])};", line)
+
+
+def _reference(found: re.Match[str]) -> str:
+    return f"&#{ord(found[0])};"
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -6,29 +6,44 @@ The page is the template `run.html` filled with the run's data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from harness.config.components import build
+from harness.config.program import runnable
 from harness.data.dataset import Dataset
 from harness.evaluation import leaks
+from harness.evaluation.judged import judge
+from harness.evaluation.losses import losses
+from harness.evaluation.measures import OOF
+from harness.gates.gate import NoGate, ScoreGate
+from harness.gates.rule import FittedGate, Rule, json_number
+from harness.gates.signals import signal_spec
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
-from harness.reports.gate_page import gate_data
-from harness.reports.gate_view import GateView, gate_view, view_payoff
+from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
 from harness.reports.markup import estimated, finite, raw, snippet
 from harness.reports.page import TEMPLATES, filled
-from harness.reports.query_table import query_table
 from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
 from harness.storage.atomic import write_text
+from retrievers.base import Ranking
 
 TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the name under which the table of queries is logged
 MEASURES_ON_PAGE = 12
 # Characters of one document's text on the page: at least, at most; and of all texts together, roughly.
 LEAST, MOST, TEXTS = 90, 400, 90_000
+DECISIONS = {  # of a gate, by the loss of a query
+    None: "not labelled",
+    "wrongly_returned": "wrongly_returned",
+    "wrongly_withheld": "wrongly_withheld",
+}
 
 
 @dataclass(frozen=True)
@@ -169,3 +184,197 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:
     length = min(MOST, max(LEAST, TEXTS // max(len(place), 1)))
     documents = [[i, dataset.by_id[i].title, snippet(dataset.by_id[i].text, length)] for i in place]
     return PageDocuments(documents, top, missed)
+
+
+# ---- The table of queries, on the page and in MLflow
+
+
+def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
+    """column -> values as JSON has them, one row per query; None for what is unknown or does not apply.
+
+    decision:  the gate's: right, wrongly_returned, wrongly_withheld, not labelled.
+    loss:      the kind of loss of 1 - modified_map@3, "" for a query without loss.
+    objective: under its own name, then out of fold if the run learnt from labels.
+    signal:    what the gate decided by.
+    needs:     whether the query needs retrieval.
+    kept:      whether the gate returns documents.
+    shown:     number of documents returned.
+    first_hit: rank of the first relevant document before the gate, 0 if there is none.
+    hits:      number of relevant documents among those returned.
+    documents: those returned, by id and title, with a tick before the relevant ones.
+    """
+    final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
+    ids = [query.query_id for query in outcome.queries]
+    place = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
+    loss, hits = judged(outcome, dataset, place, final, outcome.decision.keep)
+
+    def cells(values: Any) -> list[Any]:
+        """Cells in the order of the queries. values: in the order of the scores."""
+        return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
+
+    lost, first = cells(loss), cells(scores and scores.first_hit)
+    table = {
+        "query_id": ids,
+        "query": [query.text for query in outcome.queries],
+        "decision": [DECISIONS.get(kind, "right") for kind in lost],
+        "loss": lost,
+        objective: cells(scores and scores.values.get(objective)),
+    }
+    if outcome.held_out and objective in outcome.held_out.values:
+        table[f"{OOF}{objective}"] = cells(outcome.held_out.values[objective])
+    table |= {
+        "signal": [None] * len(ids) if signal is None else [_cell(value) for value in signal],
+        "needs": cells(scores and scores.needs),
+        "kept": outcome.decision.keep.tolist(),
+        "shown": final.lengths.tolist(),
+        "first_hit": [rank if rank is None else int(rank) for rank in first],
+        "hits": cells(hits),
+    }
+    return table | {"documents": [_listed(outcome, dataset, row) for row in range(len(ids))]}
+
+
+def judged(
+    outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
+) -> tuple[list[str], np.ndarray]:
+    """Of the scored queries: (kind of loss, "" if none; int [N], number of relevant documents among those returned).
+
+    final: the lists that are returned. keep: bool [Q], whether a query passes the gate.
+    """
+    if dataset.qrels is None:
+        return [], np.zeros(0, int)
+    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
+    wanted = list(scored)
+    after, before = (judge(lists, dataset.qrels, wanted) for lists in (final, outcome.candidates))
+    lost = losses(after, before, keep[[place[query_id] for query_id in wanted]])
+    kinds = np.full(len(wanted), "", dtype=object)
+    for kind, values in lost.items():
+        kinds[values > 0] = kind
+    return kinds.tolist(), after.hits[:, -1].astype(int)
+
+
+def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
+    """The documents returned for a query, one per line."""
+    relevant = dataset.qrels.grades.get(outcome.queries[row].query_id, {}) if dataset.qrels else {}
+    returned = [dataset.by_id[doc_id] for doc_id, _ in outcome.final.row(row)]
+    return "\n".join(
+        f"{'✓ ' if one.doc_id in relevant else ''}{one.doc_id} {snippet(one.title or one.text)}" for one in returned
+    )
+
+
+def _cell(value: Any) -> Any:
+    """A text, or a NumPy or Python number as JSON has it."""
+    if isinstance(value, str):
+        return value
+    return value.item() if isinstance(value, np.bool_ | np.integer) else finite(value)
+
+
+# ---- What the page needs to move the threshold of its gate, and to say how to run it with another
+
+
+def gate_data(
+    outcome: Outcome, config: RunConfig, dataset: Dataset, view: GateView | None, overrides: Sequence[str] | None
+) -> dict[str, Any] | None:
+    """The gate as JSON has it; None where it reads no signal. Without a view, it lacks what takes labels.
+
+    overrides: of the command that made the run; None if they are unknown.
+
+    command: runs the gate with the threshold that is put behind it; None where `gate=score` cannot.
+    Keys that hold one value per query:
+    most: number of documents it would be shown.
+    shows, withholds: its objective with and without documents, null where it does not count.
+    lost, hits: its kind of loss, and its number of relevant documents, where it is shown documents; null if unlabelled.
+    counts: whether it enters the counts.
+    """
+    signal = outcome.decision.signal
+    if signal is None or not len(signal):
+        return None
+    rule = view or given(outcome, config)
+    level = min(max(rule.levels), config.top_k)
+    data: dict[str, Any] = {
+        "name": rule.name,
+        "levels": rule.levels,
+        "thresholds": [json_number(value) for value in rule.thresholds],
+        "ends": axis_of(signal, rule.thresholds),
+        "most": np.minimum(outcome.candidates.lengths, level).tolist(),
+        "command": _command(outcome, config, overrides) if level == config.top_k else None,
+    }
+    if view is None:
+        return data
+    held_out = view.held_out
+    return data | {
+        "objective": view.objective,
+        "public": view.public,
+        "learnt": view.learnt,
+        "in_use": view.in_use,
+        "held_out": [finite(one) for one in (held_out.mean, held_out.low, held_out.high)] if held_out else None,
+        "plateau": [json_number(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
+        "counts": _counts(outcome, view.public),
+        **_if_shown(outcome, config, dataset, level),
+    }
+
+
+def _if_shown(outcome: Outcome, config: RunConfig, dataset: Dataset, level: int) -> dict[str, list[Any]]:
+    """What showing each query its first `level` documents means, and what withholding them earns."""
+    payoff, scores = view_payoff(outcome, config, dataset), outcome.scores
+    assert payoff is not None
+    assert scores is not None
+    earned = np.full((len(outcome.queries), 2), np.nan)
+    earned[payoff.rows] = payoff.values[payoff.rows][:, [level, 0]]
+    kept = np.ones(len(outcome.queries), bool)
+    kinds, hits = judged(outcome, dataset, scores.query_ids, outcome.candidates.top(level), kept)
+    lost = dict(zip(scores.query_ids, zip(kinds, hits.tolist(), strict=True), strict=True))
+    of_each = [lost.get(query.query_id, (None, None)) for query in outcome.queries]
+    return {
+        "shows": [finite(value) for value in earned[:, 0]],
+        "withholds": [finite(value) for value in earned[:, 1]],
+        "lost": [kind for kind, _ in of_each],
+        "hits": [count for _, count in of_each],
+    }
+
+
+def _counts(outcome: Outcome, public: bool) -> list[bool]:
+    """For each query, whether it may influence a threshold; private labels may not where the public part selects."""
+    scores = outcome.scores
+    private = set()
+    if public and scores:
+        rows = zip(scores.query_ids, scores.in_public, strict=True)
+        private = {query_id for query_id, in_public in rows if not in_public}
+    return [query.query_id not in private for query in outcome.queries]
+
+
+def _command(outcome: Outcome, config: RunConfig, overrides: Sequence[str] | None) -> str | None:
+    """A shell command that ends in `gate.threshold=`; None unless the gate decides by a single signal.
+
+    Without the overrides, only its words about the gate.
+    """
+    names, found = list(outcome.rankings), _single_signal(outcome, config)
+    if found is None:
+        return None
+    source, signal, k = found
+    spec = signal_spec(signal)
+    words = ["gate=score", f"gate.signal={signal}"]
+    if spec.reads != "query" and len(names) > 1:
+        words.append(f"gate.source={source or names[0]}")
+    if spec.places:
+        words.append(f"gate.k={k}")
+    if overrides is not None:
+        others = (word for word in overrides if word.lstrip("+~").partition("=")[0].partition(".")[0] != "gate")
+        words = ["harness", "run", *others, *words]
+    return runnable(shlex.join([*words, "gate.threshold="]))
+
+
+def _single_signal(outcome: Outcome, config: RunConfig) -> tuple[str | None, str, int] | None:
+    """Source, name and k of the signal that alone decides; None if several do."""
+    match build(config.gate, where="gate"):
+        case NoGate():
+            return None, "top_score", ScoreGate().k
+        case ScoreGate() as gate:
+            return gate.source, gate.signal, gate.k
+        case FittedGate() as gate:
+            rule = gate.rule
+        case _ if outcome.decision.fitted:
+            rule = Rule.from_json(outcome.decision.fitted["rule"])
+        case _:
+            return None
+    alone = rule == rule.plain() and len(rule.features) == 1
+    return (*rule.features[0], rule.k) if alone else None

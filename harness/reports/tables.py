@@ -1,24 +1,37 @@
-"""Tables ready to paste: Markdown for a page, LaTeX (booktabs) for a paper, CSV for a spreadsheet or a program.
+"""One table for everything that is shown: on a terminal, on a page, in a notebook, and ready to paste.
 
-Numbers on a page have three decimals; in CSV they have all digits. A cell of text can hold anything: no table breaks.
+A table is declared once: its columns say how their numbers look, its cells are values. A screen shows four decimals and
+the interval of a number in a column beside it; what is pasted (Markdown, LaTeX with booktabs) shows three and puts the
+interval in brackets; CSV has all digits, with the ends of intervals in columns of their own.
 """
 
 from __future__ import annotations
 
-import html
+import html as escaping
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from harness.data.tables import csv_text
-from harness.reports.markup import ABSENT, grid, p_value
+from harness.reports.markup import ABSENT, grid, interval, literal, one_line, p_value, percent
 
-Shows = Literal["text", "value", "difference", "p", "count"]
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Shows = Literal["text", "value", "difference", "p", "count", "percent", "rough"]
+Medium = Literal["screen", "paste"]
 FORMATS = ("markdown", "latex", "csv")
+INTERVAL = "95 % interval"
 MARK = "†"
 MANY = 2  # more columns with intervals than these have them on a line of their own in LaTeX
+PASTED = 3  # decimals at most
+GAP = 2  # characters between columns of a terminal
+WHOLE = 18  # characters of a text that a terminal never breaks over lines
+FOLDED = 10  # characters that a column of long texts keeps at least
+BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
+KEY = re.compile(r"[a-z]\w*(\.\w+)*")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
@@ -32,10 +45,11 @@ _LIGATURE = re.compile(r"(?<=[-',])(?=[-',])")  # two of these in a row print as
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table.
+    """A number with what belongs to it. A plain number in a cell, or None, is one without.
 
     value: NaN where there is none. low, high: ends of its 95 % interval; NaN without one.
     significant: whether it gets the mark; a note of the table says what that means. best: whether it is in bold.
+    beside: a rank or a count, shown in brackets; not in CSV.
     """
 
     value: float
@@ -43,44 +57,221 @@ class Number:
     high: float = math.nan
     significant: bool = False
     best: bool = False
+    beside: int | None = None
+
+    @classmethod
+    def of(cls, value: float | None, low: float | None = None, high: float | None = None) -> Self:
+        """Return a number of which each part may be unknown."""
+        first, least, most = (math.nan if one is None else one for one in (value, low, high))
+        return cls(first, least, most)
+
+    @property
+    def has_interval(self) -> bool:
+        return not (math.isnan(self.low) or math.isnan(self.high))
 
 
-Cell = str | Number
+Cell = str | float | Number | None
+Rows = list[list[Cell]]
 
 
 @dataclass(frozen=True)
 class Column:
-    """shows: "text", or a kind of Number: three decimals, the same with a sign, a p value, a whole number."""
+    """A column of a table.
 
-    title: str
+    shows: "text", or what its numbers are: a value, a difference with its sign, a p value, a whole number, a share in
+        percent, or a size of which two digits matter.
+    digits: decimals on a screen; what is pasted has at most three.
+    on: the only medium that has this column; None for all.
+    """
+
+    name: str
     shows: Shows = "text"
+    digits: int = 4
+    on: Medium | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Columns of text have texts in all rows, the others a Number each.
+    """A table with its sentences; one without columns is sentences alone.
 
-    name: of its label in LaTeX, `tab:NAME`. caption, notes: sentences, above and below it.
+    caption: its heading. notes: a legend, above the rows on a screen and below them where they are pasted.
+    name: of its label in LaTeX, `tab:NAME`.
     """
 
-    name: str
     caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    columns: Sequence[Column] = ()
+    rows: Sequence[Sequence[Cell]] = ()
     notes: Sequence[str] = ()
+    name: str = "table"
+
+    def for_medium(self, medium: Medium) -> Table:
+        """Return the table with the columns of a medium."""
+        return self._kept([one.on in (None, medium) for one in self.columns])
+
+    def without_empty(self) -> Table:
+        """Return the table without the columns in which no row has anything."""
+        return self._kept(
+            [
+                any(bool(cell) if column.shows == "text" else not math.isnan(_number(cell).value) for cell in cells)
+                for column, cells in self.by_column()
+            ]
+        )
+
+    def by_column(self) -> Iterator[tuple[Column, list[Cell]]]:
+        """Yield each column with its cells."""
+        for place, column in enumerate(self.columns):
+            yield column, [row[place] for row in self.rows]
+
+    def _kept(self, wanted: Sequence[bool]) -> Table:
+        places = [place for place, keep in enumerate(wanted) if keep]
+        rows = [[row[place] for place in places] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in places], rows=rows)
 
 
 def best_marked(cells: Sequence[Number], shows: Shows = "value") -> list[Number]:
-    """The numbers, the highest in bold, and what looks the same with the digits shown. A single one has no best."""
+    """Return the numbers, the highest in bold, and what looks the same once pasted. A single one has no best."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
-    top = _digits(max(known), shows)
-    return [replace(one, best=_digits(one.value, shows) == top) for one in cells]
+    top = _digits(max(known), shows, PASTED)
+    return [replace(one, best=_digits(one.value, shows, PASTED) == top) for one in cells]
+
+
+def _number(cell: Cell) -> Number:
+    if isinstance(cell, Number):
+        return cell
+    return Number.of(None if cell is None else float(cell))
+
+
+def _digits(value: float, shows: Shows, digits: int) -> str:
+    """Return a number as it is shown."""
+    if math.isnan(value):
+        return ABSENT
+    match shows:
+        case "p":
+            return p_value(value)
+        case "count":
+            return f"{value:,.0f}"
+        case "percent":
+            return percent(value, digits)
+        case "rough":
+            return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+        case "difference":
+            return f"{value:+.{digits}f}"
+    return f"{value:.{digits}f}"
+
+
+def _shown(cell: Cell, column: Column, digits: int) -> str:
+    """Return a number without its interval."""
+    one = _number(cell)
+    beside = "" if one.beside is None else f" ({one.beside:,})"
+    return f"{_digits(one.value, column.shows, digits)}{beside}"
+
+
+# ---- On a screen
+
+
+def on_screen(table: Table) -> Table:
+    """Return the table as texts, with each interval in a column beside its number."""
+    columns: list[Column] = []
+    cells: list[list[str]] = []
+    for column, own in table.for_medium("screen").by_column():
+        if column.shows == "text":
+            columns.append(column)
+            cells.append([str(cell or "") for cell in own])
+            continue
+        columns.append(column)
+        cells.append([_signed(cell, column) for cell in own])
+        if any(_number(cell).has_interval for cell in own):
+            columns.append(replace(column, name=INTERVAL))
+            cells.append([_ends(_number(cell), column) for cell in own])
+    return replace(table, columns=columns, rows=[*zip(*cells, strict=True)])
+
+
+def _signed(cell: Cell, column: Column) -> str:
+    shown = _shown(cell, column, column.digits)
+    return re.sub(r"^\+0\.0+(?= |$)", "0", shown) if _number(cell).value == 0 else shown
+
+
+def _ends(one: Number, column: Column) -> str:
+    if not one.has_interval:
+        return "" if math.isnan(one.value) else ABSENT
+    if column.shows == "value":
+        return interval(one.low, one.high)
+    digits = min(column.digits, PASTED)
+    return f"{_digits(one.low, column.shows, digits)} to {_digits(one.high, column.shows, digits)}"
+
+
+def terminal_table(table: Table, width: int) -> RichTable:
+    """Return the table for a terminal of so many columns.
+
+    Numbers and ids stay whole. Where it is too narrow, texts and headings are broken, and keys at their dots only.
+    """
+    from rich.table import Table as RichTable
+
+    shown = on_screen(table)
+    rows = [[str(cell) for cell in row] for row in shown.rows]
+    folds = [one.shows == "text" and _breaks(cells) for one, *cells in zip(shown.columns, *rows, strict=True)]
+    folds[-1] = shown.columns[-1].shows == "text"
+    header = [_broken(one.name, BROKEN) for one in shown.columns]
+    least = [min(one, FOLDED) if fold else one for one, fold in zip(_widths(header, rows), folds, strict=True)]
+    if sum(least) > width + GAP:
+        cells = _widths([""] * len(header), rows)
+        header = [_broken(one.name, max(FOLDED, own) - 1) for one, own in zip(shown.columns, cells, strict=True)]
+    keys, widths = [row[0] for row in rows], _widths(header, rows)
+    if sum(widths) > width + GAP and shown.columns[0].shows == "text" and all(map(KEY.fullmatch, keys)):
+        room = width - sum(min(one, FOLDED + GAP) if one > WHOLE + GAP else one for one in widths[1:])
+        rows = [[_at_dots(key, room), *row[1:]] for key, row in zip(keys, rows, strict=True)]
+        folds[0] = False
+    found = RichTable(box=None, pad_edge=False, header_style="dim", show_header=any(header))
+    for name, column, fold in zip(header, shown.columns, folds, strict=True):
+        justify: Literal["left", "right"] = "left" if column.shows == "text" else "right"
+        found.add_column(name, justify=justify, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def _breaks(cells: Iterable[str]) -> bool:
+    """Return whether a terminal may break texts over lines: long ones, and ones of several words."""
+    return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return how many characters of a terminal each column takes."""
+    columns = zip(header, *rows, strict=True)
+    return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
+
+
+def _broken(name: str, most: int) -> str:
+    """Return a heading in lines of about so many letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
+    lines = [""]
+    for part in re.split(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ", name):
+        joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
+        if lines[-1] and len(lines[-1]) + len(joint) + len(part) > most:
+            lines.append("")
+            joint = ""
+        lines[-1] += joint + part
+    return "\n".join(lines) if len(name) > most else name
+
+
+def _at_dots(key: str, most: int) -> str:
+    """Return a dotted key in lines of at most so many letters where its dots allow that."""
+    first, *parts = key.split(".")
+    lines = [first]
+    for part in parts:
+        lines[-1] += "."
+        if len(lines[-1]) + len(part) > most:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+# ---- Ready to paste
 
 
 def rendered(tables: Sequence[Table], style: str) -> str:
-    """Tables as a text that ends with a line break. style: one of FORMATS; CSV takes one table."""
+    """Return tables as a text that ends with a line break. style: one of FORMATS; CSV takes one table."""
     if style == "csv":
         [only] = tables
         return csv(only)
@@ -88,30 +279,50 @@ def rendered(tables: Sequence[Table], style: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """The table with its caption above and its notes below."""
-    header = [_literal(column.title) for column in table.columns]
-    rows = [[_in_markdown(cell, column) for cell, column in _paired(row, table)] for row in table.rows]
-    aligned = grid(header, rows).split("\n")
-    aligned[1] = f"| {' | '.join('---' if column.shows == 'text' else '---:' for column in table.columns)} |"
-    return "\n\n".join([f"**{_literal(table.caption)}**", "\n".join(aligned), *map(_literal, table.notes)]) + "\n"
+    """Return the table with its caption above and its notes below."""
+    parts = [f"**{literal(table.caption)}**", *([markdown_rows(table)] if table.columns else [])]
+    return "\n\n".join([*parts, *map(literal, table.notes)]) + "\n"
+
+
+def markdown_rows(table: Table) -> str:
+    """Return the rows below their header, as they are pasted."""
+    pasted = table.for_medium("paste")
+    rows = [[_in_markdown(*one) for one in zip(row, pasted.columns, strict=True)] for row in pasted.rows]
+    return _aligned(pasted.columns, rows)
+
+
+def markdown_screen(table: Table) -> str:
+    """Return the rows below their header, as a screen shows them."""
+    shown = on_screen(table)
+    return _aligned(shown.columns, [[_lines(str(cell)) for cell in row] for row in shown.rows])
+
+
+def _aligned(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
+    found = grid([literal(column.name) for column in columns], rows).split("\n")
+    found[1] = f"| {' | '.join('---' if column.shows == 'text' else '---:' for column in columns)} |"
+    return "\n".join(found)
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(map(literal, text.split("\n")))
 
 
 def latex(table: Table) -> str:
-    """A floating table, narrowed to the line where it is wider. The first lines name the packages that it needs."""
-    stacked = sum(_has_interval(table, place) for place in range(len(table.columns))) > MANY
-    padded = [any(_significant(row[place]) for row in table.rows) for place in range(len(table.columns))]
+    """Return a floating table, narrowed to the line where it is wider. The first lines name the packages it needs."""
+    pasted = table.for_medium("paste")
+    stacked = sum(any(_number(cell).has_interval for cell in cells) for cells in _numbers(pasted)) > MANY
+    marked = [_marked(column, cells) for column, cells in pasted.by_column()]
     lines = []
-    for row in table.rows:
-        cells = [
-            _in_latex(*one, inline=not stacked, pad=pad) for one, pad in zip(_paired(row, table), padded, strict=True)
-        ]
+    for row in pasted.rows:
+        paired = [*zip(row, pasted.columns, strict=True)]
+        cells = [_in_latex(*one, inline=not stacked, pad=pad) for one, pad in zip(paired, marked, strict=True)]
         lines.append(f"{' & '.join(cells)} \\\\")
-        if stacked and any(map(_interval_of, row)):
-            ends = [_small(cell, column) for cell, column in _paired(row, table)]
+        if stacked and any(_bracketed(*one) for one in paired):
+            ends = [f"{{\\scriptsize {_signs(found)}}}" if (found := _bracketed(*one)) else "" for one in paired]
             lines.append(f"{' & '.join(ends)} \\\\")
     body = "\n".join(lines)
-    header = " & ".join(escaped(column.title) for column in table.columns)
-    aligned = "".join("l" if column.shows == "text" else "r" for column in table.columns)
+    header = " & ".join(escaped(column.name) for column in pasted.columns)
+    aligned = "".join("l" if column.shows == "text" else "r" for column in pasted.columns)
     notes = r"\\ ".join(map(escaped, table.notes))
     below = f"\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}\n" if notes else ""
     found = (
@@ -128,106 +339,77 @@ def latex(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """One header row; every number with all digits, its interval and its mark in columns of their own.
+    """Return one header row and every number with all digits, its interval and its mark in columns of their own.
 
     A text that a spreadsheet would compute as a formula gets an apostrophe before it.
     """
     columns: dict[str, list[Any]] = {}
-    for place, column in enumerate(table.columns):
-        cells = [row[place] for row in table.rows]
+    for column, cells in table.for_medium("paste").by_column():
         columns |= dict(_csv_columns(column, cells))
     return csv_text(columns)
 
 
 def escaped(text: str) -> str:
-    """A text that LaTeX prints literally, on one line."""
-    parts = _LIGATURE.split(_line(text))
+    """Return a text that LaTeX prints literally, on one line."""
+    parts = _LIGATURE.split(one_line(text))
     return "{}".join("".join(_SPECIAL.get(letter, letter) for letter in part) for part in parts)
 
 
 def defused(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _line(text: str) -> str:
-    """A text on one line, without what cannot be seen."""
-    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+def _numbers(table: Table) -> Iterator[list[Cell]]:
+    return (cells for column, cells in table.by_column() if column.shows != "text")
 
 
-def _literal(text: str) -> str:
-    """A text that Markdown shows literally on one line, written so that its source can be read, too."""
-    quoted = re.sub(r"([\\`*_\[\]{}|#~!$])", r"\\\1", html.escape(_line(text), quote=False))
-    return re.sub(r"(?<!\w)@|:(?=//)", lambda found: f"&#{ord(found[0])};", quoted)
+def _marked(column: Column, cells: Sequence[Cell]) -> bool:
+    return column.shows != "text" and any(_number(cell).significant for cell in cells)
 
 
-def _paired(row: Sequence[Cell], table: Table) -> Iterator[tuple[Cell, Column]]:
-    return zip(row, table.columns, strict=True)
-
-
-def _digits(value: float, shows: Shows) -> str:
-    """A number as it is shown."""
-    if math.isnan(value):
-        return ABSENT
-    if shows == "p":
-        return p_value(value)
-    return f"{value:,.0f}" if shows == "count" else f"{value:+.3f}" if shows == "difference" else f"{value:.3f}"
-
-
-def _interval(one: Number, shows: Shows) -> str:
-    return f"[{_digits(one.low, shows)}, {_digits(one.high, shows)}]" if _interval_of(one) else ""
-
-
-def _interval_of(cell: Cell) -> bool:
-    return isinstance(cell, Number) and not math.isnan(cell.low) and not math.isnan(cell.high)
-
-
-def _significant(cell: Cell) -> bool:
-    return isinstance(cell, Number) and cell.significant
-
-
-def _has_interval(table: Table, place: int) -> bool:
-    return any(_interval_of(row[place]) for row in table.rows)
+def _bracketed(cell: Cell, column: Column) -> str:
+    """Return the interval of a cell in brackets; "" if it has none."""
+    if column.shows == "text" or not (one := _number(cell)).has_interval:
+        return ""
+    digits = min(column.digits, PASTED)
+    return f"[{_digits(one.low, column.shows, digits)}, {_digits(one.high, column.shows, digits)}]"
 
 
 def _in_markdown(cell: Cell, column: Column) -> str:
-    if isinstance(cell, str):
-        return _literal(cell)
-    value = html.escape(_digits(cell.value, column.shows))
-    value = f"**{value}**" if cell.best else value
-    return f"{value}{MARK if cell.significant else ''} {_interval(cell, column.shows)}".rstrip()
+    if column.shows == "text":
+        return _lines(str(cell or ""))
+    one, value = _number(cell), escaping.escape(_shown(cell, column, min(column.digits, PASTED)))
+    value = f"**{value}**" if one.best else value
+    return f"{value}{MARK if one.significant else ''} {_bracketed(cell, column)}".rstrip()
 
 
 def _in_latex(cell: Cell, column: Column, *, inline: bool, pad: bool) -> str:
     """inline: whether an interval stands beside its number. pad: whether there is room for a mark in each cell."""
-    if isinstance(cell, str):
-        return escaped(cell)
-    value = _signs(_digits(cell.value, column.shows))
-    value = f"\\textbf{{{value}}}" if cell.best else value
-    mark = r"\textsuperscript{\dag}" if cell.significant else r"\phantom{\textsuperscript{\dag}}" if pad else ""
-    return value + mark + (f" {_signs(_interval(cell, column.shows))}" if inline and _interval_of(cell) else "")
-
-
-def _small(cell: Cell, column: Column) -> str:
-    ends = "" if isinstance(cell, str) else _signs(_interval(cell, column.shows))
-    return f"{{\\scriptsize {ends}}}" if ends else ""
+    if column.shows == "text":
+        return escaped(str(cell or ""))
+    one, value = _number(cell), _signs(_shown(cell, column, min(column.digits, PASTED)))
+    value = f"\\textbf{{{value}}}" if one.best else value
+    mark = r"\textsuperscript{\dag}" if one.significant else r"\phantom{\textsuperscript{\dag}}" if pad else ""
+    return value + mark + (f" {_signs(_bracketed(cell, column))}" if inline and one.has_interval else "")
 
 
 def _signs(digits: str) -> str:
-    """Numbers with the signs of mathematics: a hyphen is shorter than a minus."""
-    return re.sub(r"[-+<]", lambda found: f"${found[0]}$", digits).replace(ABSENT, "--")
+    """Return numbers with the signs of mathematics: a hyphen is shorter than a minus."""
+    signs: Callable[[re.Match[str]], str] = lambda found: r"\%" if found[0] == "%" else f"${found[0]}$"  # noqa: E731
+    return re.sub(r"[-+<>%]", signs, digits).replace(ABSENT, "--")
 
 
 def _csv_columns(column: Column, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Any]]]:
-    """Name -> cells: the column itself and, where it has them, the ends of its intervals and its marks."""
-    title = defused(column.title)
+    """Yield name -> cells: the column itself and, where it has them, the ends of its intervals and its marks."""
+    title = defused(column.name)
     if column.shows == "text":
-        yield title, [defused(str(cell)) for cell in cells]
+        yield title, [defused(str(cell or "")) for cell in cells]
         return
-    found = [cell for cell in cells if isinstance(cell, Number)]
+    found = [_number(cell) for cell in cells]
     whole = column.shows == "count"
     yield title, [_plain(one.value, whole) for one in found]
-    if any(map(_interval_of, found)):
+    if any(one.has_interval for one in found):
         yield f"{title}_low", [_plain(one.low) for one in found]
         yield f"{title}_high", [_plain(one.high) for one in found]
     if any(one.significant for one in found):

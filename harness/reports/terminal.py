@@ -1,12 +1,12 @@
-"""What the terminal shows: one JSON document, or tables and sentences."""
+"""What a command prints: one JSON document, tables to paste, or a report; and the sentences about a run's scores."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from harness.config.program import is_command, runnable
 from harness.config.text import counted
@@ -15,49 +15,48 @@ from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores
 from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
+from harness.reports import report
 from harness.reports.markup import estimated, interval, levels_text, number, raw
-from harness.reports.tables import FORMATS, rendered
-from harness.reports.tables import Table as PastedTable
+from harness.reports.report import Report
+from harness.reports.tables import FORMATS, INTERVAL, Column, Number, Rows, Table, rendered
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-
-WHOLE = 18  # characters of a table's cell that is never broken over lines
 LEAST_LOSS = 0.00005  # what is less is printed as 0.0000
 UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that people are told
-SCORE_HEADER = ("measure", "mean", "95 % interval", "queries", "public", "private")
-CHECKED_HEADER = ("measure", "estimate", "95 % interval", "raw mean", "queries")
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
-    "threshold_interval": "95 % interval of the threshold",
-    "objective_interval": "95 % interval of the score on the queries that it was fitted on",
+    "threshold_interval": f"{INTERVAL} of the threshold",
+    "objective_interval": f"{INTERVAL} of the score on the queries that it was fitted on",
 }
 
 
 def emit(
     style: str,
     document: Mapping[str, Any],
-    show: Callable[[Console], None],
-    tables: Callable[[str], Sequence[PastedTable]] | None = None,
+    shown: Report | Callable[[Console], None],
+    pasted: Callable[[str], Sequence[Table]] | None = None,
 ) -> None:
-    """Print the document as JSON if style is "json"; its tables in the style of a table; or call `show` with a console.
+    """Print the document as JSON if style is "json", its tables in the style of a table, or what is shown to people.
 
-    tables: style -> the tables to print; None for commands that have no such style.
+    shown: a report, or a function that prints to a console.
+    pasted: style -> the tables to paste, where these are not those of the report.
     """
-    if tables and style in FORMATS:
-        sys.stdout.write(rendered(tables(style), style))
-        return
-    if style == "json":
+    if style in FORMATS:
+        tables = pasted(style) if pasted else shown.tables if isinstance(shown, Report) else ()
+        sys.stdout.write(rendered(tables, style))
+    elif style == "json":
         json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
         sys.stdout.write("\n")
-        return
-    show(_console())
+    elif isinstance(shown, Report):
+        report.show_report(_console(), shown)
+    else:
+        shown(_console())
 
 
 def _console() -> Console:
-    """A console on standard output, on which commands are printed as they run: with their path, and never broken."""
+    """Return a console on standard output. It prints commands as they run: with their path, and never broken."""
     from rich.console import Console
 
     class Printed(Console):
@@ -67,36 +66,6 @@ def _console() -> Console:
             super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
 
     return Printed(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
-
-
-def bare_table(
-    header: Sequence[str],
-    *,
-    left: Collection[str] = (),
-    folded: Collection[str] = (),
-    header_style: str = "bold",
-) -> Table:
-    """A table without lines around its cells.
-
-    left: columns aligned left; all others are aligned right. folded: columns that a narrow terminal breaks over several
-    lines; numbers, ids and names of measures in the others stay whole.
-    """
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style=header_style)
-    for name in header:
-        fold = name in folded
-        overflow: Literal["fold", "ellipsis"] = "fold" if fold else "ellipsis"
-        table.add_column(name, justify="left" if name in left else "right", overflow=overflow, no_wrap=not fold)
-    return table
-
-
-def long_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The columns that are wider than a number, an id or the name of a measure."""
-    columns = zip(header, *rows, strict=True)
-    return [
-        name for name, *cells in columns if max(len(one) for cell in (name, *cells) for one in cell.split("\n")) > WHOLE
-    ]
 
 
 def show_measured(console: Console, measured: Mapping[str, float]) -> None:
@@ -122,10 +91,7 @@ def show_scores(
     held_out: the same out of fold, if a gate or a fusion was fitted on labels.
     """
     _show_objective(console, objective, held_out or scores)
-    table = bare_table(score_header(scores), left=SCORE_HEADER[:1])
-    for row in score_rows(scores, held_out):
-        table.add_row(*row)
-    console.print(table)
+    report.show_table(console, score_table(scores, held_out))
     if held_out:
         console.print(
             f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part "
@@ -162,25 +128,27 @@ def _show_objective(console: Console, objective: Objective | None, scores: Score
         console.print(ranked_by(objective, scores), style="bold")
 
 
-def score_header(scores: Scores) -> Sequence[str]:
-    return CHECKED_HEADER if scores.checked else SCORE_HEADER
-
-
-def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[str]]:
-    """The cells of each measure with a value under `score_header`; a measure out of fold follows the same in sample."""
+def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
+    """Return the measures that have a value; one out of fold follows the same in sample."""
+    rows: Rows = []
     for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
-        if not (summary := of.summary[name]).n:
+        if not (one := of.summary[name]).n:
             continue
-        mean = number(summary.known)
-        first, last = f"{OOF}{name}" if of is held_out else name, f"{summary.n:,}"
-        if found := of.estimate(name):
-            yield [first, number(found.value), interval(found.low, found.high, absent=""), mean, last]
-            continue
-        parts = [number(part[name].known if name in part else None) for part in (of.public, of.private)]
-        yield [first, mean, interval(summary.low, summary.high, absent=""), last, *parts]
+        measure, found = f"{OOF}{name}" if of is held_out else name, of.estimate(name)
+        if scores.checked:
+            mean = Number(found.value, found.low, found.high) if found else None
+            rows.append([measure, mean, one.known, one.n])
+        else:
+            parts = [part[name].known if name in part else None for part in (of.public, of.private)]
+            rows.append([measure, Number(one.known, one.low, one.high), one.n, *parts])
     if apart := scores.unanswerable:
-        cells = [UNANSWERABLE, number(apart.mean), interval(apart.low, apart.high, absent="")]
-        yield [*cells, "", f"{apart.n:,}"] if scores.checked else [*cells, f"{apart.n:,}", "", ""]
+        mean = Number(apart.mean, apart.low, apart.high)
+        rows.append([UNANSWERABLE, mean, *([None, apart.n] if scores.checked else [apart.n, None, None])])
+    count = Column("queries", "count")
+    if scores.checked:
+        return Table("", [Column("measure"), Column("estimate", "value"), Column("raw mean", "value"), count], rows)
+    halves = [Column("public", "value"), Column("private", "value")]
+    return Table("", [Column("measure"), Column("mean", "value"), count, *halves], rows)
 
 
 def notes_of(scores: Scores) -> list[str]:

@@ -217,7 +217,7 @@ def test_the_same_number_and_the_same_words_everywhere(harness, words, how):
 
 def test_people_read_it_where_programs_do(harness):
     said = harness("sweep", *GRID).out
-    sentence = next(line for line in said.splitlines() if line.startswith("Expect about"))
+    sentence = next(line.strip() for line in said.splitlines() if line.lstrip().startswith("Expect about"))
     assert sentence.endswith("(Cross-validated choice among 3 runs.)")
     for command in ("runs", "export", "board", "compare", "advise"):
         assert harness(command, "experiment_name=e").out.count(sentence) == 1, command

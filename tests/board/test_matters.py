@@ -92,7 +92,7 @@ def test_keys_of_some_runs_are_compared_among_them():
     assert [round(level.mean, 1) for level in k1.levels] == pytest.approx(
         [round(float(k1.levels[0].mean), 1) + step for step in (0, 0.1, 0.2)]
     )
-    assert "Among the 6 runs that have it: retriever.bm25.k1." in found.section().lines
+    assert "Among the 6 runs that have it: retriever.bm25.k1." in found.table.notes
     assert np.isnan(
         [one.means for one in found.maps if {one.first, one.second} == {"retriever", "retriever.bm25.k1"}]
     ).any()
@@ -103,9 +103,9 @@ def test_two_runs_have_no_importance_but_means():
     [one] = keys(found).values()
     assert (one.alone, one.total, one.reason) == (None, None, "only")
     assert one.levels[0].mean > one.levels[1].mean
-    assert [row[0] for row in found.section().rows] == ["gate"]
-    alike = matters(board([{"gate": "none"}, {"gate": "auto"}], noisy([0.1, 0.1]))).section()
-    assert (alike.rows, alike.lines) == ([], ["No clear effect: gate."])
+    assert [row[0] for row in found.table.rows] == ["gate"]
+    alike = matters(board([{"gate": "none"}, {"gate": "auto"}], noisy([0.1, 0.1]))).table
+    assert (alike.rows, alike.notes) == ([], ["No clear effect: gate."])
 
 
 def test_too_few_runs_for_so_many_keys():
@@ -121,31 +121,31 @@ def test_keys_that_are_not_told_apart():
     found = matters(board(rows, noisy([0.1 * int(one["a"]) + 0.02 * int(one["c"]) for one in rows])))
     assert {name: one.reason for name, one in keys(found).items()} == {"a": "mixed", "b": "mixed", "c": ""}
     assert keys(found)["a"].levels[3].mean - keys(found)["a"].levels[0].mean == pytest.approx(0.3, abs=0.05)
-    assert f"Not known, since {REASONS['mixed']}: a, b." in " ".join(found.section().lines)
+    assert f"Not known, since {REASONS['mixed']}: a, b." in " ".join(found.table.notes)
 
 
 def test_five_keys_are_shown_at_most_and_one_line_is_for_the_others():
     names = "abcdefgh"  # a matters most, g and h not at all
     rows = [dict(zip(names, format(number, "08b"), strict=True)) for number in range(256)]
     weights = dict(zip(names, (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0, 0), strict=True))
-    shown = matters(board(rows, noisy([sum(weights[n] * int(one[n]) for n in names) for one in rows]))).section()
+    shown = matters(board(rows, noisy([sum(weights[n] * int(one[n]) for n in names) for one in rows]))).table
     assert [row[0] for row in shown.rows] == [*"abcde"]
-    assert shown.lines[-1].startswith("Smaller shares: f")
-    assert "No clear effect: " in shown.lines[-1]
+    assert shown.notes[-1].startswith("Smaller shares: f")
+    assert "No clear effect: " in shown.notes[-1]
 
 
 def test_keys_that_change_together_are_said_so():
     rows = [{"k1": k1, "b": b, "a": a} for k1, b in (("1", "2"), ("2", "3")) for a in "01"]
-    lines = matters(board(rows, noisy([0.1, 0.2, 0.5, 0.6]))).section().lines
+    lines = matters(board(rows, noisy([0.1, 0.2, 0.5, 0.6]))).table.notes
     assert "k1 and b were always changed together: their effects cannot be separated." in lines
 
 
 def test_what_grows_by_construction_is_no_reason_to_go_beyond():
     rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
     grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
-    [line] = [line for line in matters(grown).section().lines if line.startswith("dataset.chunk.size")]
+    [line] = [line for line in matters(grown).table.notes if line.startswith("dataset.chunk.size")]
     assert line.endswith("The measure grows with it by construction, so that this is no reason to go beyond.")
-    plain = matters(replace(grown, metric="span_precision@3")).section().lines
+    plain = matters(replace(grown, metric="span_precision@3")).table.notes
     assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 
 
@@ -186,7 +186,7 @@ def test_queries_without_a_value_are_left_out_and_the_public_ones_choose():
     values[2, :4] = np.nan
     found = matters(board(rows, values))
     assert (found.queries, found.left_out) == (36, 4)
-    assert "Left out: 4 queries without a value in some run." in found.section().lines
+    assert "Left out: 4 queries without a value in some run." in found.table.notes
     part = np.arange(40) < 24
     chosen = matters(board(rows, values, public=part, select_on="public"))
     assert (chosen.queries, chosen.left_out) == (20, 4)
@@ -209,7 +209,7 @@ def test_an_interaction_is_said():
     [pair] = found.groups[0].strong
     assert {pair.first, pair.second} == {"a", "b"}
     assert pair.share.value > 0.9
-    assert any("together" in line for line in found.section().lines)
+    assert any("together" in line for line in found.table.notes)
 
 
 def test_a_search_says_what_stands_for_the_rest():
@@ -223,7 +223,7 @@ def test_a_search_says_what_stands_for_the_rest():
     assert group.keys[0].key.name == "gate.threshold"
     assert group.keys[0].plateau.along == "average"
     assert 0 < group.keys[0].plateau.best < len(group.keys[0].plateau.values) - 1
-    assert "a model of single keys stands for the others" in " ".join(found.section().lines)
+    assert "a model of single keys stands for the others" in " ".join(found.table.notes)
 
 
 def test_the_json_is_finite_and_small():

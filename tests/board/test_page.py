@@ -8,7 +8,8 @@ from html_pages import Parts, data_of
 
 from harness.board.page import document, html
 from harness.board.runs import LOSSES
-from harness.reports.sections import Section
+from harness.reports.report import Report
+from harness.reports.tables import Column, Table
 
 EVIL = "</script><script>document.title = 'broken'</script>"
 
@@ -18,8 +19,8 @@ def board():
     """Ten queries; names and a report with markup in them."""
     runs = made_runs(queries=10, top_k=(1,))
     named = [dataclasses.replace(one, name=f"{one.name} {EVIL}") for one in runs.runs]
-    report = [Section(EVIL, [EVIL], ["a"], [[EVIL]], ["shake_up", "gone"])]
-    return made_board(dataclasses.replace(runs, runs=tuple(named)), sections=report, figures={"shake_up": b"\x89PNG"})
+    report = Report(EVIL, [EVIL], [Table(EVIL, [Column("a")], [[EVIL]], [EVIL])])
+    return made_board(dataclasses.replace(runs, runs=tuple(named)), report=report)
 
 
 def test_a_page_has_its_data_its_scripts_and_nothing_else(board):
@@ -39,12 +40,6 @@ def test_runs_are_told_apart_by_the_settings_in_which_they_differ(board):
     expected = {kind: int((first == code).sum()) for code, kind in enumerate(LOSSES) if kind and (first == code).any()}
     assert runs[0]["losses"] == expected
     assert sum(expected.values()) == int(np.count_nonzero(first))
-
-
-def test_a_section_names_only_figures_that_were_drawn(board):
-    [section] = document(board)["sections"]
-    assert section["figures"] == ["shake_up"]
-    assert document(board)["figures"] == {"shake_up": "iVBORw=="}
 
 
 def test_a_row_names_the_runs_for_which_it_stands(board):

@@ -64,7 +64,7 @@ def test_every_command_that_is_printed_runs(harness):
     done = harness("run", "experiment_name=e", "metrics=[modified_map@3]", "retriever=hybrid_lexical", "top_k=4")
     assert done.code == 0, done.err
     lines = harness(*ASK, "top=100").out.splitlines()
-    commands = [line.strip() for line in lines if line.startswith("   harness ")]
+    commands = [line.strip() for line in lines if line.lstrip().startswith("harness ")]
     assert len(commands) >= 5
     for command in commands:
         _, verb, *words = shlex.split(command)

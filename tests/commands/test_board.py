@@ -69,7 +69,7 @@ def test_only_a_board_is_replaced(harness, runs, tmp_path):
 def test_what_people_and_papers_read(harness, runs):
     said = harness("board", "experiment_name=e", f"runs=[{runs[0][:8]},{runs[1][:8]}]", "output=mine/b.html")
     assert "Experiment 'e': 2 runs by modified_map@3, in sample, 3 queries" in said.out
-    assert "Recommended\n  bm25 · none has the highest modified_map@3 of 2 runs, 1.0000;" in said.out
+    assert "Verdict\n  bm25 · none has the highest modified_map@3 of 2 runs, 1.0000;" in said.out
     assert f"harness export experiment_name=e run={runs[1][:8]}" in said.out
     assert Path("mine/b.html").is_file()
     table = harness("board", "experiment_name=e", "format=csv").out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.commands.runs import Row, grouped
+from harness.commands.runs import RunRow, grouped
 from harness.evaluation.objective import Objective
 from harness.tracking.tracker import LoggedRun, RunRecord, member_tag, objective_metrics
 
@@ -12,7 +12,9 @@ RUNS = ("runs", "experiment_name=e")
 def logged(run_id, value, *, kind="in sample", name="map@3", params=None, **tags):
     objective = Objective(name, value, kind=kind)
     tags = {"harness.verb": "run", "objective.name": name, "objective.kind": kind, "data.qrels": "q"} | tags
-    return Row(run := LoggedRun(run_id, run_id, "e", "FINISHED", objective_metrics(objective), params or {}, tags), run)
+    return RunRow(
+        run := LoggedRun(run_id, run_id, "e", "FINISHED", objective_metrics(objective), params or {}, tags), run
+    )
 
 
 def ids(rows):
@@ -57,7 +59,7 @@ def test_only_what_varies_is_said_to_differ():
         logged("c", 0.3, params={"predictions": "x.csv"}, **{"harness.verb": "score"}),
     ])  # fmt: skip
     assert group.differs == [{"gate": "none"}, {"gate": "score", "rerank": "cross_encoder"}, {}]
-    said = [row[2] for row in group.section("", 9).rows]
+    said = [row[1] for row in group.table("", 9).rows]
     assert said == ["a (gate=none)", "b (gate=score rerank=cross_encoder)", "c"]
 
 
@@ -88,7 +90,7 @@ def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tr
     assert f"harness runs experiment_name=e run={parent[:8]}" in text
     assert reused[:8] not in text.partition("Next:")[0]
     written = harness(*RUNS, "format=markdown").out
-    assert "| 0.6000 | 0.500 – 0.700 | mine (k=0.6) |" in written.replace("retriever=bm25 ", "")
+    assert "| 0.600 [0.500, 0.700] | mine (k=0.6) |" in written.replace("retriever=bm25 ", "")
     assert f" | {reused[:8]} |" in written
     assert "is no sweep" in harness("runs", f"run={reused}").err
 

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -351,3 +352,68 @@ def test_a_gate_without_a_threshold_gets_one_from_its_decisions(monkeypatch, sig
     monkeypatch.setattr(gate_view, "build", lambda *_, **__: object())
     decided = SimpleNamespace(decision=Decision(np.array(shown), np.array(signal)), rankings={"a": None})
     assert gate_view.given(decided, SimpleNamespace(gate={}, top_k=3)) == SignalRule("signal", (3, 0), thresholds)
+
+
+# ---- The gate on the page
+
+
+@pytest.fixture
+def gate_of(run):
+    """gate_of(*words) -> (the data of the gate, the queries)."""
+
+    def call(*words):
+        data, _ = run(*words)
+        return data["gate"], rows(data["queries"])
+
+    return call
+
+
+def test_each_query_knows_what_becomes_of_it_with_documents(gate_of):
+    """Query 7 finds two relevant documents, 3 finds one, 5 (a greeting) none and needs none."""
+    withheld, _ = gate_of("gate=score", "gate.threshold=1000")
+    shown, rows = gate_of("gate=none")
+    for gate in (withheld, shown):
+        assert gate["lost"] == ["", "", ""]
+        assert gate["hits"] == [row["hits"] for row in rows]
+    cut, rows = gate_of("gate=score", "gate.threshold=1000", "top_k=1")
+    assert cut["most"] == [1, 1, 0]
+    assert cut["hits"] == [1, 1, 0]
+
+
+def test_an_unlabelled_query_has_no_loss(gate_of, toy):
+    lines = (toy / "qrels.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (toy / "qrels.jsonl").write_text("".join(line for line in lines if json.loads(line)["eval_id"] != 3), "utf-8")
+    gate, rows = gate_of("gate=none")
+    place = [row["query_id"] for row in rows].index("3")
+    assert gate["lost"][place] is gate["hits"][place] is None
+
+
+def test_the_command_runs_the_gate_as_printed(harness, gate_of):
+    """The words of a shell: paths with blanks are quoted, other settings of a gate are gone."""
+    Path("toy").rename("my toy's")
+    Path("toy").symlink_to("my toy's")
+    gate, _ = gate_of("gate=auto", "gate.signals=[mean_top_k]", "gate.k=5", "dataset.path=my toy's")
+    words = shlex.split(gate["command"] + "0.5")
+    assert words[:2] == ["harness", "run"]
+    assert [word for word in words if word.startswith("gate")] == [
+        "gate=score", "gate.signal=mean_top_k", "gate.k=5", "gate.threshold=0.5",
+    ]  # fmt: skip
+    assert "dataset.path=my toy's" in words
+    again = page_data(harness(*words[1:]).json["files"]["folder"])["gate"]
+    assert (again["name"], again["thresholds"]) == (gate["name"], [0.5])
+
+
+@pytest.mark.parametrize(
+    ("words", "ending"),
+    [
+        (
+            ("gate=none", "retriever=hybrid_lexical"),
+            "gate=score gate.signal=top_score gate.source=bm25 gate.threshold=",
+        ),
+        (("gate=score", "gate.signal=query_words"), "gate=score gate.signal=query_words gate.threshold="),
+        (("gate=classifier",), None),
+    ],
+)
+def test_a_command_is_offered_where_a_single_signal_decides(gate_of, words, ending):
+    command = gate_of(*words)[0]["command"]
+    assert command == ending if ending is None else command.endswith(ending)

@@ -1,16 +1,13 @@
-"""Figures of scored texts and of submissions compared: what is drawn, read back from the figures' artists."""
+"""Figures of scored texts: what is drawn, read back from the figures' artists."""
 
 import itertools
 import math
 
-import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from harness.commands.compare.comparison import Board, RunShifts, ShakeUp
-from harness.commands.compare.figures import draw_shake_up
 from harness.evaluation.scores import Summary
-from harness.reports.figure import LONGEST, png, shortened
+from harness.reports.figure import LONGEST, shortened
 from harness.reports.task_figures import MARKS, MOST, draw_scored, scored
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -52,19 +49,6 @@ def overlaps(figure):
     found = [(a, b) for (a, one), (b, other) in itertools.combinations(boxes, 2) if one.overlaps(other)]
     (left, bottom), (right, top) = figure.bbox.min, figure.bbox.max
     return found + [text for text, box in boxes if box.x0 < left or box.y0 < bottom or box.x1 > right or box.y1 > top]
-
-
-def shaken(public, private, shifts, draws=10):
-    """The figure of a comparison of submissions; ranks are 1 + how many are better."""
-    ranks = [[1 + sum(other > one for other in part) for one in part] for part in (public, private)]
-    boards = {
-        f"제출 {i}": Board(ours, public_rank, theirs, private_rank)
-        for i, (ours, public_rank, theirs, private_rank) in enumerate(
-            zip(public, ranks[0], private, ranks[1], strict=True)
-        )
-    }
-    runs = tuple(RunShifts(label, 0, of) for label, of in zip(boards, shifts, strict=True))
-    return draw_shake_up("correction_recall", boards, ShakeUp(draws, 0, runs))
 
 
 def test_measures_have_their_values_and_whiskers():
@@ -116,48 +100,7 @@ def test_words_of_a_run_do_not_overlap(kinds, counts):
     assert not overlaps(draw_scored(measured, kinds, "correction_recall", counts))
 
 
-def test_ranks_shift_as_often_as_the_comparison_says():
-    """Two submissions change places between the parts: the first falls by 1 in 3 draws of 10, as it does here."""
-    figure = shaken([0.5, 0.4], [0.3, 0.4], [{"0": 7, "1": 3}, {"-1": 3, "0": 7}])
-    left, right = figure.axes
-    assert [label.get_text() for label in left.get_yticklabels()] == [shortened(f"제출 {n}", LONGEST) for n in range(2)]
-    points = {line.get_label(): list(line.get_xdata()) for line in left.lines}
-    assert points == {"public": [0.5, 0.4], "private": [0.3, 0.4]}
-    np.testing.assert_allclose(right.images[0].get_array(), [[0, 0.7, 0.3], [0.3, 0.7, 0]])
-    assert {(text.get_text(), *text.get_position()) for text in right.texts} == {
-        ("70%", 0, 0), ("30%", 1, 0), ("30%", -1, 1), ("70%", 0, 1)
-    }  # fmt: skip
-    assert [(box.get_x() + 0.5, box.get_y() + 0.5) for box in right.patches] == [(1, 0), (-1, 1)]
-    assert right.get_title() == "How ranks move in 10 random splits"
-    assert not overlaps(figure)
-
-
-@pytest.mark.parametrize(("n", "numbers"), [(2, True), (8, True), (9, False), (40, False)])
-def test_numbers_where_there_is_room(n, numbers):
-    """n submissions may move by n - 1 either way: 15 columns for 8."""
-    moves = {str(move): 1 for move in range(1 - n, n)}
-    scores = list(np.linspace(0.2, 0.4, n))
-    figure = shaken(scores, scores[::-1], [moves] * n, draws=len(moves))
-    assert bool(figure.axes[1].texts) == numbers
-    assert all(float(tick).is_integer() for tick in figure.axes[1].get_xticks())
-    assert 0 in figure.axes[1].get_xticks()
-    if n < 40:
-        assert not overlaps(figure)
-
-
-def test_ranks_that_never_move():
-    figure = shaken([0.5, 0.5], [0.4, 0.4], [{"0": 10}] * 2)
-    assert [text.get_text() for text in figure.axes[1].texts] == ["100%", "100%"]
-    assert list(figure.axes[1].get_xticks()) == [0]
-
-
-def test_a_move_that_no_draw_made_is_in_sight():
-    figure = shaken([0.3, 0.2, 0.1], [0.1, 0.2, 0.3], [{"0": 10}] * 3)
-    assert figure.axes[1].get_xlim() == (-2.5, 2.5)
-
-
 @pytest.mark.drawn
 def test_figures_are_written(tmp_path):
     scored(CORRECTIONS, KINDS, "correction_recall", tmp_path / "measures.png", COUNTS)
     assert (tmp_path / "measures.png").read_bytes().startswith(b"\x89PNG")
-    assert png(shaken([0.5, 0.4], [0.3, 0.4], [{"0": 10}] * 2)).startswith(b"\x89PNG")

@@ -277,7 +277,9 @@ def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker, tmp_p
         assert "the public winner is not the private winner" in files[name]
         assert "correction" in files[name]
     page = data_of(files["html"])
-    assert set(page["figures"]) == {"differences", "shake_up"}
+    assert {"Differences in all measures", "How ranks move from public to private"} <= {
+        one["title"] for one in page["sections"]
+    }
     assert len(page["rows"]) == 20
     first = page["rows"][0]  # right in one of them
     right = first["values"].index(1)

@@ -20,7 +20,8 @@ from browsers import CHROMIUM, launched, narrow, picture, serious_faults
 from harness import cli
 from harness.board import page
 from harness.evaluation.significance import differences
-from harness.reports.sections import Section
+from harness.reports.report import Report
+from harness.reports.tables import Column, Number, Table
 
 PATIENCE = 20_000  # ms that a test waits for an element
 RESAMPLES = 10_000  # of the page and of Python
@@ -31,11 +32,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no 
 
 @pytest.fixture(scope="module")
 def board():
-    report = [
-        Section("Verdicts", ["A is better than B."], ["run", "value"], [["A", "0.5"], ["B", "0.4"]]),
-        Section("All queries", (), ["query", "text"], [[str(number), "a text " * 20] for number in range(60)]),
-    ]
-    return made_board(made_runs(queries=60), sections=report)
+    gaps = [["A − B", Number(0.1, 0.05, 0.15)], ["A − C", Number(-0.2, -0.3, 0.1)]]
+    differences = Table("Differences", [Column("pair"), Column("difference", "difference")], gaps)
+    texts = [[str(number), "a text " * 20] for number in range(60)]
+    queries = Table("All queries", [Column("query"), Column("text")], texts)
+    return made_board(made_runs(queries=60), report=Report("", ["A is better than B."], [differences, queries]))
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +242,8 @@ def test_the_tab_of_two_runs_says_who_is_better_and_which_queries_decide(opened,
 
 def test_the_report_shows_sections_and_folds_long_tables(opened):
     tab = opened("#report")
-    assert tab.locator("#panel-report h2").all_inner_texts() == ["Verdicts", "All queries"]
+    assert tab.locator("#panel-report h2").all_inner_texts() == ["Verdict", "Differences", "All queries"]
+    assert tab.locator("#panel-report td.scale svg circle").count() == 2
     assert not tab.get_by_text("a text").first.is_visible()
     tab.get_by_text("60 rows").click()
     assert tab.get_by_text("a text").first.is_visible()

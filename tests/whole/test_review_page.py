@@ -154,7 +154,7 @@ def test_a_person_judges_by_keyboard_alone(opened, reviewed, link):
     assert reviewed.log.read()[-1].grade == 3, "an undone change brings back what was there"
     press("n")
     page.locator("#yours", has_text="Not judged yet").wait_for()
-    page.locator("#said", has_text=re.compile(r"Query \d of 4, Document \d of")).wait_for(state="attached")
+    page.locator("#spoken", has_text=re.compile(r"Query \d of 4, Document \d of")).wait_for(state="attached")
 
     page.evaluate("dispatch = (key, code) => document.body.dispatchEvent(new KeyboardEvent('keydown', "
                   "{ key, code, bubbles: true, cancelable: true }))")  # fmt: skip
@@ -361,7 +361,7 @@ def test_all_texts_are_there_in_both_languages():
     assert english.keys() == korean.keys()
     places = [{key: set(re.findall(r"\{\w+\}", text)) for key, text in one.items()} for one in (english, korean)]
     assert places[0] == places[1]
-    script = (folder / "page.js").read_text("utf-8")
+    script = (folder / "review.js").read_text("utf-8")
     used = set(re.findall(r'say\("(\w+)"', script)) | set(re.findall(r'"(key_\w+|how\w*)"', script))
     assert used <= english.keys()
     assert not any(re.search("[가-힣]", text) for text in english.values())

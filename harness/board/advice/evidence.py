@@ -11,7 +11,7 @@ import numpy as np
 from harness.data.dataset import Dataset
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import Measure, of_holes, of_spans
-from harness.evaluation.score_table import Table
+from harness.evaluation.score_table import ScoreTable
 from harness.gates.payoff import fixed_mean, payoffs
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
@@ -82,7 +82,7 @@ class Evidence:
         )
 
     @classmethod
-    def of_table(cls, table: Table, name: str, select_on: str, qrels: Qrels, top_k: int) -> Evidence:
+    def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> Evidence:
         """Of a run of which only the scores by query are known. BadInput where they lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:

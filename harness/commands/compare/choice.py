@@ -6,11 +6,19 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.board.choice import Asked, chosen, same_queries
+from harness.board.expected import Expected, Family, Values, of_family
+from harness.board.runs import tables
+from harness.commands.compare.comparison import Settings
 from harness.config.text import counted
-from harness.evaluation.measures import SPAN_MEASURES, of_spans
+from harness.evaluation.measures import SPAN_MEASURES, of_spans, parse
+from harness.evaluation.measures import Family as MeasureFamily
+from harness.evaluation.significance import against_first
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import RankedRun, Wanted, distinct, rank, repeated
 from harness.tracking.run_kind import RunKind, require_kind
@@ -149,3 +157,25 @@ def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedR
             f"{run.tags[tag][:12]} and {first.tags[tag][:12]}. Only runs with the same data and measures can be "
             "compared."
         )
+
+
+def tested_family(
+    tracker: Tracker, choice: Choice, settings: Settings, folder: Path
+) -> tuple[np.ndarray | None, Expected | None]:
+    """Test the best run of an experiment against all runs among which it was chosen.
+
+    Return p against each run of the choice's family, in their order, after Holm's correction over all of them, float64
+    [R], and what to expect of the best on new queries.
+
+    It is (None, None) where runs were named, and for a measure without values by query. folder: for downloads.
+    """
+    metric, ranked = settings.metric, choice.family
+    if not ranked or parse(metric).family is MeasureFamily.POOLED:
+        return None, None
+    folder.mkdir()
+    own = tables(tracker, [one.run for one in ranked], metric, folder)
+    values = np.stack([one.oof.get(metric, one.values[metric]) for one in own])
+    known = Values(values, own[0].needs, own[0].public)
+    expected = of_family(tracker, Family(metric, choice.select_on, ranked, len(ranked), known.first))
+    judges = settings.judging(known.public, "queries")
+    return against_first(values[:, judges], settings.seed, settings.resamples)[1], expected

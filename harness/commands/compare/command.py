@@ -8,16 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.board.expected import of_run
-from harness.commands.compare import family, on_board, page, pasted, retrieval_runs, task_runs, web_page
-from harness.commands.compare.choice import Choice, choose
+from harness.commands.compare import page, retrieval_runs, task_runs
+from harness.commands.compare.choice import Choice, choose, tested_family
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
 from harness.evaluation import measures
-from harness.reports import sections, terminal
-from harness.reports.sections import Section
+from harness.reports import report, terminal
 from harness.storage.atomic import write_text
 from harness.tracking import provenance, ranking, recording, run_files
 from harness.tracking.run_kind import RunKind, Text, kind_of
@@ -26,75 +25,43 @@ from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import Console
 
 
-@dataclass(frozen=True)
-class Report:
-    """A comparison, and how it is shown. sections: whether with details -> sections. page: the whole HTML."""
-
-    comparison: Comparison
-    sections: Callable[[bool], list[Section]]
-    page: Callable[[], str]
-
-
-class Comparer(Protocol):
-    """How runs of one kind are compared."""
-
-    def check_metric(self, metric: str) -> None:
-        """BadInput if no run can have the metric."""
-
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
-        """folder: for downloads."""
+def _retrieval(
+    tracker: Tracker, choice: Choice, folder: Path, settings: Settings
+) -> tuple[Comparison, Callable[[], str]]:
+    """Compare retrieval runs; return the comparison, and its page when it is called. folder: for downloads."""
+    runs = retrieval_runs.read(tracker, choice.labelled, folder)
+    p, expected = tested_family(tracker, choice, settings, folder / "family")
+    found = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
+    if not choice.family:
+        best = {run.label: run.run for run in runs}[found.best]
+        expected = of_run(tracker, best, settings.metric, settings.select_on)
+    found = replace(found, expected=expected)
+    html = page.board_html(found, runs, tracker, folder, settings)  # while its downloads are there
+    return found, lambda: html
 
 
-class RetrievalComparer:
-    def check_metric(self, metric: str) -> None:
-        measures.parse(metric)
-
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
-        runs = retrieval_runs.read(tracker, choice.labelled, folder)
-        p, expected = family.tested(tracker, choice, settings, folder / "family")
-        comparison = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
-        if not choice.family:
-            best = {run.label: run.run for run in runs}[comparison.best]
-            expected = of_run(tracker, best, settings.metric, settings.select_on)
-        comparison = replace(comparison, expected=expected)
-        html = on_board.html(comparison, runs, tracker, folder, settings)  # while its downloads are there
-        return Report(comparison, partial(page.run_sections, comparison), lambda: html)
-
-
-class TaskComparer:
-    def check_metric(self, metric: str) -> None:
-        """The runs' own task decides, which may have other arguments than the config's."""
-
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
-        comparison = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
-        comparison = comparison.with_notes(choice.notes)
-        return Report(comparison, partial(page.file_sections, comparison), partial(web_page.html, comparison))
-
-
-def comparer_of(kind: RunKind) -> Comparer:
-    return TaskComparer() if isinstance(kind, Text) else RetrievalComparer()
+def _task(tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> tuple[Comparison, Callable[[], str]]:
+    """Compare submissions to a text task; as `_retrieval`."""
+    found = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
+    found = found.with_notes(choice.notes)
+    return found, partial(page.items_html, found)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison that was logged as a run of its own. folder: of its page and files.
+    """A comparison that was logged as a run of its own.
 
+    comparison: all that was found, as typed values. folder: of its page and files.
     run_id, experiment: None of a comparison of files, which is logged nowhere.
     """
 
-    report: Report
+    comparison: Comparison
     run_id: str | None
     experiment: str | None
     folder: Path
     private_peeks: int
-
-    @property
-    def comparison(self) -> Comparison:
-        """All that was found, as typed values."""
-        return self.report.comparison
 
     @property
     def verdicts(self) -> list[str]:
@@ -122,7 +89,7 @@ class Compared:
         return "\n".join([title, *(f"{one.label}: {one.run.named}" for one in runs), *self.verdicts])
 
     def _repr_html_(self) -> str:
-        return sections.html([Section(page.title(self.comparison)), *self.report.sections(False)])
+        return report.report_html(page.comparison_report(self.comparison))
 
 
 def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
@@ -134,13 +101,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if gated and len(config["runs"] or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
     compared = comparison(config, invocation)
-    document, title = compared.to_json(), page.title(compared.comparison)
-
-    def show(console: Console) -> None:
-        sections.show(console, title, compared.report.sections(False))
-        console.print(f"Files: {compared.files['html']}, .md, .json")
-
-    terminal.emit(config["format"], document, show, lambda style: pasted.tables(compared.comparison, style))
+    document = compared.to_json()
+    said = replace(page.comparison_report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
+    terminal.emit(config["format"], document, said, lambda style: page.pasted(compared.comparison, style))
     base, new = compared.comparison.runs[:2]
     if gated and compared.comparison.in_metric[0].better == base.label:
         raise Failed(f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse).")
@@ -150,9 +113,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
     """Compare runs pair by pair, and log what was found; of files nothing is logged."""
     kind = kind_of(config)
-    comparer = comparer_of(kind)
-    if config["metric"] is not None:
-        comparer.check_metric(config["metric"])
+    task = isinstance(kind, Text)
+    if config["metric"] is not None and not task:  # the runs' own task knows its measures, not the config's
+        measures.parse(config["metric"])
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.opened(config, invocation, Path(folder) / "files")
         tracker = files or recording.open_tracker(config)
@@ -162,22 +125,22 @@ def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
         choice = choose(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
         settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on, config["pairs"])
-        report = comparer.compare(tracker, choice, Path(folder), settings)
-    record = _record(report.comparison, kind, settings)
+        found, html = (_task if task else _retrieval)(tracker, choice, Path(folder), settings)
+    record = _record(found, kind, settings)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
         peeks = tracker.count_private_view(record.experiment)
-        compared = Compared(report, live.run_id, None if files else record.experiment, target, peeks)
-        _write(live.folder, compared)
+        compared = Compared(found, live.run_id, None if files else record.experiment, target, peeks)
+        _write(live.folder, compared, html())
     return compared
 
 
-def _write(folder: Path, compared: Compared) -> None:
-    title, details = page.title(compared.comparison), compared.report.sections(True)
+def _write(folder: Path, compared: Compared, html: str) -> None:
+    details = page.comparison_report(compared.comparison, details=True)
     document = json.dumps(compared.to_json(), ensure_ascii=False, allow_nan=False)
     write_text(folder / "comparison.json", document + "\n")
-    write_text(folder / "comparison.md", sections.markdown(title, details))
-    write_text(folder / "comparison.html", compared.report.page())
+    write_text(folder / "comparison.md", report.report_markdown(details))
+    write_text(folder / "comparison.html", html)
 
 
 def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRecord:

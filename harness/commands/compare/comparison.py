@@ -140,7 +140,7 @@ class PartDifference:
 
 
 @dataclass(frozen=True)
-class Board:
+class Standing:
     """What a run scores on the public and the private part, None where a part is empty, and its ranks there."""
 
     public: float | None
@@ -171,7 +171,7 @@ class ShakeUp:
 class Standings:
     """boards: one per run; None if the runs have different public parts."""
 
-    boards: tuple[Board | None, ...]
+    boards: tuple[Standing | None, ...]
     shake_up: ShakeUp | None = None
     notes: tuple[str, ...] = ()
 
@@ -189,7 +189,7 @@ class RunScores:
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
     kind: Kind
-    board: Board | None
+    board: Standing | None
 
     def to_json(self) -> dict[str, Any]:
         numbers = {"metrics": self.metrics, "intervals": self._ends()}
@@ -438,9 +438,33 @@ def standings(
     if shifts:
         runs = tuple(RunShifts(**run) for run in shifts["runs"])
         shake_up = ShakeUp(shifts["draws"], shifts["winner_loses"], runs)
-    return Standings(tuple(Board(**board) for board in boards), shake_up, tuple(notes))
+    return Standings(tuple(Standing(**board) for board in boards), shake_up, tuple(notes))
 
 
 def most_changed(gaps: np.ndarray) -> list[int]:
     """Rows of the largest differences [N], the largest first; none that are 0."""
     return [int(row) for row in np.argsort(-np.abs(gaps), kind="stable")[:CHANGED] if gaps[row]]
+
+
+def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -> str:
+    """One sentence: which run of a pair is better by the metric, or that the data cannot tell.
+
+    pairs: how many pairs p is corrected for. unit: what is scored, in the plural.
+    """
+    a, b = pair.first, pair.second
+    if found.n < 2:
+        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n:,} of the {unit}."
+    if found.wins + found.losses == 0:
+        return f"{a} and {b} have the same {metric} on each of {found.n:,} {unit}."
+    p = f"p {'< 0.001' if found.p_holm < 0.001 else f'= {found.p_holm:.2g}'}"
+    p += f" after Holm over {pairs} pairs" if pairs > 1 else ""
+    if found.p_holm > ALPHA:
+        return (
+            f"No difference between {a} and {b} can be told on {found.n:,} {unit}: {metric} of {a} − {b} is "
+            f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
+        )
+    if found.mean < 0:
+        a, b, low, high = b, a, -found.high, -found.low
+    else:
+        low, high = found.low, found.high
+    return f"{a} is better than {b} by {abs(found.mean):.3f} (95 % {low:.3f} to {high:.3f}) in {metric}, {p}."

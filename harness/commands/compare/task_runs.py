@@ -21,8 +21,8 @@ from harness.commands.compare.comparison import (
     TaskComparison,
     most_changed,
     standings,
+    verdict,
 )
-from harness.commands.compare.verdicts import verdict
 from harness.config.components import build, check_component
 from harness.data.tables import AGAIN, numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score

@@ -21,6 +21,8 @@ from harness.config.components import build
 from harness.config.places import full_place
 from harness.config.text import counted
 from harness.reports import figure, terminal
+from harness.reports.report import show_table
+from harness.reports.tables import Cell, Column, Table
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
 from harness.tracking.mlflow_client import redacted
@@ -87,12 +89,13 @@ def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 
 def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> None:
-    table = terminal.bare_table(("MB", "days unused", "kind", "of", "key"), left=("kind", "of", "key"), folded=("of",))
+    numbers = [Column("MB", "value", 1), Column("days unused", "value", 1)]
+    columns = [*numbers, Column("kind"), Column("of"), Column("key")]
+    entries: list[list[Cell]] = []
     for entry in document["entries"][:rows]:
         kind = entry["kind"].split("/")[0] + ("" if entry["state"] == "finished" else f" ({entry['state']})")
-        size, days = f"{entry['bytes'] / 1e6:,.1f}", f"{entry['unused_days']:.1f}"
-        table.add_row(size, days, kind, entry["about"], entry["key"][:12])
-    console.print(table)
+        entries.append([entry["bytes"] / 1e6, entry["unused_days"], kind, entry["about"], entry["key"][:12]])
+    show_table(console, Table("", columns, entries))
     for kind, sums in document["kinds"].items():
         console.print(f"{kind}: {counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB")
     console.print(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from harness.commands.export.ledger import (
     PARTS,
@@ -24,16 +23,12 @@ from harness.config.check import Invocation
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
 from harness.reports import terminal
-from harness.reports.markup import interval, number
-from harness.reports.tables import Cell, Column, Number, Shows, Table
+from harness.reports.report import Report
+from harness.reports.tables import Column, Number, Rows, Table
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import measured
 from retrievers.base import BadInput
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 Row = Mapping[str, Any]
 
@@ -68,14 +63,12 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = {name: row[name] for name in ("number", "sha256", "run_id", *PARTS, "local", "local_kind", "drift")}
     document |= {"submission": str(file), "replaced": replaced}
 
-    def show(console: Console) -> None:
-        console.print(f"{submission.about.capitalize()}:")
-        for part, score in submission.answers.items():
-            console.print(f"  leaderboard, {part} part: {score:.4f}{_drift(row, part)}")
-        for part, score in replaced.items():
-            console.print(f"The previous {part} score, {score:.4f}, is replaced.")
-
-    terminal.emit(config["format"], document, show)
+    entered = [
+        f"leaderboard, {part} part: {score:.4f}{_drift(row, part)}" for part, score in submission.answers.items()
+    ]
+    old = [f"The previous {part} score, {score:.4f}, is replaced." for part, score in replaced.items()]
+    answer = Table(f"{submission.about.capitalize()}:", notes=entered)
+    terminal.emit(config["format"], document, Report("", tables=[answer], files=old))
     return document
 
 
@@ -99,26 +92,38 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
-    terminal.emit(config["format"], document, lambda console: _show(console, document), lambda _: [_table(document)])
+    terminal.emit(config["format"], document, history_report(document), lambda _: [submissions_table(document)])
     return document
 
 
-def _table(document: Mapping[str, Any]) -> Table:
-    """The submissions with our own score and the leaderboard's."""
+def submissions_table(document: Mapping[str, Any]) -> Table:
+    """Return the submissions with our own score and the leaderboard's."""
     rows, metric = document["submissions"], document["metric"]
-    texts = [Column("submission", "count"), Column("exported (UTC)"), Column("run"), Column("run_id"), Column("kind")]
-    here = [Column("here", "value"), Column("own public", "value")]
-    board = [Column(name, shows) for part in PARTS for name, shows in _board_columns(part)]
-    cells: list[list[Cell]] = [
+    columns = [
+        Column("submission", "count", on="paste"),
+        Column("no.", "count", on="screen"),
+        Column("exported (UTC)", on="paste"),
+        Column("run", on="paste"),
+        Column("run_id", on="paste"),
+        Column("kind"),
+        Column("here", "value"),
+        Column("own public", "value"),
+        Column("public", "value"),
+        Column("public drift", "difference"),
+        Column("private", "value"),
+        Column("private drift", "difference"),
+    ]
+    cells: Rows = [
         [
-            Number(row["number"]),
+            row["number"],
+            row["number"],
             minute(row["time"]),
             row["run_name"],
             short_id(row["run_id"]),
             row["local_kind"] or "",
-            replace(_number(row["local"]), low=_known(row["local_low"]), high=_known(row["local_high"])),
-            _number(row["local_public"]),
-            *(_number(value) for part in PARTS for value in (row[part], row["drift"][part])),
+            Number.of(row["local"], row["local_low"], row["local_high"]),
+            row["local_public"],
+            *(value for part in PARTS for value in (row[part], row["drift"][part])),
         ]
         for row in rows
     ]
@@ -127,19 +132,7 @@ def _table(document: Mapping[str, Any]) -> Table:
         "here: our own mean over all labelled queries; own public: over their public part; public, private: the "
         "leaderboard's scores; drift: its score − here."
     ]
-    return Table("submissions", caption, [*texts, *here, *board], cells, notes)
-
-
-def _board_columns(part: str) -> list[tuple[str, Shows]]:
-    return [(part, "value"), (f"{part} drift", "difference")]
-
-
-def _number(value: float | None) -> Number:
-    return Number(_known(value))
-
-
-def _known(value: float | None) -> float:
-    return math.nan if value is None else value
+    return Table(caption, columns, cells, notes, "submissions")
 
 
 def _settle(ledger: Ledger, config: Mapping[str, Any]) -> None:
@@ -239,50 +232,48 @@ def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
     return {"submissions": len(both), "drift": drift, "tau": tau, "pairs": len(pairs), "swapped": swapped}
 
 
-def _show(console: Console, document: Mapping[str, Any]) -> None:
-    rows = document["submissions"]
+def history_report(document: Mapping[str, Any]) -> Report:
+    """Return how far the leaderboard agrees with us, the scores, and where the files are."""
+    rows: Sequence[Row] = document["submissions"]
     if not rows:
-        console.print("No submissions yet. Export one: harness export metric=modified_map@3")
-        return
-    for row in rows:
-        console.print(f"{row['number']:>3}  {minute(row['time'])} UTC, run {short_id(row['run_id'])} {row['run_name']}")
-        console.print(f"     {row['file']} ({row['state']})", style="dim" if row["state"] == "unchanged" else "bold")
-    console.print()
-    _show_scores(console, rows)
-    console.print()
-    console.print(f"here: {document['metric']} over all labelled queries; own public: over the public part of them;")
-    console.print("public, private: the leaderboard's scores; drift: its score − ours.")
-    if any(_fitted(row) for row in rows):
-        console.print("out of fold: gate or fusion learnt from these labels; each query's own had no part in its list.")
-    if any(row["local"] is None for row in rows):
-        console.print("A blank under `here`: the run has no such score, or used other queries.")
+        return Report("No submissions yet.", steps=["harness export metric=modified_map@3"])
+    verdict, steps = [], []
     if not any(row[part] is not None for row in rows for part in PARTS):
-        console.print("No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE")
+        verdict = ["No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE"]
     for part, agreement in document["agreement"].items():
-        for sentence in _in_words(rows, part, agreement):
-            console.print(sentence)
-    if document["picture"]:
-        console.print(f"Picture: {document['picture']}")
+        verdict += _in_words(rows, part, agreement)
+        if agreement["swapped"]:
+            pair = [short_id(row["run_id"]) for row in _first_swapped(rows, agreement)]
+            steps.append(f"harness compare 'runs=[{','.join(pair)}]'  # do our queries tell these two apart?")
+    whole = submissions_table(document)
+    notes = [*whole.notes]
+    if any(_fitted(row) for row in rows):
+        notes.append("out of fold: gate or fusion learnt from these labels; each query's own had no part in its list.")
+    if any(row["local"] is None for row in rows):
+        notes.append("A dash under `here`: the run has no such score, or used other queries.")
+    scores = replace(whole.for_medium("screen").without_empty(), caption="Scores", notes=notes)
+    columns = [Column("no.", "count"), *map(Column, ("exported (UTC)", "run", "name", "state", "file"))]
+    cells = [
+        [row["number"], minute(row["time"]), short_id(row["run_id"]), row["run_name"], row["state"], row["file"]]
+        for row in rows
+    ]
+    picture = [f"Picture: {document['picture']}"] if document["picture"] else []
+    title = f"{counted(len(rows), 'submission')}" + (f" by {document['metric']}" if document["metric"] else "")
+    return Report(
+        title, verdict, [scores, Table("Files", columns, cells)], files=picture, steps=[*dict.fromkeys(steps)]
+    )
 
 
-def _show_scores(console: Console, rows: Sequence[Row]) -> None:
-    """One row per submission; a narrow terminal breaks the kind, and no number."""
-    parts = [part for part in PARTS if any(row[part] is not None for row in rows)]
-    header = ["", "here", "kind", "95 % interval", "own\npublic", *(name for part in parts for name in (part, "drift"))]
-    table = terminal.bare_table(header, folded=["kind"])
-    for row in rows:
-        low, high = row["local_low"], row["local_high"]
-        board = [text for part in parts for text in (number(row[part]), number(row["drift"][part], "+"))]
-        own = [number(row["local"]), row["local_kind"] or "", interval(low, high), number(row["local_public"])]
-        table.add_row(f"{row['number']:>3}", *own, *board)
-    console.print(table)
+def _first_swapped(rows: Sequence[Row], agreement: Mapping[str, Any]) -> list[Row]:
+    by = {row["number"]: row for row in rows}
+    return [by[number] for number in agreement["swapped"][0]]
 
 
 def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> list[str]:
-    """Sentences about how the leaderboard's scores on a part agree with ours."""
+    """Return sentences about how the leaderboard's scores on a part agree with ours."""
     if not agreement["submissions"]:
         return []
-    drift, by = agreement["drift"], {row["number"]: row for row in rows}
+    drift = agreement["drift"]
     over = f"over {agreement['submissions']} submissions" if agreement["submissions"] > 1 else "in one submission"
     sentences = [
         f"Drift on the {part} leaderboard, {over}: mean {drift['mean']:+.4f}, "
@@ -295,12 +286,10 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
             f"in the opposite order{tau}."
         )
     if agreement["swapped"]:
-        a, b = (by[number] for number in agreement["swapped"][0])
+        a, b = _first_swapped(rows, agreement)
         sentences.append(
             f"Better here was not better there: submission {a['number']} is above {b['number']} here "
-            f"({a['local']:.4f} > {b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f}). "
-            "To test whether our queries separate them: "
-            f"harness compare 'runs=[{short_id(a['run_id'])},{short_id(b['run_id'])}]'"
+            f"({a['local']:.4f} > {b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f})."
         )
     return sentences
 

@@ -25,6 +25,8 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import documents_of, open_session
 from harness.pipeline.timing import LATENCY
 from harness.reports import markup, terminal
+from harness.reports.report import show_table
+from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, open_cache
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import in_full, load_unchanged, logged_config, require_allowed
@@ -260,11 +262,8 @@ def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> di
 def _show(console: Console, run: LoggedRun, document: Mapping[str, Any]) -> None:
     """Print what differs, and the verdict last."""
     if document["versions"]:
-        header = ("changed", "then", "now")
-        table = terminal.bare_table(header, left=header, folded=header)
-        for name, pair in document["versions"].items():
-            table.add_row(name, pair["then"], pair["now"])
-        console.print(table)
+        rows = [[name, pair["then"], pair["now"]] for name, pair in document["versions"].items()]
+        show_table(console, Table("", [Column("changed"), Column("then"), Column("now")], rows))
     for one in document["differences"]["first"]:
         console.print(f"{one['query_id']}  {markup.snippet(one['query'])}")
         for when in ("then", "now"):

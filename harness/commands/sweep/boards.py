@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.board import page
-from harness.board.board import assembled
 from harness.board.choice import of_runs
 from harness.board.expected import Expected
 from harness.board.runs import of_chosen
@@ -57,4 +56,4 @@ def _board(execution: Execution, wanted: set[str], expected: Expected | None) ->
         return ""
     with tempfile.TemporaryDirectory() as downloads:
         runs = of_chosen(tracker, chosen, objective, Path(downloads))
-        return page.html(assembled(runs, tracker, Path(downloads), expected))
+        return page.html(page.assembled(runs, tracker, Path(downloads), expected))

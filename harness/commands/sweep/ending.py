@@ -15,7 +15,7 @@ from harness.commands.sweep.boards import write_boards
 from harness.commands.sweep.execution import Course, Execution, tell
 from harness.commands.sweep.expected import expected, replay_of
 from harness.commands.sweep.recommendation import Edge, edges
-from harness.commands.sweep.report import show, write_files
+from harness.commands.sweep.report import sweep_report, write_files
 from harness.commands.sweep.summary import Summary
 from harness.commands.sweep.trials import Runner
 from harness.config.text import counted
@@ -68,7 +68,7 @@ class Ending:
         document = self._document(summary, best, len(unsent))
         style = self.execution.sweep.settings["format"]
         there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
-        terminal.emit(style, document, lambda console: show(console, summary, document, there))
+        terminal.emit(style, document, sweep_report(summary, document, there))
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:

@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.commands.testset.audit_shown import show
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.data.files import sha256_of
+from harness.data.files import sha256_of, some
 from harness.data.testset import read_queries
+from harness.evaluation.agreement import Estimate
+from harness.evaluation.prediction_powered import FEW, LEAST
 from harness.evaluation.scores import plain
 from harness.progress import stage
 from harness.reports import terminal
+from harness.reports.markup import interval
+from harness.reports.report import Report
+from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.storage.atomic import write_text
 from harness.testset import judge_record
 from harness.testset.audit_sample import AuditSample, read_audit
-from harness.testset.audit_worth import measure_of, worth
+from harness.testset.audit_worth import Worth, measure_of, worth
 from harness.testset.auditing import AGREEMENT, Audit, audited
-from harness.testset.judge_record import read_records
+from harness.testset.controls import CLAIMING, SEED, STUFFED
+from harness.testset.judge_record import JudgeRecord, read_records
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import HUMAN, JUDGEMENTS, JudgementLog, current
 from harness.testset.pool import Pool, read_pool
 from retrievers.base import BadInput
 
 FEWEST = 2  # checked queries from which anything can be estimated
+LOW = 0.4  # kappas up to here are at best 'fair' (Landis and Koch 1977)
+NUMBERS = (Column("estimate", "value", 3), Column("queries", "count"), Column("pairs", "count"))
+TITLES = {
+    "agreed": "same grade",
+    "kappa": "kappa, relevant or not",
+    "quadratic_kappa": "kappa of grades, quadratic",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+}
+CONTROLS = {
+    SEED: "documents that answer",
+    STUFFED: "others stuffed with the query's words",
+    CLAIMING: "others that claim to answer",
+}
 
 
 def audit(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
@@ -45,7 +66,7 @@ def audit(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: judge_record.row(one) for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    terminal.emit(config["format"], document, lambda console: show(console, folder, found, records, more))
+    terminal.emit(config["format"], document, audit_report(folder, found, records, more))
     return document
 
 
@@ -79,3 +100,138 @@ def _require_checked(folder: Path, found: Audit) -> None:
 def _review(folder: Path) -> str:
     command = shlex.join(["harness", "testset", "review", f"testset={folder}"])
     return f"Judge them first: {command} reviewer=NAME sample=audit"
+
+
+def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
+    """Return how far judges agree, and what to do about it.
+
+    folder: of the test set. records: of the models that judged it. more: what more checked queries are worth.
+    """
+    progress = found.progress
+    title = (
+        f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people, "
+        f"which stand for {progress.stand_for:,}."
+    )
+    notes = [f"{counted(progress.not_blind, 'judgement')} left out: not blind."] if progress.not_blind else []
+    tables = [*_model(found), _people(found), *([_worth(more, len(progress.checked))] if more else [])]
+    notes += [*map(_controls, records), _needs(found)]
+    return Report(title, [*_advice(found)], tables, notes, steps=[*_steps(folder, found)])
+
+
+def _model(found: Audit) -> Iterator[Table]:
+    """Yield how far the model agrees with people: on the whole, grade by grade, and by kind of query."""
+    if found.model is None:
+        both = "No pair has a grade by people and by the model."
+        yield Table("The model", notes=[both if found.models else "No model has judged the checked queries."])
+        return
+    notes = [
+        f"A document is relevant from grade {found.relevant_from} on.",
+        "Sensitivity: the share of what people find relevant that the model does.",
+        "Specificity: the share of what people find not relevant that the model does not.",
+        *_reasons(found.model.statistics),
+    ]
+    rows: Rows = [[TITLES[name], *_cells(one)] for name, one in found.model.statistics.items()]
+    title = f"The model, {' and '.join(found.models)}, against people"
+    yield Table(title, [Column("measure"), *NUMBERS], rows, notes)
+    grades = range(len(found.model.counts))
+    columns = [Column("pairs"), *(Column(f"model: {grade}", "count") for grade in grades)]
+    yield Table("Grades", columns, [[f"people: {grade}", *found.model.counts[grade]] for grade in grades])
+    if len(found.kinds) > 1:
+        shown = ("kappa", "sensitivity", "specificity")
+        kinds = [
+            [kind, *(one.statistics[name].value for name in shown), *_cells(one.statistics["kappa"])[1:]]
+            for kind, one in found.kinds.items()
+        ]
+        values = [Column(name, "value", 3) for name in shown]
+        yield Table("By kind of query", [Column("kind"), *values, *NUMBERS[1:]], kinds)
+
+
+def _controls(record: JudgeRecord) -> str:
+    """Return what the judge made of pairs whose grade is known."""
+    if not record.controls:
+        return f"{record.by}: no hidden controls."
+    said = (f"{CONTROLS[kind]} {one.count} of {one.of}" for kind, one in record.controls.items())
+    return f"Hidden controls that the model found relevant: {', '.join(said)}."
+
+
+def _people(found: Audit) -> Table:
+    pairs = {f"{one.first} and {one.second}": one.statistics for one in found.people}
+    pairs |= {"anyone, a second time": found.again.statistics} if found.again else {}
+    if not pairs:
+        none = "No pair was judged by two people, or by one a second time: nothing tells how far they agree."
+        return Table("People", notes=[none])
+    rows: Rows = [[name, *_cells(of["kappa"]), of["quadratic_kappa"].value] for name, of in pairs.items()]
+    notes = [*_reasons({name: of["kappa"] for name, of in pairs.items()})]
+    if found.alpha:
+        ends = interval(found.alpha.low, found.alpha.high, absent="")
+        value = "–" if math.isnan(found.alpha.value) else f"{found.alpha.value:.3f}"
+        notes.append(
+            f"Krippendorff's alpha of all people, ordinal: {value}{f' ({ends})' if ends else ''}, from "
+            f"{found.alpha.pairs:,} grades of pairs that several have judged."
+        )
+    return Table("People", [Column("kappa of"), *NUMBERS, Column("quadratic", "value", 3)], rows, notes)
+
+
+def _needs(found: Audit) -> str:
+    said = found.needs.statistics["agreed"]
+    alike = sum(found.needs.counts[one][one] for one in (0, 1))
+    text = f"Need for retrieval: people say the same as the draft of {alike:,} of {counted(said.pairs, 'query')}."
+    return f"{text} They differ on {some(found.differing)}." if found.differing else text
+
+
+def _worth(more: Worth, checked: int) -> Table:
+    """checked: the queries that people have checked in full."""
+    rows: Rows = [["now", more.now.checked, more.now.together, more.now.people]]
+    if one := more.more:
+        rows.append([f"with {one.checked - more.now.checked} more, about", one.checked, one.together, one.people])
+    notes = []
+    if more.now.checked < checked:
+        notes.append(
+            f"Of the {checked:,} checked queries, {more.now.checked:,} count here: those that people agree about, that "
+            "the model has judged in full, and that the measure scores."
+        )
+    if math.isnan(more.now.together):
+        notes.append(f"No interval below {LEAST} checked queries, or where hardly any of them differ.")
+    halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± people's alone")]
+    columns = [Column(""), Column("checked queries", "count"), *halves]
+    caption = f"How exact {more.metric} of run {more.run} is: half of its 95 % interval"
+    return Table(caption, columns, rows, notes)
+
+
+def _advice(found: Audit) -> Iterator[str]:
+    """Yield what to do about it."""
+    low = [one for one in (*found.people, *filter(None, [found.again])) if one.statistics["kappa"].value <= LOW]
+    if low:
+        yield (
+            f"Kappa of {' and of '.join(f'{one.first} and {one.second}' for one in low)} is low: agree on what the "
+            "grades mean before you blame the model."
+        )
+    elif found.model and found.model.statistics["kappa"].value <= LOW:
+        yield "The model agrees little with people: judge again with another model or prompt."
+
+
+def _steps(folder: Path, found: Audit) -> Iterator[str]:
+    review = shlex.join(["harness", "testset", "review", f"testset={folder}"]) + " reviewer=NAME"
+    progress = found.progress
+    if len(progress.checked) < progress.drawn:
+        yield f"{review} sample=audit  # the drawn queries that are left"
+    elif len(progress.checked) < LEAST and found.models:
+        yield f"{review} audit.queries={FEW}  # from {LEAST} checked queries on, scores have intervals"
+    if progress.open:
+        pairs = counted(progress.open, "pair")
+        yield f"{review} sample=open  # {pairs} that people disagree about or cannot tell"
+    yield f"{shlex.join(['harness', 'testset', 'freeze', f'testset={folder}', 'leave_out=true'])}"
+
+
+def _cells(one: Estimate) -> list[Cell]:
+    return [Number(one.value, one.low, one.high), one.queries, one.pairs]
+
+
+def _reasons(statistics: Mapping[str, Estimate]) -> Iterator[str]:
+    """Yield why there is no value or interval."""
+    notes: dict[str, list[str]] = {}
+    for name, one in statistics.items():
+        if one.note:
+            notes.setdefault(one.note, []).append(name.replace("_", " "))
+    for note, names in notes.items():
+        yield f"{', '.join(names)}: {note}."

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.commands.testset import shown
-from harness.commands.testset.shown import Outcome, require_drafts
 from harness.config.check import Invocation
 from harness.config.components import build
+from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.llm.chat import Chat, ChatModel, Prompt
-from harness.llm.usage import Usage
+from harness.llm.usage import Estimate, Usage
 from harness.pipeline.session import chat_for
 from harness.progress import stage, watch
+from harness.reports import terminal
+from harness.reports.markup import snippet
+from harness.reports.report import Report
+from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, existing_cache, open_cache
 from harness.testset import drafting
 from harness.testset.drafting import Drafted, Plan, Task
@@ -25,16 +30,16 @@ from harness.testset.drafts import KINDS, Draft, Rejection
 from harness.testset.easiness import Measured, measure
 from harness.testset.examples import Examples, read_examples
 from harness.testset.filters import Filters, sift
-from harness.testset.folder import TestsetFolder
+from harness.testset.folder import QUERIES, REJECTED, TestsetFolder
 from harness.testset.prompts import check_examples, language_of, read_prompts
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import BadInput, Failed, did_you_mean
 
 PURPOSE = "draft"  # of the replies in the cache
 LOOKED_AT = 100  # documents that decide the language of the prompts
 
 
 @dataclass(frozen=True)
-class Work:
+class DraftWork:
     """All that is to be asked, and where its drafts go."""
 
     folder: DocumentsFolder
@@ -49,6 +54,53 @@ class Work:
         return [task.prompt for task in self.tasks]
 
 
+@dataclass(frozen=True)
+class DraftOutcome:
+    """What was drafted.
+
+    path: of the test set. tasks: the requests. empty: kind -> replies that say that there is nothing to ask.
+    measured: the queries of the test set, and what BM25 makes of them. rejections: all other drafts.
+    """
+
+    path: Path
+    tasks: Sequence[Task]
+    empty: Mapping[str, int]
+    measured: Measured
+    rejections: Sequence[Rejection]
+
+    @property
+    def kept(self) -> Sequence[Draft]:
+        """The queries of the test set."""
+        return self.measured.drafts
+
+    @property
+    def easiness(self) -> dict[str, Any]:
+        """What BM25 makes of drafts and examples, as plain JSON; null where there are none."""
+        both = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
+        return {name: one and asdict(one) for name, one in both.items()}
+
+    @property
+    def kinds(self) -> dict[str, dict[str, int]]:
+        """Kind -> the number of requests, of replies without queries, of drafts and of those that are kept."""
+        asked = Counter(task.kind for task in self.tasks)
+        kept = Counter(one.kind for one in self.kept)
+        rejected = Counter(one.draft.kind for one in self.rejections)
+        return {
+            kind: {
+                "requests": asked[kind],
+                "empty": self.empty.get(kind, 0),
+                "drafted": kept[kind] + rejected[kind],
+                "kept": kept[kind],
+            }
+            for kind in asked
+        }
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Why drafts were rejected -> how many, the most frequent first."""
+        return _reasons(self.rejections)
+
+
 def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Draft a test set, or go on with one; with `dry_run`, say what that takes.
 
@@ -60,19 +112,20 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     with stage("reading documents"):
         work = _work(config, model)
     if config["dry_run"]:
-        return shown.dry_run(config["format"], _unasked(config, model).estimate(work.prompts), work.tasks)
+        return _dry_run(config["format"], _unasked(config, model).estimate(work.prompts), work.tasks)
     cache = open_cache(config["store"]["path"])
     chat = chat_for(model, cache, PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
     drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
     kept, rejections = _sifted(work, drafted, Filters(**config["filters"]))
     measured = _measured(work, kept, cache) if config["easiness"] else Measured(kept, None, None)
-    outcome = Outcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
+    outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    return shown.finished(config["format"], outcome, chat.spent)
+    terminal.emit(config["format"], _document(outcome, chat.spent), draft_report(outcome, chat.spent))
+    return _document(outcome, chat.spent)
 
 
-def _work(config: dict[str, Any], model: ChatModel) -> Work:
+def _work(config: dict[str, Any], model: ChatModel) -> DraftWork:
     """BadInput unless what the config names can be read and the test set may be written."""
     kinds = _kinds(config["kinds"])
     examples = read_examples(Path(config["examples"])) if config["examples"] else Examples()
@@ -94,10 +147,10 @@ def _work(config: dict[str, Any], model: ChatModel) -> Work:
     }
     place = TestsetFolder(Path(config["testset"]), settings)
     place.check(len(chunks))
-    return Work(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
+    return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
 
 
-def _sifted(work: Work, drafted: Drafted, filters: Filters) -> tuple[list[Draft], list[Rejection]]:
+def _sifted(work: DraftWork, drafted: Drafted, filters: Filters) -> tuple[list[Draft], list[Rejection]]:
     """(the drafts that the filters leave, all rejections). Failed if no draft is left."""
     documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
     with watch("filters") as progress:
@@ -107,7 +160,7 @@ def _sifted(work: Work, drafted: Drafted, filters: Filters) -> tuple[list[Draft]
     return kept, rejections
 
 
-def _measured(work: Work, drafts: Sequence[Draft], cache: Cache) -> Measured:
+def _measured(work: DraftWork, drafts: Sequence[Draft], cache: Cache) -> Measured:
     """What BM25 makes of the drafts, which it flags, and of the examples."""
     chunks = list(work.folder.chunks())
     labels = work.examples.labels(chunks, work.folder)
@@ -132,7 +185,7 @@ def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
     return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
 
 
-def _manifest(work: Work, outcome: Outcome, taken: Usage) -> dict[str, Any]:
+def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
     """What `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
     where = os.path.relpath(work.folder.path.absolute(), work.place.path.absolute())
     return {
@@ -142,5 +195,97 @@ def _manifest(work: Work, outcome: Outcome, taken: Usage) -> dict[str, Any]:
         "kinds": {kind: counts["kept"] for kind, counts in outcome.kinds.items()},
         "rejected": outcome.reasons,
         "easiness": outcome.easiness,
-        "usage": shown.usage_row(taken),
+        "usage": taken.to_json(),
     }
+
+
+def _dry_run(style: str, estimate: Estimate, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Say what drafting would take, with the first prompt of each kind."""
+    prompts: dict[str, str] = {}
+    for task in tasks:
+        prompts.setdefault(task.kind, task.prompt.turns[-1].content)
+    document = {"estimate": asdict(estimate), "prompts": prompts}
+    said = [
+        f"Drafting takes {estimate.text()}.",
+        "Nothing was sent or written. Without dry_run=true, the drafting begins.",
+    ]
+    shown = [Table(f"The first prompt for {kind}", notes=[text]) for kind, text in prompts.items()]
+    terminal.emit(style, document, Report("", tables=shown, files=said))
+    return document
+
+
+def _document(outcome: DraftOutcome, spent: Usage) -> dict[str, Any]:
+    return {
+        "testset": str(outcome.path),
+        "files": {"queries": str(outcome.path / QUERIES), "rejected": str(outcome.path / REJECTED)},
+        "queries": len(outcome.kept),
+        "kinds": outcome.kinds,
+        "rejected": outcome.reasons,
+        "easiness": outcome.easiness,
+        "usage": spent.to_json(),
+    }
+
+
+def draft_report(outcome: DraftOutcome, spent: Usage) -> Report:
+    """Return what was drafted, rejected and spent, and what to do next. spent: by this process."""
+    measured = {"drafts": outcome.measured.of_drafts, "examples": outcome.measured.of_examples}
+    files = [f"{outcome.path / REJECTED} has every rejected draft with its reason."] if outcome.rejections else []
+    return Report(
+        f"{outcome.path}: {counted(len(outcome.kept), 'query')}. Read them before you trust a score.",
+        tables=[*_counts(outcome), *_first_drafts(outcome)],
+        notes=[
+            *(f"Easiness of {name}: {one.text()}." for name, one in measured.items() if one),
+            f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.",
+        ],
+        files=files,
+        steps=[shlex.join(["harness", "run", "dataset=testset", f"dataset.path={outcome.path}"])],
+    )
+
+
+def _counts(outcome: DraftOutcome) -> Iterator[Table]:
+    """Yield the counts by kind, and the rejections by reason."""
+    counts = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
+    columns = [Column("kind"), *(Column(name, "count") for name in counts.values())]
+    yield Table("Drafts", columns, [[kind, *(of[key] for key in counts)] for kind, of in outcome.kinds.items()])
+    examples = _examples(outcome.rejections)
+    columns = [Column("rejected because"), Column("drafts", "count"), Column("for example")]
+    yield Table("Rejections", columns, [[why, n, snippet(examples[why], 120)] for why, n in outcome.reasons.items()])
+
+
+def _first_drafts(outcome: DraftOutcome) -> Iterator[Table]:
+    """Yield the first draft of each kind."""
+    for kind in outcome.kinds:
+        for draft in [one for one in outcome.kept if one.kind == kind][:1]:
+            evidence = [f"evidence: {snippet(one.exact, 200)}" for one in draft.evidence[:1]]
+            asked = " / ".join(turn.content for turn in draft.turns)
+            yield Table(f"{kind}: {asked}", notes=[*filter(None, [draft.answer]), *evidence])
+
+
+def require_drafts(kept: Sequence[Draft], rejections: Sequence[Rejection], requests: int) -> None:
+    """Failed, with what was rejected and why, if no draft is left."""
+    if kept:
+        return
+    if not rejections:
+        raise Failed(
+            f"The model found nothing to ask in {counted(requests, 'request')}. Show it more documents (limit), or "
+            "longer ones (harness prepare chunk.size=...), or try another model. Nothing was written."
+        )
+    examples = _examples(rejections)
+    reasons = _reasons(rejections).items()
+    lines = [f"  {count:>5,}  {reason}: {snippet(examples[reason], 200)}" for reason, count in reasons]
+    raise Failed(
+        f"All {counted(len(rejections), 'draft')} were rejected, and nothing was written:\n"
+        + "\n".join(lines)
+        + "\nTry another model, another way to demand replies (llm.replies=json_object), or prompts of your own "
+        "(prompts.fact=FILE). Replies are cached: the same command sends nothing."
+    )
+
+
+def _reasons(rejections: Sequence[Rejection]) -> dict[str, int]:
+    found = Counter(one.reason for one in rejections)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _examples(rejections: Sequence[Rejection]) -> dict[str, str]:
+    """Reason -> what exactly was wrong with the first draft that was rejected for it."""
+    return {one.reason: one.detail for one in reversed(rejections)}

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.config.check import Invocation
 from harness.config.text import counted
@@ -15,6 +15,8 @@ from harness.data.testset import read_queries
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import flag
+from harness.reports.report import Report
+from harness.reports.tables import Column, Table
 from harness.testset import exports, questions
 from harness.testset.audit_sample import read_audit
 from harness.testset.freezing import Material, Snapshot, read_agreement, snapshot, write
@@ -23,12 +25,9 @@ from harness.testset.pool import documents_of, read_pool
 from harness.testset.resolution import DRAFTED, Question
 from retrievers.base import BadInput
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 @dataclass(frozen=True)
-class Outcome:
+class FreezeOutcome:
     """What was frozen, or was there already.
 
     path: of the version. new: whether it was written now. content: None if an older version was only exported.
@@ -53,15 +52,15 @@ def freeze(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     output = Path(config["output"] or testset / f"v{config['version']}")
     if config["formats"] and (output / FROZEN).exists():
         manifest = read_frozen(output, "output")
-        outcome = Outcome(output, False, manifest, exports.export(output, config["formats"]))
+        outcome = FreezeOutcome(output, False, manifest, exports.export(output, config["formats"]))
     else:
         outcome = _frozen(config, testset, output)
     document = _document(outcome)
-    terminal.emit(config["format"], document, lambda console: _show(console, outcome, invocation))
+    terminal.emit(config["format"], document, freeze_report(outcome, invocation.config_dir))
     return document
 
 
-def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> Outcome:
+def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> FreezeOutcome:
     with stage("reading judgements"):
         material = _material(config, testset)
     left_out = material.resolved.open
@@ -72,7 +71,7 @@ def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> Outcome:
         new = write(output, content)
     exported = exports.export(output, config["formats"])
     manifest = {**content.manifest, "sha256": content.sha256}
-    return Outcome(output, new, manifest, exported, left_out, material.checks.why)
+    return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
 
 
 def _material(config: Mapping[str, Any], testset: Path) -> Material:
@@ -94,7 +93,7 @@ def _material(config: Mapping[str, Any], testset: Path) -> Material:
     return material
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
+def _document(outcome: FreezeOutcome) -> dict[str, Any]:
     manifest = outcome.manifest
     said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
     return {
@@ -107,31 +106,33 @@ def _document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, outcome: Outcome, invocation: Invocation) -> None:
-    manifest, counts = outcome.manifest, outcome.manifest["counts"]
+def freeze_report(outcome: FreezeOutcome, config_dir: str | None) -> Report:
+    """Return what was frozen, what to know of it, and how it is used."""
+    manifest = outcome.manifest
     how = "is frozen" if outcome.new else "is there already"
-    console.print(f"{outcome.path} {how}: version {manifest['version']}, {manifest['sha256'][:12]}")
-    table = terminal.bare_table(("what", "number", "of which"), left=("what", "of which"), folded=("of which",))
-    table.show_header = False
+    words = [*flag(config_dir), "dataset=frozen", f"dataset.path={outcome.path}"]
+    return Report(
+        f"{outcome.path} {how}: version {manifest['version']}, {manifest['sha256'][:12]}",
+        tables=[_counts(manifest["counts"])],
+        notes=[*_remarks(outcome)],
+        steps=[shlex.join(["harness", "run", *words])],
+    )
+
+
+def _counts(counts: Mapping[str, Any]) -> Table:
     kinds = ", ".join(f"{count:,} {kind or 'of no kind'}" for kind, count in counts["kinds"].items())
-    table.add_row("queries", f"{counts['queries']:,}", kinds)
     pairs = ", ".join(f"{count:,} {basis}" for basis, count in counts["pairs"].items() if count)
-    table.add_row("judged pairs", f"{sum(counts['pairs'].values()):,}", pairs)
+    rows = [["queries", counts["queries"], kinds], ["judged pairs", sum(counts["pairs"].values()), pairs]]
     for key in ("judged", "relevant"):
         spread = counts[f"{key}_per_query"]
-        table.add_row(f"{key} per query", f"{spread['mean']:.1f}", f"{spread['least']:,} to {spread['most']:,}")
+        rows.append([f"{key} per query", spread["mean"], f"{spread['least']:,} to {spread['most']:,}"])
     if counts["without_relevant"]:
-        table.add_row("without relevant", f"{counts['without_relevant']:,}", "these need retrieval, and score 0")
-    table.add_row("checked by people", f"{counts['checked']:,}", f"of {counts['drawn']:,} drawn")
-    console.print(table)
-    for line in _remarks(outcome):
-        console.print(line)
-    console.print("Next:")
-    words = [*flag(invocation.config_dir), "dataset=frozen", f"dataset.path={outcome.path}"]
-    console.print("  " + shlex.join(["harness", "run", *words]))
+        rows.append(["without relevant", counts["without_relevant"], "these need retrieval, and score 0"])
+    rows.append(["checked by people", counts["checked"], f"of {counts['drawn']:,} drawn"])
+    return Table("Labels", [Column("what"), Column("number", "rough"), Column("of which")], rows)
 
 
-def _remarks(outcome: Outcome) -> Iterator[str]:
+def _remarks(outcome: FreezeOutcome) -> Iterator[str]:
     counts = outcome.manifest["counts"]
     if drafted := counts["needs"].get(DRAFTED, 0):
         yield f"Whether they need retrieval is as drafted for {counted(drafted, 'query')}: nobody has judged it."

@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.commands.testset import judge_shown
-from harness.commands.testset.judge_shown import Outcome
-from harness.commands.testset.shown import usage_row
 from harness.config.check import Invocation
 from harness.config.components import build
+from harness.config.text import counted
+from harness.data.files import some
 from harness.data.testset import read_manifest
 from harness.llm.chat import Chat, ChatModel
+from harness.llm.usage import Estimate, Usage
 from harness.pipeline.session import chat_for
 from harness.progress import stage
+from harness.reports import terminal
+from harness.reports.report import Report
+from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.cache import existing_cache, open_cache
-from harness.testset import controls
+from harness.testset import controls, judge_record
+from harness.testset.controls import CLAIMING, LEAST_FOUND, MOST_FOOLED, SEED, STUFFED
 from harness.testset.hold import held
-from harness.testset.judge_record import RECORD, JudgeRecord, circular, read_records, write_record
-from harness.testset.judgements import JudgementLog
+from harness.testset.judge_record import GRADE_NAMES, OPEN, RECORD, JudgeRecord, circular, read_records, write_record
+from harness.testset.judgements import JUDGEMENTS, JudgementLog
 from harness.testset.judging import read_reply, verdict
-from harness.testset.judging_work import Asked, Work, work
+from harness.testset.judging_work import Asked, Tally, Work, work
+from harness.testset.resolution import RELEVANT_FROM
 from retrievers.base import BadInput
 
 PURPOSE = "judge"  # of the replies in the cache
+CONTROLS = {
+    SEED: ("the document with the evidence", f"at least {100 * LEAST_FOUND:.0f} %"),
+    STUFFED: ("another, with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
+    CLAIMING: ("the same, claiming to answer", f"at most {100 * MOST_FOOLED:.0f} %"),
+}
+
+
+@dataclass(frozen=True)
+class JudgeOutcome:
+    """What was judged. tally: all that this judge has said. reasons: why grades are open -> how many, of those added
+    now."""
+
+    work: Work
+    record: JudgeRecord
+    tally: Tally
+    reasons: Mapping[str, int]
 
 
 def judge(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
@@ -40,7 +65,7 @@ def judge(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     read_manifest(folder, "testset")
     if config["dry_run"]:
         todo = _work(config, folder)
-        return judge_shown.dry_run(config["format"], _unasked(config, model).estimate(todo.prompts), todo)
+        return _dry_run(config["format"], _unasked(config, model).estimate(todo.prompts), todo)
     with held(folder, RECORD, "judges"):
         return _judged(config, _work(config, folder), model)
 
@@ -52,11 +77,11 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     them: a killed command finds its replies again.
     """
     if not (todo.pending or todo.before):
-        return judge_shown.nothing(config["format"], todo)
+        return _nothing(config["format"], todo)
     before = read_records(todo.folder).get(todo.judge.by)
     chat = chat_for(model, open_cache(config["store"]["path"]), PURPOSE)
     prompts = todo.prompts
-    judge_shown.announce(todo, chat.estimate(prompts))
+    print(f"Judging {_extent(todo)}: {chat.estimate(prompts).text()}.", file=sys.stderr)  # noqa: T201
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
     verdicts = [verdict(reply, document) for reply, document in zip(replies, shown, strict=True)]
@@ -65,7 +90,7 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     JudgementLog(todo.folder).append(added)
     rates = controls.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = todo.tally(added)
-    usage = usage_row(chat.taken([*prompts, *todo.asked(todo.before)]))
+    usage = chat.taken([*prompts, *todo.asked(todo.before)]).to_json()
     if before and before.usage["requests"] > usage["requests"]:  # the cache has been pruned, or no controls are asked
         usage = {**before.usage}
     warnings = (
@@ -87,7 +112,10 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     )
     write_record(todo.folder, record)
     reasons = Counter(one.reason for one in verdicts[: len(added)] if one.reason)
-    return judge_shown.finished(config["format"], Outcome(todo, record, found, reasons), chat.spent)
+    outcome = JudgeOutcome(todo, record, found, reasons)
+    document = _document(outcome, chat.spent)
+    terminal.emit(config["format"], document, judge_report(outcome, chat.spent))
+    return document
 
 
 def _work(config: dict[str, Any], folder: Path) -> Work:
@@ -109,3 +137,96 @@ def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
     """Knows the cached replies, and writes nothing."""
     cache = existing_cache(config["store"]["path"])
     return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
+
+
+def _extent(work: Work) -> str:
+    """How many pairs, and how to have the others judged."""
+    pairs = len(work.pending)
+    return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
+
+
+def _dry_run(style: str, estimate: Estimate, todo: Work) -> dict[str, Any]:
+    """Say what judging would take, with the first prompt."""
+    prompts = todo.prompts
+    first = prompts[0].turns[-1].content if prompts else None
+    shown = [Table("The first prompt", notes=[first])] if first is not None else []
+    said = [
+        f"Judging {_extent(todo)} takes {estimate.text()}.",
+        "Nothing was sent or written. Without dry_run=true, the judging begins.",
+    ]
+    document = {"estimate": asdict(estimate), "prompt": first}
+    terminal.emit(style, document, Report("", tables=shown, files=said))
+    return document
+
+
+def _nothing(style: str, todo: Work) -> dict[str, Any]:
+    """Say that other models have judged everything."""
+    document = {"testset": str(todo.folder), "by": todo.judge.by, "added": 0, "by_others": todo.others}
+    said = (
+        f"{todo.folder}: other models have judged all {counted(todo.others, 'pooled pair')}. Nothing was asked."
+        if todo.others
+        else f"{todo.folder}: nothing is pooled for the queries that need retrieval. Nothing was asked."
+    )
+    terminal.emit(style, document, Report(said, steps=[_review(todo)]))
+    return document
+
+
+def _document(outcome: JudgeOutcome, spent: Usage) -> dict[str, Any]:
+    todo, record = outcome.work, outcome.record
+    return {
+        "testset": str(todo.folder),
+        "files": {"judgements": str(todo.folder / JUDGEMENTS), "record": str(todo.folder / RECORD)},
+        "by": record.by,
+        "added": len(todo.pending),
+        "left": todo.left,
+        "by_others": todo.others,
+        "open": dict(outcome.reasons),
+        "kinds": {kind: dict(counts) for kind, counts in outcome.tally.kinds.items()},
+        "answered": list(outcome.tally.answered),
+        "judge": judge_record.row(record),
+        "usage": spent.to_json(),
+    }
+
+
+def judge_report(outcome: JudgeOutcome, spent: Usage) -> Report:
+    """Return what was judged, how far the judge can be trusted, and what to do next. spent: by this process."""
+    todo, answered = outcome.work, outcome.tally.answered
+    said = []
+    if answered:
+        said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")
+    if todo.left:
+        said.append(f"{counted(todo.left, 'more pair')} to judge: repeat the command, or set limit=null for all.")
+    return Report(
+        f"{todo.folder / JUDGEMENTS}: {counted(len(todo.pending), 'judgement')} added by {outcome.record.by}.",
+        [f"Warning: {warning}" for warning in outcome.record.warnings],
+        [_grades(outcome), _controls(outcome.record)],
+        [*said, f"Sent now: {spent.text()}; from the cache: {spent.cached:,}."],
+        steps=[_review(todo)],
+    )
+
+
+def _grades(outcome: JudgeOutcome) -> Table:
+    """Return counts of grades by kind, open ones by reason, and what becomes of the documents with evidence."""
+    notes = [f"{count:,} open now: {reason}." for reason, count in outcome.reasons.items()]
+    if seeds := outcome.record.seeds:
+        notes.append(f"Of the documents with evidence, {seeds.text()} have {RELEVANT_FROM} or 3.")
+    if outcome.work.others:
+        notes.append(f"{counted(outcome.work.others, 'pair')} that other models have judged were left out.")
+    columns = [Column("kind"), *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES)]
+    rows: Rows = [[kind, *(counts[name] for name in GRADE_NAMES)] for kind, counts in outcome.tally.kinds.items()]
+    return Table("Grades", columns, rows, notes)
+
+
+def _controls(record: JudgeRecord) -> Table:
+    """Return how often the judge found pairs relevant whose grade is known."""
+    graded = Column(f"graded {RELEVANT_FROM} or 3", "percent", 0)
+    columns = [Column("hidden control"), Column("pairs", "count"), graded, Column("should be")]
+    rows: Rows = [
+        [CONTROLS[kind][0], one.of, Number(one.count / one.of, *one.interval), CONTROLS[kind][1]]
+        for kind, one in record.controls.items()
+    ]
+    return Table("Hidden controls", columns, rows)
+
+
+def _review(todo: Work) -> str:
+    return shlex.join(["harness", "testset", "review", f"testset={todo.folder}", "reviewer=NAME"])

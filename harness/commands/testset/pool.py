@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import shlex
+import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.commands.testset import pool_report
 from harness.config.check import Invocation
-from harness.config.text import counted
+from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import EvidencedQuery, read_manifest, read_queries, span_qrels
 from harness.progress import stage
+from harness.reports import terminal
+from harness.reports.report import Report
+from harness.reports.tables import Column, Table
 from harness.testset import pool as pools
 from harness.testset import pooling
 from harness.testset.hold import held
-from harness.testset.judgements import Judgement, JudgementLog, text_digest
-from harness.testset.pool import About, Pool, PooledRun
+from harness.testset.judgements import Judgement, JudgementLog, current, text_digest
+from harness.testset.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.resolution import Resolved, resolve
+from harness.testset.reusability import Missed, Reusability, missed, reusability
 from harness.tracking import full_lists
 from harness.tracking.full_lists import FullLists
 from harness.tracking.ranking import Wanted, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, refusal
 from retrievers.base import BadInput
+
+ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
+
+REPEAT = (
+    "Once all pairs of some queries are judged, this command also says how far the judgements reach beyond these runs."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +68,55 @@ class TestSet:
         return {query.query_id: text_digest(query) for query in self.dataset.queries}
 
 
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """A pool, what it was before, the queries of the test set, and all judgements that were ever made."""
+
+    pool: Pool
+    before: Pool | None
+    queries: Sequence[EvidencedQuery]
+    judgements: Sequence[Judgement]
+
+    @cached_property
+    def origins(self) -> dict[str, int]:
+        found = Counter(map(_origin, self.pool.pairs))
+        return {name: found[name] for name in ORIGINS}
+
+    @cached_property
+    def new(self) -> int:
+        """How many pairs the former pool lacked."""
+        had = {(one.query_id, one.doc_id) for one in self.before.pairs} if self.before else set()
+        return sum((one.query_id, one.doc_id) not in had for one in self.pool.pairs)
+
+    @cached_property
+    def unjudged(self) -> tuple[int, int]:
+        """How many pairs nobody has judged: (of queries that need retrieval, of those that need none)."""
+        by_id = {one.query.query_id: one.query for one in self.queries}
+        judged = {one.pair for one in current(self.judgements, by_id)}
+        unneeded = {one.query.query_id for one in self.queries if one.kind == "none"}
+        left = [one for one in self.pool.pairs if (one.query_id, one.doc_id) not in judged]
+        none = sum(one.query_id in unneeded for one in left)
+        return len(left) - none, none
+
+    @cached_property
+    def per_query(self) -> dict[str, int]:
+        """The least, the median and the largest number of pairs of a query."""
+        sizes = [len(pairs) for pairs in self.pool.by_query.values()]
+        return {"least": min(sizes), "median": round(statistics.median(sizes)), "most": max(sizes)}
+
+    @cached_property
+    def _resolved(self) -> Resolved | None:
+        return resolve(self.judgements, self.queries, self.pool.pairs) if self.judgements else None
+
+    @cached_property
+    def reusability(self) -> Reusability | None:
+        return reusability(self.pool, self._resolved, self.queries) if self._resolved else None
+
+    @cached_property
+    def missed(self) -> Missed | None:
+        return missed(self.pool, self._resolved, self.queries) if self._resolved else None
+
+
 def pool(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
     path = Path(config["testset"])
@@ -69,8 +131,10 @@ def pool(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             pools.write(path, made)
     judgements = JudgementLog(path).read()
     notes += [*_short(runs, config["pool"]["depth"]), *_changes(testset, judgements)]
-    found = pool_report.Pooled(made, testset.before, testset.queries, judgements)
-    return pool_report.show(config["format"], path, found, notes)
+    found = Pooled(made, testset.before, testset.queries, judgements)
+    document = _document(path, found, notes)
+    terminal.emit(config["format"], document, pool_report(path, found, notes))
+    return document
 
 
 def _testset(path: Path, documents: str | None) -> TestSet:
@@ -169,3 +233,65 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
         )
     if testset.before and testset.before.about.documents_sha256 != testset.documents.fingerprint:
         yield "Other documents have been prepared since the former pool; all that it names are still there."
+
+
+def _document(testset: Path, pooled: Pooled, notes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "testset": str(testset),
+        "files": {"pool": str(testset / pools.POOL), "manifest": str(testset / pools.MANIFEST)},
+        "queries": len(pooled.pool.about.queries),
+        "pairs": len(pooled.pool.pairs),
+        "new": pooled.new,
+        "unjudged": dict(zip(("needs_retrieval", "needs_none"), pooled.unjudged, strict=True)),
+        "per_query": pooled.per_query,
+        "origins": pooled.origins,
+        "runs": [_run_row(pooled.pool, run_id) for run_id in pooled.pool.about.runs],
+        "reusability": pooled.reusability and asdict(pooled.reusability),
+        "missed": pooled.missed and asdict(pooled.missed),
+        "notes": list(notes),
+    }
+
+
+def pool_report(testset: Path, pooled: Pooled, notes: Sequence[str]) -> Report:
+    """Return what a pool holds, who brought it, and how far its judgements reach."""
+    sizes, about = pooled.per_query, pooled.pool.about
+    left, unneeded = pooled.unjudged
+    people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
+    reach = [one.text() for one in (pooled.reusability, pooled.missed) if one]
+    keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
+    return Report(
+        f"{testset / pools.POOL}: {counted(len(pooled.pool.pairs), 'pair')} of {counted(len(about.queries), 'query')}, "
+        f"{sizes['least']} to {sizes['most']} each, {sizes['median']} in the middle; {pooled.new:,} new.",
+        [
+            f"Not judged: {left:,}{people}.",
+            f"Brought by {', '.join(f'{name} {count:,}' for name, count in pooled.origins.items())}.",
+            *reach,
+        ],
+        [_brought(pooled)],
+        [*([] if pooled.reusability else [REPEAT]), *notes],
+        steps=[
+            shlex.join(["harness", "testset", command, f"testset={testset}", keys[command]])
+            for command in (("judge", "review") if left else ("review", "freeze"))
+        ],
+    )
+
+
+def _brought(pooled: Pooled) -> Table:
+    keys = {"depth": "depth", "pairs": "pairs", "alone": "it alone"}
+    columns = [Column("run"), Column("name"), *(Column(name, "count") for name in keys.values())]
+    found = [_run_row(pooled.pool, run_id) for run_id in pooled.pool.about.runs]
+    rows = [[short_id(one["run_id"]), one["name"], *(one[key] for key in keys)] for one in found]
+    return Table("Runs", columns, rows)
+
+
+def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
+    """What a run brought. pairs: of its first documents. alone: those that no other run brought."""
+    run = pool.about.runs[run_id]
+    pairs = [one for one in pool.pairs if run_id in one.ranks]
+    alone = sum(len(one.ranks) == 1 for one in pairs)
+    return {"run_id": run_id, "name": run.name, "depth": run.depth, "pairs": len(pairs), "alone": alone}
+
+
+def _origin(pair: PooledPair) -> str:
+    brought = (bool(pair.ranks), pair.seed, pair.near_duplicate, True)
+    return ORIGINS[brought.index(True)]

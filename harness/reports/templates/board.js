@@ -3,11 +3,9 @@
 //
 // DATA.runs lists the runs, the best first; everywhere a run is its place in this list.
 
-// ---- Words: every text stands as {en, ko}
+// ---- Words
 
-const LANGUAGES = { en: "English", ko: "한국어" };
-let language = (navigator.languages ?? [navigator.language]).map((one) => one.slice(0, 2)).find((one) => one in LANGUAGES) ?? "en";
-const say = (words) => (typeof words === "string" ? words : words[language]);
+language = PREFERRED;
 const queriesOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "query" : "queries"}`, ko: `질의 ${grouped(count)}개` });
 const runsOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "run" : "runs"}`, ko: `실행 ${grouped(count)}개` });
 const signed = (value, digits = 4) => (value === 0 ? number(0, digits) : (value > 0 ? "+" : "−") + number(Math.abs(value), digits));
@@ -28,12 +26,6 @@ const LOSS = {
   not_found_or_misranked: { colour: "var(--not-found-or-misranked)",
     words: { en: "not found or misranked", ko: "찾지 못했거나 순위가 낮음" } },
 };
-
-// What a screen reader says now.
-function announce(words) {
-  $("spoken").textContent = "";
-  requestAnimationFrame(() => { $("spoken").textContent = say(words); });
-}
 
 // ---- The runs that are selected: one to four places, in the order in which they were chosen
 

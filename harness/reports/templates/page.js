@@ -1,6 +1,7 @@
+// The foundation of all pages: elements, words, numbers, reports, listings. A page's own script comes after it.
 "use strict";
-const DATA = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
+const DATA = JSON.parse($("data")?.textContent ?? "{}"); // of a page that is one file
 const SVG = "http://www.w3.org/2000/svg";
 
 // Elements; what is said in them is always text, never markup.
@@ -11,7 +12,7 @@ function make(tag, attributes = {}, ...inside) {
 function draw(tag, attributes = {}, ...inside) {
   return fill(document.createElementNS(SVG, tag), attributes, inside);
 }
-// Pages are in English; an element that says something in Korean is marked, since Korean lines break elsewhere.
+// An element that says something in Korean is marked, since Korean lines break elsewhere.
 const HANGUL = /[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]/;
 function fill(one, attributes, inside) {
   if (inside.some((child) => typeof child === "string" && HANGUL.test(child))) one.setAttribute("lang", "ko");
@@ -23,6 +24,28 @@ function fill(one, attributes, inside) {
   one.append(...inside.filter((child) => child !== null && child !== undefined));
   return one;
 }
+
+// Words: a text, a name in WORDS, or {en, ko}. Pages are in English unless their reader chooses; with `places`, {name} in a
+// text is one of them.
+const LANGUAGES = { en: "English", ko: "한국어" };
+const PREFERRED = (navigator.languages ?? [navigator.language]).map((one) => one.slice(0, 2).toLowerCase()).find((one) => one in LANGUAGES) ?? "en";
+let language = "en";
+let WORDS = {}; // language -> name -> text, of a page that keeps them in a file
+function say(words, places = null) {
+  const found = typeof words === "string" ? WORDS[language]?.[words] ?? words : words[language];
+  return places ? found.replace(/\{(\w+)\}/g, (whole, name) => places[name] ?? whole) : found;
+}
+
+// What a screen reader says now: all that one action brings about, and only the last of it.
+let unsaid = [];
+function announce(words) {
+  if (!unsaid.length) {
+    $("spoken").textContent = "";
+    setTimeout(() => { $("spoken").textContent = unsaid.join(". "); unsaid = []; }, 100);
+  }
+  unsaid = [...unsaid, say(words)].slice(-3);
+}
+
 const dot = (colour) => make("span", { class: "dot", style: { background: colour } });
 const number = (value, digits = 4) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const grouped = (value) => value.toLocaleString("en-US");
@@ -59,6 +82,40 @@ function interval(...marks) {
     stroke: one.name.startsWith("oof/") ? "var(--oof)" : "var(--curve)", "stroke-width": 3 }));
   return fill(chart, tip(marks.map((one) => `${one.name} ${number(one.mean)}` + (one.low === null ? "" :
     `, 95 % interval ${number(one.low, 3)} – ${number(one.high, 3)}`) + `, ${many(one.n)}`).join("\n")), []);
+}
+
+// The sections of a report: sentences and a table each. A cell [value, low, high] is a difference, drawn on one axis for the
+// whole table. What is long is folded.
+const LONG = 40, LINES = 6; // rows of a table and sentences from which on they are folded
+function reportSections(sections) {
+  const folded = (many, words, ...inside) => (many ? [make("details", {}, make("summary", {}, say(words)), ...inside)] : inside);
+  const looks = (cell) => (cell.length < 9 || /[0-9]/.test(cell) && cell.length < 24 ? "figure" : null);
+  const gap = ([value, low, high], most) => {
+    const at = (end) => `${50 + (50 * end) / most}%`;
+    const line = (from, to, wide, colour) => draw("line", { x1: at(from), x2: at(to), y1: 8, y2: 8, stroke: colour, "stroke-width": wide });
+    return draw("svg", { height: 16, "aria-hidden": "true" }, line(-most, most, 1, "var(--line)"), line(low, high, 6, "var(--plateau)"),
+      draw("line", { x1: at(0), x2: at(0), y1: 0, y2: 16, stroke: "var(--soft)" }),
+      draw("circle", { cx: at(value), cy: 8, r: 4, fill: low > 0 || high < 0 ? "var(--curve)" : "var(--soft)" }));
+  };
+  const table = ({ title, header, rows }) => {
+    if (!rows.length) return [];
+    const most = Math.max(...rows.flat().filter(Array.isArray).flat().map(Math.abs), 1e-9);
+    const cell = (one) => (Array.isArray(one) ? make("td", { class: "scale" }, gap(one, most)) : make("td", { class: looks(one) }, one));
+    const whole = make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": title }, make("table", { class: "plain-table" },
+      make("thead", {}, make("tr", {}, ...header.map((name) => (name ? make("th", { scope: "col" }, name) : make("td", {}))))),
+      make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell))))));
+    return folded(rows.length > LONG, { en: `${grouped(rows.length)} rows`, ko: `${grouped(rows.length)}행` }, whole);
+  };
+  return sections.map((one) => {
+    const lines = one.lines.map((line) => make("p", {}, line)), more = lines.length - LINES;
+    return make("section", { class: "report", lang: "en" }, make("h2", {}, one.title), ...lines.slice(0, LINES),
+      ...folded(more > 0, { en: `${more} more`, ko: `${more}개 더` }, ...lines.slice(LINES)), ...table(one));
+  });
+}
+// Links to sections. titles: of each.
+function contents(sections, titles) {
+  const links = sections.map((one, i) => make("li", {}, make("button", { class: "link", onclick: () => one.scrollIntoView() }, titles[i])));
+  return make("nav", { "aria-label": say({ en: "Contents", ko: "차례" }) }, make("ul", { class: "contents", lang: "en" }, ...links));
 }
 
 // A table of rows in a section: it sorts by column and shows those rows that `wants` lets pass and in which each word

@@ -21,16 +21,20 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+from harness.reports.page import TEMPLATES
 from harness.testset.review.desk import Desk, Unfit
 from harness.testset.review.ledger import UNKNOWN, Changed
 from retrievers.base import BadInput
 
+HERE = Path(__file__).parent
 FILES = {
-    "": ("page.html", "text/html"),
-    "page.css": ("page.css", "text/css"),
-    "page.js": ("page.js", "text/javascript"),
-    "marks.js": ("marks.js", "text/javascript"),
-    "words.json": ("words.json", "application/json"),
+    "": (HERE / "review.html", "text/html"),
+    "page.css": (TEMPLATES / "page.css", "text/css"),
+    "page.js": (TEMPLATES / "page.js", "text/javascript"),
+    "review.css": (HERE / "review.css", "text/css"),
+    "review.js": (HERE / "review.js", "text/javascript"),
+    "marks.js": (HERE / "marks.js", "text/javascript"),
+    "words.json": (HERE / "words.json", "application/json"),
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 BODY_BYTES = 1000  # of a judgement, at most
@@ -165,8 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
         """The page, its files and its data."""
         desk, rest, asked = self._route()
         if rest in FILES:
-            name, kind = FILES[rest]
-            return kind, Path(__file__).with_name(name).read_bytes()
+            file, kind = FILES[rest]
+            return kind, file.read_bytes()
         if rest == "api/items":
             return _json(desk.items())
         if rest == "api/texts":

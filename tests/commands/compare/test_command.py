@@ -11,8 +11,7 @@ import pytest
 from html_pages import Parts, data_of
 
 from harness.board.packing import unpacked_places
-from harness.commands.compare.comparison import Pair
-from harness.commands.compare.verdicts import verdict
+from harness.commands.compare.comparison import Pair, verdict
 from harness.evaluation import measures
 from harness.evaluation.significance import Difference, differences
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -123,7 +122,7 @@ def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(har
     assert [section["title"] for section in page["sections"]][:3] == ["Verdict", "Runs", "What differs"]
     assert page["leaderboard"]["rows"][1]["p"] == 0.5  # as the comparison's own test
     # Its title and what it says first are the comparison's.
-    assert page["head"]["title"] == "A and B compared: e on 3 queries"
+    assert page["head"]["title"] == "2 runs of e on 3 queries"
     assert page["head"]["verdicts"][0].startswith("No difference between A and B can be told on 3 queries")
 
 

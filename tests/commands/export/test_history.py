@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.commands.export.history import _agreement, _show_scores, _table
+from harness.commands.export.history import _agreement, history_report, submissions_table
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine
+from harness.reports.report import show_report
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -203,7 +204,6 @@ def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_pat
     assert "Order on the leaderboard: 1 of 2 pairs" not in said
     assert "Order on the leaderboard: 1 of 1 pairs in the opposite order." in said
     assert "mean -0.0050, from -0.0600 to +0.0500" in said
-    assert max(map(len, said.split("\n\n")[1].splitlines())) <= 80  # the table fits a terminal
 
 
 def test_history_with_little_to_tell(harness, tmp_path):
@@ -221,23 +221,27 @@ def test_history_with_little_to_tell(harness, tmp_path):
 def test_a_narrow_terminal_breaks_words_and_no_number(kind):
     row = {"number": 12, "local": 0.75, "local_low": 0.7, "local_high": 0.8, "local_kind": kind, "local_public": 0.7512}
     row |= {"public": 0.8111, "private": 0.7999, "drift": {"public": 0.0611, "private": -0.0499}}
+    row |= {"time": "2026-07-01T12:30:00.1", "run_name": "bm25", "run_id": "3f2a91bc" * 4, "state": "changed"}
+    none = {"submissions": 0, "drift": None, "tau": None, "pairs": 0, "swapped": []}
+    document = {"submissions": [row | {"file": "/a/b.csv"}], "metric": "map@3", "picture": None}
     console = Console(width=80, file=io.StringIO())
-    _show_scores(console, [row])
+    show_report(console, history_report(document | {"agreement": {"public": none, "private": none}}))
     said = console.file.getvalue()
     for shown in ("0.7500", "0.700 – 0.800", "0.7512", "0.8111", "+0.0611", "0.7999", "-0.0499"):
         assert shown in said
     assert "…" not in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_the_history_as_a_table():
     row = {"number": 1, "time": "2026-07-01T12:30:00.1", "run_name": "=bm25", "run_id": "3f2a91bc" * 4}
     row |= {"local": 0.75, "local_low": 0.7, "local_high": 0.8, "local_kind": "out of fold", "local_public": None}
     row |= {"public": 0.81, "private": None, "drift": {"public": 0.06, "private": None}}
-    table = _table({"submissions": [row], "metric": "map@3"})
+    table = submissions_table({"submissions": [row], "metric": "map@3"})
     assert csv(table) == (
         "submission,exported (UTC),run,run_id,kind,here,here_low,here_high,own public,public,public drift,private,"
         "private drift\n"
         "1,2026-07-01 12:30,'=bm25,3f2a91bc,out of fold,0.75,0.7,0.8,,0.81,0.06,,\n"
     )
     assert markdown(table).startswith("**1 submission by map@3, 95 % intervals in brackets**\n")
-    assert markdown(_table({"submissions": [], "metric": None})).startswith("**0 submissions**\n")
+    assert markdown(submissions_table({"submissions": [], "metric": None})).startswith("**0 submissions**\n")

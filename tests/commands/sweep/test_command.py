@@ -79,7 +79,7 @@ def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
     assert len(parent.metrics) < 60
     assert (parent.metrics["trials/asked"], parent.metrics["trials/finished"]) == (6, 6)
     names = {file.path for file in client.list_artifacts(parent.run_id)}
-    assert names == {"board.html", "objective.png", "overview.png", "summary.json", "trials.csv", "trials.json"}
+    assert names == {"board.html", "objective.png", "summary.json", "trials.csv", "trials.json"}
     table = json.loads(Path(client.download_artifacts(parent.run_id, "trials.json")).read_text("utf-8"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert {row["run_id"]: row["modified_map@3"] for row in rows} == values

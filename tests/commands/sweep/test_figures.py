@@ -1,19 +1,11 @@
 """Figures of a sweep: what is drawn, read back from the figure's artists."""
 
-import itertools
-import math
-from collections import defaultdict
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from matplotlib.collections import LineCollection
-from matplotlib.patches import Rectangle
 
-from harness.commands.sweep.figures import draw_by_key, draw_overview, draw_pareto, objective_by_key, overview, pareto
+from harness.commands.sweep.report import draw_by_key, draw_pareto
 from harness.reports import figure as reports_figure
-from harness.reports.figure import fonts
+from harness.reports.figure import fonts, png
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -31,10 +23,6 @@ def lines(panel):
 
 def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
-
-
-def is_png(file):
-    return file.read_bytes().startswith(b"\x89PNG") and file.stat().st_size > 1000
 
 
 def test_each_key_has_a_panel_with_all_trials_the_best_and_the_median():
@@ -103,85 +91,9 @@ def test_of_many_keys_those_that_matter_most_are_shown():
     assert names == [name for name in swept if name in names]
 
 
-def test_a_grid_of_two_keys_is_a_heat_map():
-    panel, bar = draw_overview(GRID, "modified_map@3", VALUES, 3).axes
-    cells = panel.images[0].get_array()
-    # the key with more values lies across: kiwi, word, char; thresholds go up
-    np.testing.assert_array_equal(np.ma.filled(cells, np.nan), [[0.5, 0.3, 0.4], [0.9, np.nan, 0.1]])
-    assert (panel.get_xlabel(), panel.get_ylabel(), bar.get_ylabel()) == (
-        "tokenizer",
-        "gate.threshold",
-        "modified_map@3",
-    )
-    assert (ticks(panel.xaxis), ticks(panel.yaxis)) == (["kiwi", "word", "char"], ["1", "5"])
-    (frame,) = (patch for patch in panel.patches if isinstance(patch, Rectangle))
-    assert frame.get_xy() == (-0.5, 0.5)  # around kiwi, 5
-    written = {text.get_position(): text.get_text() for text in panel.texts}
-    assert written[0, 1] == "0.900"
-    assert (1, 1) not in written
-
-
 def test_where_the_least_is_best_the_best_at_each_is_the_least():
     figure = draw_by_key(GRID, "loss/misranked", VALUES, 5)
     assert lines(figure.axes[0])["best"] == [[1, 0.3], [5, 0.1]]
-    swept = {"a": [1, 1, 2, 2], "b": [1, 1, 2, 1]}
-    panel, _ = draw_overview(swept, "loss/misranked", np.array([0.4, 0.2, 0.1, 0.6]), 2).axes
-    np.testing.assert_array_equal(np.ma.filled(panel.images[0].get_array(), np.nan), [[0.2, np.nan], [0.6, 0.1]])
-    (panel,) = draw_overview(GRID | {"k": [1, 2, 3] * 2}, "loss/misranked", VALUES, 5).axes
-    (drawn,) = (one for one in panel.collections if isinstance(one, LineCollection))
-    np.testing.assert_allclose(drawn.get_array(), [1, 0.5, 0.375, 0.25, 0])  # the least is drawn last
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.data())
-def test_a_cell_is_the_best_of_its_trials(data):
-    one = st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.floats(0, 1) | st.just(math.nan))
-    rows = data.draw(st.lists(one, min_size=8, max_size=30))
-    rows += [(0, "a", 0.5), (9, "c", 0.25)]  # both keys vary, and a trial finished
-    values = np.array([value for *_, value in rows])
-    best = int(np.nanargmax(values))
-    figure = draw_overview({"x": [x for x, *_ in rows], "y": [y for _, y, _ in rows]}, "map", values, best)
-    by_pair = defaultdict(list)
-    for x, y, value in rows:
-        by_pair[str(x), y].append(value)
-    panel = figure.axes[0]
-    cells = np.ma.filled(panel.images[0].get_array(), np.nan)
-    x_across = panel.get_xlabel() == "x"
-    for (up, row), (across, column) in itertools.product(enumerate(ticks(panel.yaxis)), enumerate(ticks(panel.xaxis))):
-        finished = [v for v in by_pair[(column, row) if x_across else (row, column)] if not math.isnan(v)]
-        assert cells[up, across] == max(finished) if finished else math.isnan(cells[up, across])
-
-
-def test_three_keys_are_parallel_coordinates():
-    swept = GRID | {"k": [0.01, 1.0, 100.0, 100.0, 1.0, 0.01]}
-    (panel,) = draw_overview(swept, "modified_map@3", VALUES, 3).axes
-    (drawn,) = (one for one in panel.collections if isinstance(one, LineCollection))
-    ends = [segment[-1].tolist() for segment in drawn.get_segments()]
-    # .1 .3 .4 .5 .9 as shares of the way from .1 to .9, the best drawn last; the failed trial is not drawn
-    np.testing.assert_allclose(ends, [[3, 0], [3, 0.25], [3, 0.375], [3, 0.5], [3, 1]])
-    np.testing.assert_allclose(drawn.get_array(), [0, 0.25, 0.375, 0.5, 1])
-    # threshold 5 of 1 to 5; kiwi, the first of three; 100 of .01 to 100: within the .03 that trials are spread by
-    np.testing.assert_allclose(lines(panel)["best trial"], [[0, 1], [1, 0], [2, 1], [3, 1]], atol=0.0301)
-    assert ticks(panel.xaxis) == ["gate.threshold", "tokenizer", "k", "modified_map@3"]
-    assert {"1", "5", "kiwi", "0.01", "100"} <= {text.get_text() for text in panel.texts}
-
-
-def test_two_keys_drawn_at_random_are_parallel_coordinates():
-    rng = np.random.default_rng(0)
-    swept = {"k1": rng.random(50).tolist(), "b": rng.random(50).tolist()}
-    (panel,) = draw_overview(swept, "map", rng.random(50), 0).axes
-    (drawn,) = (one for one in panel.collections if isinstance(one, LineCollection))
-    segments = {tuple(segment[:2, 1]) for segment in drawn.get_segments()}
-    k1, b = ((np.array(one) - min(one)) / np.ptp(one) for one in swept.values())
-    np.testing.assert_allclose(sorted(segments), sorted(zip(k1, b, strict=True)), atol=0.03)
-
-
-def test_one_key_needs_no_overview(tmp_path):
-    values = np.array([0.1, 0.2, 0.3])
-    file = tmp_path / "overview.png"
-    assert not overview({"k": [1, 2, 3]}, "map", values, 2, file)
-    assert not overview({"k": [1, 2, 3], "tokenizer": ["kiwi"] * 3}, "map", values, 2, file)
-    assert not file.exists()
 
 
 DEGENERATE = {
@@ -201,18 +113,14 @@ DEGENERATE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEGENERATE)
 @pytest.mark.parametrize("hangul", [True, False], ids=["any font", "no Hangul font"])
-def test_degenerate_tables_are_drawn(tmp_path, monkeypatch, name, hangul):
+def test_degenerate_tables_are_drawn(monkeypatch, name, hangul):
     if not hangul:
         monkeypatch.setattr(reports_figure, "hangul_font", lambda: None)
     fonts.cache_clear()
     swept, given_values = DEGENERATE[name]
     values = np.array(given_values)
     best = None if np.isnan(values).all() else int(np.nanargmax(values))
-    objective_by_key(swept, "modified_map@3", values, best, tmp_path / "keys.png")
-    assert is_png(tmp_path / "keys.png")
-    drawn = overview(swept, "modified_map@3", values, best, tmp_path / "overview.png")
-    assert drawn == (name not in ("one trial", "all failed"))
-    assert not drawn or is_png(tmp_path / "overview.png")
+    assert png(draw_by_key(swept, "modified_map@3", values, best)).startswith(b"\x89PNG")
     fonts.cache_clear()
 
 
@@ -222,18 +130,7 @@ def test_letters_without_a_font_are_left_out_and_labels_stay_apart(monkeypatch):
     assert ticks(panel.xaxis) == ["… #1", "… #2", "kiwi #3"]
 
 
-def test_a_thousand_trials_of_six_keys(tmp_path):
-    rng = np.random.default_rng(0)
-    swept = {f"group.part.key{n}": rng.integers(0, 5, 1000).tolist() for n in range(6)}
-    values = rng.random(1000)
-    best = int(values.argmax())
-    objective_by_key(swept, "map", values, best, tmp_path / "keys.png")
-    assert overview(swept, "map", values, best, tmp_path / "overview.png")
-    assert is_png(tmp_path / "keys.png")
-    assert is_png(tmp_path / "overview.png")
-
-
-def test_pareto_marks_the_front(tmp_path):
+def test_pareto_marks_the_front():
     # (.9, .1) and (.5, .6) beat the others in one objective each; (.4, .6) is beaten by the second; the last failed
     values = np.array([[0.9, 0.1], [0.4, 0.6], [0.5, 0.6], [np.nan, np.nan]])
     front = np.array([True, False, True, False])
@@ -243,10 +140,7 @@ def test_pareto_marks_the_front(tmp_path):
     assert panel.collections[0].get_offsets()[0].tolist() == [0.4, 0.6]
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("map", "abstention_f1")
     assert figure.get_suptitle() == "2 of 4 trials on the Pareto front (1 failed)"
-    pareto(values, ("map", "abstention_f1"), front, tmp_path / "pareto.png")
-    assert is_png(tmp_path / "pareto.png")
 
 
-def test_pareto_without_a_finished_trial(tmp_path):
-    pareto(np.full((2, 2), np.nan), ("map", "mrr"), np.zeros(2, bool), tmp_path / "pareto.png")
-    assert is_png(tmp_path / "pareto.png")
+def test_pareto_without_a_finished_trial():
+    assert png(draw_pareto(np.full((2, 2), np.nan), ("map", "mrr"), np.zeros(2, bool))).startswith(b"\x89PNG")

@@ -15,11 +15,13 @@ from rich.console import Console
 from harness.board.expected import Expected
 from harness.commands.sweep import report
 from harness.commands.sweep.plan import Trial
-from harness.commands.sweep.report import show, watch, write_files
+from harness.commands.sweep.report import watch, write_files
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.summary import Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
 from harness.reports.next_steps import Place
+from harness.reports.report import show_report
+from harness.reports.tables import Number
 from harness.tracking.tracker import measured
 
 ONE = [Objective("mrr", "maximize")]
@@ -162,51 +164,39 @@ def test_the_note_of_a_best_without_an_interval_says_no_nan():
     assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags({}))
 
 
-def shown(found, seconds=1.25, width=200):
+def shown(found, seconds=1.25):
     document = found.to_json() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
     json.dumps(document, allow_nan=False)
     out = io.StringIO()
-    show(Console(file=out, width=width, highlight=False, markup=False), found, document, PLACE)
+    show_report(
+        Console(file=out, width=200, highlight=False, markup=False), report.sweep_report(found, document, PLACE)
+    )
     return out.getvalue()
+
+
+def said_of(found):
+    return report.sweep_report(found, found.to_json() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
 
 
 def test_what_is_shown():
     rows = [{"mrr": n / 100, "interval_low/mrr": n / 200, "interval_high/mrr": 1.0} for n in range(12)] + ["FAILED"]
-    text = shown(summary(rows, words=[(f"k={n}", "name='[b]한글'") for n in range(13)]))
-    lines = [line.split() for line in text.splitlines()]
-    assert lines[0] == ["Sweep", "abc:", "13", "trials", "(12", "finished,", "1", "failed),", "1.2", "s."]
-    assert lines.pop(1) == ["Ranked", "by", "mrr,", "in", "sample."]
-    assert lines[1] == ["value", "95", "%", "interval", "k", "name", "run"]
-    # The ten best, the best first, with intervals; text in square brackets is no markup.
-    assert lines[2] == ["1", "0.1100", "0.055", "–", "1.000", "11", "[b]한글", "run11"]
-    assert [line[0] for line in lines[2:12]] == [str(place) for place in range(1, 11)]
-    assert lines[11][-1] == "run2"
-    assert "failed: k=12 name='[b]한글': ValueError: no" in text
-    assert "harness ui experiment_name=e" in text
-    assert text.splitlines()[-1].strip() == "harness export experiment_name=e run=run11"
-    assert "2 more in trials.csv" in text
-
-
-def test_numbers_and_ids_are_whole_on_a_narrow_terminal():
-    words = [
-        (f"gate.threshold={n}", "retriever.bm25.variant=lucene", f"retriever=hybrid_lexical_{n}") for n in range(2)
-    ]
-    found = summary([{"mrr": 0.5, "interval_low/mrr": 0.4, "interval_high/mrr": 0.6}, {"mrr": 0.25}], words=words)
-    for n in range(2):
-        found.results[n] = dataclasses.replace(found.results[n], run_id=f"3f2a91b{n}" + 24 * "0")
-    text = shown(found, width=80)
-    assert [line.split()[-1] for line in text.splitlines() if "0.5000" in line or "0.2500" in line][:2] == [
-        "3f2a91b0",
-        "3f2a91b1",
-    ]
-    assert "0.400 – 0.600" in text
-    assert "threshold " in text
+    found = summary(rows, words=[(f"k={n}", "name='[b]한글'") for n in range(13)])
+    said, [best] = said_of(found), said_of(found).tables
+    assert said.title == "Sweep abc: 13 trials (12 finished, 1 failed), 1.2 s."
+    assert best.notes == ["Ranked by mrr, in sample.", "2 more in trials.csv"]
+    assert [one.name for one in best.columns] == ["", "value", "k", "name", "run"]
+    assert best.rows[0] == [1, Number(0.11, 0.055, 1.0), "11", "[b]한글", "run11"]
+    assert [row[0] for row in best.rows] == [*range(1, 11)]
+    assert (best.rows[-1][-1], said.notes) == ("run2", ["failed: k=12 name='[b]한글': ValueError: no"])
+    assert said.steps == ["harness ui experiment_name=e", "harness export experiment_name=e run=run11"]
+    assert "[b]한글" in shown(found), "text in square brackets is no markup"
 
 
 def test_reused_runs_are_marked():
     found = summary([{"mrr": 0.5}, {"mrr": 0.25}])
     found.results[0] = dataclasses.replace(found.results[0], reused=True)
-    assert [line.split()[-2:] for line in shown(found).splitlines()[3:5]] == [["run0", "*"], ["1", "run1"]]
+    [best] = said_of(found).tables
+    assert [row[-1] for row in best.rows] == ["run0 *", "run1"]
     assert (found.table()["reused"], found.counts()["reused"]) == ([True, False], 1)
 
 
@@ -301,21 +291,17 @@ def test_ties_are_told():
 
 
 def test_a_column_says_the_kind_where_trials_differ_in_it():
-    lines = [line.split() for line in shown(summary([RANKED, PLAIN], MAP)).splitlines()]
-    assert lines[1] == ["Ranked", "by", "map@3,", "in", "sample", "or", "out", "of", "fold."]
-    assert lines[2] == ["value", "95", "%", "interval", "kind", "x", "run"]
-    assert [line[5:7] for line in lines[3:5]] == [["in", "sample"], ["out", "of"]]
+    [best] = said_of(summary([RANKED, PLAIN], MAP)).tables
+    assert best.notes[0] == "Ranked by map@3, in sample or out of fold."
+    assert [one.name for one in best.columns] == ["", "value", "kind", "x", "run"]
+    assert [row[2] for row in best.rows] == ["in sample", "out of fold"]
 
 
 def test_what_is_shown_of_two_objectives():
     rows = [(0.9, 9.0), (0.5, 3.0), (0.5, 4.0)]
-    text = shown(summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO))
-    assert [line.split() for line in text.splitlines()[2:] if "," in line] == [
-        ["0.9000,", "9.0000", "x=0"], ["0.5000,", "3.0000", "x=1"],
-    ]  # fmt: skip
-    assert text.splitlines()[2].split()[:2] == ["mrr", "ms_per_query"]
-    assert "0.9000" in text
-    assert "9.0000" in text
+    best, front = said_of(summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO)).tables
+    assert [one.name for one in best.columns][1:3] == ["mrr", "ms_per_query"]
+    assert front.rows == [[0.9, 9.0, "x=0"], [0.5, 3.0, "x=1"]]
 
 
 def test_what_is_shown_where_nothing_finished_or_nothing_is_logged():
@@ -526,7 +512,9 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
     chosen = public([RANKED, PLAIN])
     for one in (found, chosen, dataclasses.replace(chosen, run_id=None)):
         out = io.StringIO()
-        show(Console(file=out, width=300, highlight=False, markup=False), one, document, PLACE)
+        show_report(
+            Console(file=out, width=300, highlight=False, markup=False), report.sweep_report(one, document, PLACE)
+        )
         told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
     assert told == [False, True, False]
 

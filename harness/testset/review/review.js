@@ -1,5 +1,5 @@
 // The page of one reviewer: a pair at a time. What is judged shows as saved only when the server has said that it is on
-// the disk; until then it waits in `pending` and is sent again and again. All texts become text nodes, never markup.
+// the disk; until then it waits in `pending` and is sent again and again. Elements and words come from the foundation, page.js.
 import { marked, wordsOf } from "./marks.js";
 
 const AHEAD = 6; // pairs whose texts are fetched before they are looked at
@@ -7,23 +7,8 @@ const KEPT = 300; // texts that are kept
 const LOOK = 5000; // ms between two looks at what other windows have judged
 const PATIENCE = [300, 1000, 2000, 4000]; // ms before a judgement is sent again
 const UNKNOWN = "?";
-const $ = (id) => document.getElementById(id);
-
-function make(tag, attributes = {}, ...inside) {
-  const one = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) one.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) one.setAttribute(name, value);
-  }
-  one.append(...inside.filter((child) => child !== null && child !== undefined));
-  return one;
-}
 
 // ---- what the page knows
-
-const language = navigator.languages.map((one) => one.slice(0, 2).toLowerCase()).find((one) => one === "ko" || one === "en") ?? "en";
-let table = {};
-const say = (name, places = {}) => table[name].replace(/\{(\w+)\}/g, (_, place) => places[place]);
 
 let items = []; // {key, group, place, need}: everything to judge, in the order in which it is shown
 let groups = []; // the items of each query
@@ -231,14 +216,6 @@ async function filter() {
 
 // ---- showing
 
-let unsaid = [];
-function announce(words) {
-  // What one action brings about is read together, and after the next action only what that brings about.
-  if (!unsaid.length) setTimeout(() => { $("said").textContent = unsaid.join(". "); unsaid = []; }, 100);
-  unsaid.push(words);
-  unsaid = unsaid.slice(-3);
-}
-
 const notices = new Map(); // key -> what has happened to it
 function notice(key, words) {
   notices.set(key, words);
@@ -280,7 +257,7 @@ function ended() {
 function conversation(item, { turns }) {
   const last = turns.findLastIndex((turn) => turn.role === "user");
   const list = turns.map((turn, i) => make("li", { class: i === last ? "turn asked" : "turn" },
-    turns.length > 1 ? make("small", {}, table[["user", "assistant", "system"].find((role) => role === turn.role)] ?? turn.role) : null,
+    turns.length > 1 ? make("small", {}, say(turn.role)) : null,
     make("p", {}, turn.content)));
   return make("section", { class: "conversation" },
     make("div", { class: "head" }, make("h1", {}, say(turns.length > 1 ? "conversation" : "query")),
@@ -461,7 +438,7 @@ function listen() {
 
 async function start() {
   const [words, found] = await Promise.all([fetch("words.json").then((answer) => answer.json()), ask("items")]);
-  table = words[language];
+  [WORDS, language] = [words, PREFERRED];
   adjudicates = found.adjudicates;
   const needs = new Set(found.needs);
   groups = found.queries.map((keys, place) => {

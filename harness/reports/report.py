@@ -1,0 +1,130 @@
+"""What a command says, as one value: rendered to a terminal, to Markdown, to a notebook, and as data of a page."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.reports.markup import finite, literal
+from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_screen, on_screen, terminal_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command says, what matters most first.
+
+    title: one line. verdict: the answer, in sentences. tables: what it rests on.
+    notes: what a reader must know besides. files: where more is. steps: the commands to go on with.
+    """
+
+    title: str
+    verdict: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    files: Sequence[str] = ()
+    steps: Sequence[str] = ()
+
+    @property
+    def sections(self) -> list[Table]:
+        """The verdict, the tables and the notes, those that say something."""
+        ends = [Table("Verdict", notes=self.verdict), Table("Notes", notes=self.notes)]
+        return [one for one in (ends[0], *self.tables, ends[1]) if one.rows or one.notes]
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Print a report."""
+    if report.title:
+        console.print(f"{report.title}\n")
+    for one in report.sections:
+        show_table(console, one)
+        console.print()
+    show_end(console, report.files, report.steps)
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print a table: its caption, its notes, its rows."""
+    if table.caption:
+        console.print(table.caption, style="bold")
+    for line in table.notes:
+        console.print(f"  {line}" if table.caption else line, style="yellow" if line.startswith("Warning") else None)
+    if table.rows:
+        console.print(terminal_table(table, console.width))
+
+
+def show_end(console: Console, files: Sequence[str], steps: Sequence[str]) -> None:
+    """Print where more is, and the commands to go on with."""
+    for line in files:
+        console.print(line)
+    if steps:
+        console.print("Next:")
+    for step in steps:
+        console.print(f"  {step}")
+
+
+def report_markdown(report: Report) -> str:
+    """Return a report as a document."""
+    parts = [f"# {literal(report.title)}"]
+    for one in report.sections:
+        parts += [f"## {literal(one.caption)}", *map(literal, one.notes), *([markdown_screen(one)] if one.rows else [])]
+    return "\n\n".join(parts) + "\n"
+
+
+def report_html(report: Report) -> str:
+    """Return a fragment for a notebook, which shows every text literally."""
+    parts = [f"<p><b>{_literal(report.title)}</b></p>", *(f"<p>{_literal(line)}</p>" for line in report.verdict)]
+    for one in (*report.tables, *([Table("Notes", notes=report.notes)] if report.notes else [])):
+        parts += [f"<p><b>{_literal(one.caption)}</b></p>", *(f"<p>{_literal(line)}</p>" for line in one.notes)]
+        if one.rows:
+            shown = on_screen(one)
+            rows = [_row("th", [column.name for column in shown.columns]), *(_row("td", row) for row in shown.rows)]
+            parts.append(f"<table>{''.join(rows)}</table>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _row(tag: str, cells: Sequence[Cell]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_literal(str(cell))}</{tag}>' for cell in cells)}</tr>"
+
+
+def page_data(report: Report) -> list[dict[str, Any]]:
+    """Return the sections of a report as `page.js` draws them: title, lines, header, rows.
+
+    A cell is a text, or [value, low, high] of a difference, which is drawn behind the text of its interval.
+    """
+    return [_section(one) for one in report.sections]
+
+
+def _section(one: Table) -> dict[str, Any]:
+    shown = on_screen(one)
+    header, rows = [column.name for column in shown.columns], [[*row] for row in shown.rows]
+    drawn = list(_drawn(one, header))
+    for place, cells in reversed(drawn):
+        header.insert(place, "")
+        for row, cell in zip(rows, cells, strict=True):
+            row.insert(place, cell)
+    return {"title": one.caption, "lines": [*one.notes], "header": header, "rows": rows}
+
+
+def _drawn(one: Table, header: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield (place behind the interval, the numbers) of each column of differences that has intervals."""
+    place = 0
+    for column, cells in one.for_medium("screen").by_column():
+        place += 1
+        if header[place : place + 1] == [INTERVAL] and column.shows != "text":
+            place += 1
+            if column.shows == "difference":
+                yield place, [_ends(cell) for cell in cells]
+
+
+def _ends(cell: Cell) -> list[float | None] | str:
+    if isinstance(cell, Number) and cell.has_interval:
+        return [finite(cell.value), finite(cell.low), finite(cell.high)]
+    return ""
+
+
+def _literal(text: str) -> str:
+    return escaping.escape(text).replace("\n", "<br>")
