@@ -1,7 +1,5 @@
 """Check by simulation that intervals cover the true mean, and tests give false positives, as often as stated.
 
-    python scripts/simulate_intervals.py [EXPERIMENTS]     # default 1000, about three minutes
-
 Draws experiments like the contest's from known distributions of query values, so that the true mean is known. Coverage:
 how often the 95 % interval of `bootstrap_means` contains it. False positives: how often p is at most 0.05 for two runs
 that do not differ.
@@ -9,7 +7,6 @@ that do not differ.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -56,8 +53,8 @@ def either_sign(shares: dict[float, float]) -> dict[float, float]:
     return {sign * size: share / (2 if size else 1) for size, share in shares.items() for sign in (1, -1)}
 
 
-def main() -> None:
-    experiments = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+def intervals(experiments: int = 1000) -> None:
+    """Count how often intervals cover the true mean, and tests find a difference where none is; about three minutes."""
     print(f"Shares of {experiments} experiments.")
     table("95 % interval of a mean covers the truth", VALUES, lambda one, n: coverage(one, n, experiments))
     table(
@@ -72,7 +69,3 @@ def table(title: str, rows: dict[str, dict[float, float]], share: Callable[[dict
     print(f"\n| {title} | 60 queries | 110 | 220 |\n|---|---|---|---|")
     for name, shares in rows.items():
         print(f"| {name} | {' | '.join(f'{share(shares, queries):.3f}' for queries in (60, 110, 220))} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
-"""A typical hand-written sweep script, the baseline of benchmark_sweep.py: one Hydra job per trial.
+"""A typical hand-written sweep script, what `benchmark.py sweep baseline` compares with: one Hydra job per trial.
 
-    python scripts/baseline_sweep.py data=FOLDER qrels=FILE
-    python scripts/baseline_sweep.py -m data=FOLDER qrels=FILE weight=0.1,0.2,0.3 threshold=4,5,6
+    python scripts/benchmarks/hand_written_sweep.py -m data=FOLDER qrels=FILE weight=0.1,0.2,0.3 threshold=4,5,6
 
 BM25Okapi of rank_bm25 on kiwi's content morphemes and on character bigrams, fused by a weighted sum of min-max scores.
 Queries whose best morpheme score is below the threshold get no documents. The score, modified MAP@3, is logged to

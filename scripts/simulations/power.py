@@ -1,7 +1,5 @@
 """Check by simulation what `harness power` says: of known populations, how often the test finds what it should find.
 
-    python scripts/simulate_power.py [EXPERIMENTS]     # default 2000, about half an hour
-
 needed: queries for a power of 80 %, from the population itself; found: how often the test of `harness compare` has p up
 to 0.05 with as many, which should be 80 %. Student's: the same by the formula for normal differences, for comparison.
 smallest: the difference that QUERIES queries find in 80 %, and how often they do if the population is tilted to it.
@@ -11,9 +9,8 @@ number that the population needs.
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
+from measuring import Table
 
 from harness.evaluation.power import FlipTest, Population
 from harness.evaluation.significance import sign_flip_test
@@ -82,9 +79,9 @@ def _probit(shares: np.ndarray) -> np.ndarray:
     return values
 
 
-def main() -> None:
-    experiments = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    print(f"{'population':<16} needed found   Student's found   smallest found   coverage")
+def power(experiments: int = 2000) -> None:
+    """Count how often the test finds what `harness power` says it should find; about half an hour."""
+    table = Table("population", "needed", "found", "Student's", "found", "smallest", "found", "coverage")
     for name, population in populations().items():
         needed, formula = (
             TEST.queries_needed(population, POWER),
@@ -93,14 +90,11 @@ def main() -> None:
         smallest = TEST.smallest_difference(population, QUERIES, POWER)
         if needed is None or smallest is None:
             raise AssertionError(f"{name}: no answer")
-        shown = [
-            f"{needed:>6} {found(population, needed, experiments):.3f}",
-            f"{formula:>9} {found(population, formula, experiments):.3f}",
-            f"{smallest:>8.4f} {found(population.with_mean(smallest), QUERIES, experiments):.3f}",
-            f"{coverage(population, needed, experiments // 4):.3f}",
+        rates = [
+            found(population, needed, experiments),
+            found(population, formula, experiments),
+            found(population.with_mean(smallest), QUERIES, experiments),
+            coverage(population, needed, experiments // 4),
         ]
-        print(f"{name:<16} {'   '.join(shown)}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        shown = [f"{rate:.3f}" for rate in rates]
+        table.row(name, needed, shown[0], formula, shown[1], f"{smallest:.4f}", *shown[2:])

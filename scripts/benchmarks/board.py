@@ -1,38 +1,25 @@
-"""Make the page of a large board and open it: seconds, MB.
-
-    python scripts/benchmark_board.py [RUNS] [QUERIES]     # default 5000 1000
-
-The runs are made up: each fuses four rankings of 60 documents per query with weights of its own and cuts the list at a
-threshold of its own, so that lists differ as much as those of a wide sweep. Nothing is read from a tracking store.
-`collect` puts the lists together, `leaderboard` tests every run against the best, `page` packs and writes the file.
-Where Chromium is there, `open` is the time until the page shows its first tab, and `queries` from a click on that tab
-to its matrix.
-"""
+"""The page of a large board."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+import numpy as np
+from board_lists import made_dataset
+from boards import made_run
+from measuring import Table, timed
 
-import numpy as np  # noqa: E402
-from board_lists import made_dataset  # noqa: E402
-from boards import made_run  # noqa: E402
-
-from harness.board import page  # noqa: E402
-from harness.board.board import Board  # noqa: E402
-from harness.board.datasets import ReadAgain  # noqa: E402
-from harness.board.leaderboard import leaderboard  # noqa: E402
-from harness.board.lists import Returned  # noqa: E402
-from harness.board.queries import Collected  # noqa: E402
-from harness.board.runs import LOSSES, BoardRun, BoardRuns  # noqa: E402
+from harness.board import page
+from harness.board.board import Board
+from harness.board.datasets import ReadAgain
+from harness.board.leaderboard import leaderboard
+from harness.board.lists import Returned
+from harness.board.queries import Collected
+from harness.board.runs import LOSSES, BoardRun, BoardRuns
 
 POOL, COMPONENTS, TOP = 60, 4, 3  # documents per query, rankings, documents returned
 WITHHELD, MISRANKED = LOSSES.index("wrongly_withheld"), LOSSES.index("misranked")
@@ -48,27 +35,32 @@ class MadeLists:
     shown: np.ndarray
 
 
-def main() -> None:
-    count, queries = int((sys.argv[1:] or ["5000"])[0]), int((sys.argv[2:] or ["1000"])[0])
-    print(f"{count:,} runs of {queries:,} queries")
+def board(count: int = 5000, queries: int = 1000) -> None:
+    """Make the page of a large board and open it.
+
+    The COUNT runs are made up: each fuses four rankings of 60 documents per query with weights of its own and cuts the
+    list at a threshold of its own, so that lists differ as much as those of a wide sweep. `collect` puts the lists
+    together, `leaderboard` tests every run against the best, `page` packs and writes the file. Where Chromium is there,
+    `open` is the time until the page shows its first tab, and `queries` from a click on that tab to its matrix.
+    """
     lists = list(made_lists(count, queries))
     runs, order = board_runs(lists, queries)
+    table = Table("step", "seconds")
+
+    def step(name, work):
+        spent, result = timed(work)
+        table.row(name, spent)
+        return result
+
     with tempfile.TemporaryDirectory() as folder:
-        details = timed("collect", lambda: collected(runs, [lists[place] for place in order]))
-        board = timed("leaderboard", lambda: leaderboard(runs))
+        details = step("collect", lambda: collected(runs, [lists[place] for place in order]))
+        ranked = step("leaderboard", lambda: leaderboard(runs))
         file = Path(folder) / "board.html"
-        whole = Board("made", runs, board, None, details)
-        timed("page", lambda: file.write_text(page.html(whole), "utf-8"))
-        print(f"size         {file.stat().st_size / 1e6:8.1f} MB")
-        if CHROMIUM:
-            opened(file)
-
-
-def timed(name, work):
-    began = time.perf_counter()
-    result = work()
-    print(f"{name:12} {time.perf_counter() - began:8.1f} s")
-    return result
+        step("page", lambda: file.write_text(page.html(Board("made", runs, ranked, None, details)), "utf-8"))
+        slowest = opened(file, step) if CHROMIUM else None
+        print(f"{count:,} runs of {queries:,} queries: {file.stat().st_size / 1e6:.1f} MB")
+        if slowest is not None:
+            print(f"scrolling: {slowest:.1f} ms a frame, the slowest of 60")
 
 
 def made_lists(count: int, queries: int) -> Iterator[MadeLists]:
@@ -125,8 +117,8 @@ def collected(runs: BoardRuns, lists: list[MadeLists]):
     return result.details([None] * len(lists), [])
 
 
-def opened(file: Path) -> None:
-    """Print the seconds that Chromium needs."""
+def opened(file, step):
+    """Open the page in Chromium; return the ms of the slowest frame while scrolling."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -141,22 +133,22 @@ def opened(file: Path) -> None:
             tab.goto(file.as_uri())
             shown("#panel-leaderboard .board")
 
-        timed("open", first)
+        step("open", first)
 
         def queries() -> None:
             tab.click("#tab-queries")
             shown(".cells canvas")
 
-        timed("queries", queries)
+        step("queries", queries)
 
         def whole() -> None:
             tab.get_by_role("button", name="all rows at once").click()
             shown(".cells.whole canvas")
 
-        timed("all at once", whole)
+        step("all at once", whole)
         scrolled = tab.evaluate(SCROLL)
-        print(f"scrolling    {scrolled:8.1f} ms a frame, the slowest of 60")
         browser.close()
+        return scrolled
 
 
 SCROLL = """async () => {
@@ -171,6 +163,3 @@ SCROLL = """async () => {
   }
   return slowest;
 }"""
-
-if __name__ == "__main__":
-    main()

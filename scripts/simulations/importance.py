@@ -1,7 +1,5 @@
 """Check by simulation that importances are in the right order, and how often their intervals hold the truth.
 
-    python scripts/simulate_importance.py [SAMPLES]     # default 1000, about five minutes
-
 Draws sweeps like real ones: values of modified_map@3 are multiples of 1/6 from 0 to 1; queries differ in how easy they
 are, which makes all trials alike; a value of a key helps some queries and harms others, in all trials that have it; the
 rest is noise. The truth is what 20,000 queries say, and each sample draws some of these. A key whose effect is 0 is
@@ -11,10 +9,10 @@ moved so that it has exactly none.
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 
 import numpy as np
+from measuring import Table
 
 from harness.evaluation.factorial import effects
 from harness.evaluation.importance import Share, importance
@@ -120,13 +118,11 @@ def simulate(drawn: Population, queries: int, samples: int, seed: int = 1) -> Ou
     return Outcome(covered.mean(axis=0), value.mean(axis=0), (high - low).mean(axis=0), float(first.mean()))
 
 
-def main() -> None:
-    samples = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    print(
-        f"{samples} samples each; how often the interval holds the truth, and how often the first key is found first."
-    )
-    print("\n| sweep | queries | truth | mean estimate | mean width | interval holds the truth | first is first |")
-    print("|---|---|---|---|---|---|---|")
+def importances(samples: int = 1000) -> None:
+    """Count how often intervals of importances hold the truth, and the first key is found first; five minutes."""
+    print(f"{samples} samples each\n")
+    held = "interval holds the truth"
+    table = Table("sweep", "queries", "truth", "mean estimate", "mean width", held, "first is first")
     for sweep in SWEEPS:
         drawn = population(sweep)
         for queries in SIZES:
@@ -134,8 +130,4 @@ def main() -> None:
             cells = [
                 " ".join(f"{number:.3f}" for number in row) for row in (drawn.truth, one.value, one.width, one.covered)
             ]
-            print(f"| {sweep.name} | {queries} | {' | '.join(cells)} | {one.ordered:.3f} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            table.row(sweep.name, queries, *cells, f"{one.ordered:.3f}")

@@ -1,7 +1,5 @@
 """Check by simulation that intervals from labels that people have checked in part cover the truth as often as stated.
 
-    python scripts/simulate_checked_labels.py [DRAWS]     # default 3000, about two minutes
-
 Draws test sets of 300 queries from a large population whose mean by people's labels is known. A lenient model labels
 all of them, and likes what run A likes; people check some. In the first population every query needs retrieval. In the
 second some need none, the kinds of the drafts are wrong about that for one query in 20, and a gate leaves lists empty.
@@ -14,12 +12,12 @@ with too few checked queries for an interval are left out of both shares.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from measuring import Table
 
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.prediction_powered import Estimate, Sample, difference, estimate
@@ -163,8 +161,8 @@ def _found(rows: list[tuple[float, float, float]]) -> Found:
     return Found(float(((low <= truth) & (truth <= high)).mean()), float((high - low).mean()))
 
 
-def main() -> None:
-    draws = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
+def checked_labels(draws: int = 3000) -> None:
+    """Count how often intervals from labels that people checked in part cover the truth; about two minutes."""
     for whole, title in (
         (population(), "All queries need retrieval"),
         (population(none=0.15, wrong=0.05), "15 % of the queries need none; the drafts are wrong about 5 %"),
@@ -183,16 +181,12 @@ def main() -> None:
 def table(whole: Population, draws: int, stratified: bool) -> None:
     how = "drawn by stratum" if stratified else "drawn at random"
     print(f"\n{draws} draws of {QUERIES} queries, those to check {how}: coverage of the 95 % interval, its mean width")
-    print("| measure | checked | the model's labels alone | checked queries alone | estimate | its width / alone |")
-    print("|---|---|---|---|---|---|")
+    ways = ("the model's labels alone", "checked queries alone", "estimate")
+    shown = Table("measure", "checked", *ways, "its width / alone")
     for count in CHECKED:
         for what, ways in simulate(whole, count, draws, stratified).items():
             if ways["estimate"].coverage != ways["estimate"].coverage:
                 continue
             cells = [f"{100 * one.coverage:.1f} %, {one.width:.3f}" for one in ways.values()]
             ratio = ways["estimate"].width / ways["checked queries alone"].width
-            print(f"| {what} | {count} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            shown.row(what, count, *cells, f"{ratio:.2f}")

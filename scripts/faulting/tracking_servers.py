@@ -147,6 +147,16 @@ class Servers:
     postgres: Postgres
     mlflow: MlflowServer
 
+    def files(self) -> dict[str, str]:
+        """Return RUN/artifacts/FILE -> MD5 of every file in the object store."""
+        import boto3
+
+        keys = {name.lower(): value for name, value in KEYS.items() if name != "AWS_DEFAULT_REGION"}
+        client = boto3.client("s3", endpoint_url=self.store, region_name=KEYS["AWS_DEFAULT_REGION"], **keys)
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        found = [one for page in pages for one in page.get("Contents", [])]
+        return {one["Key"].split("/", 2)[2]: one["ETag"].strip('"') for one in found}
+
 
 @contextmanager
 def tracking_servers(workers: int = 4) -> Iterator[Servers]:
