@@ -38,7 +38,7 @@ def doc_id(number: int) -> str:
 
 
 def blocks(documents: int, words: int, seed: int = 0) -> Iterator[tuple[int, list[list[str]], np.random.Generator]]:
-    """Yield (number of the first document, words of each document and OTHERS more, generator) of blocks of documents."""
+    """Yield (number of the first document, words of each and OTHERS more, generator) of blocks of documents."""
     for first in range(0, documents, BLOCK):
         generator = np.random.default_rng([seed, first])
         drawn = zipf(generator.random((BLOCK, words + OTHERS)))

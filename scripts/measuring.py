@@ -1,4 +1,4 @@
-"""What the scripts share: cases by name whose options are their functions' arguments; times, memory, tables, processes."""
+"""What the scripts share: cases by name, whose options are arguments of functions; times, memory, tables, processes."""
 
 from __future__ import annotations
 

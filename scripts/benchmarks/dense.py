@@ -129,12 +129,11 @@ def gpu(
     batch_tokens: int | None = None,
     tiny: bool = False,
 ) -> None:
-    """Measure how many documents per second a GPU encodes with a model of bge-m3's size, and the share of its peak speed.
+    """Measure the documents per second that a GPU encodes with a model of bge-m3's size, and the share of its peak.
 
     The model is XLM-RoBERTa large (24 layers, 1,024 wide, 8,192 positions, CLS pooling) with random weights, since
     speed does not depend on them. Its tokenizer maps each word to one token, so that a document has exactly --tokens
-    tokens;
-    --count documents make a pass (default: 2^21 tokens).
+    tokens; --count documents make a pass (default: 2^21 tokens).
 
     - ours, theirs: as in `encode`, the same weights and texts in alternating passes
     - TFLOP/s: of ours, counting 2 operations per token and weight outside the embeddings, and for the attention of a

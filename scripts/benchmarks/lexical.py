@@ -135,7 +135,8 @@ def bm25(*sizes: int, engines: tuple[str, ...] = tuple(ENGINES)) -> None:
             for engine in (Ours(Path(one)), BM25S(Path(other), "numba")):
                 engine.tokenise(documents)
                 engine.index()
-                searches.append(lambda engine=engine, tokens=engine.queries(queries): engine.search(tokens))
+                tokens = engine.queries(queries)
+                searches.append(lambda engine=engine, tokens=tokens: engine.search(tokens))
             table.row(size, *compared(in_turns(searches, PAIRS), QUERIES))
 
 

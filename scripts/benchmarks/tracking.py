@@ -46,8 +46,8 @@ def tracking(*words: str, rounds: int = ROUNDS) -> None:
         record, made = one_run(folder, words)
         assert record.folder is not None
         files = [path.stat().st_size for path in record.folder.rglob("*") if path.is_file()]
-        print(f"{len(record.params)} params, {len(record.metrics)} metrics, {len(files)} files of "
-              f"{sum(files) / 1000:,.0f} kB, {len(record.tables)} tables; making page and figures took {made:.0f} ms\n")  # fmt: skip
+        about = f"{len(record.params)} params, {len(record.metrics)} metrics, {len(record.tables)} tables"
+        print(f"{about}, {len(files)} files of {sum(files) / 1000:,.0f} kB; page and figures took {made:.0f} ms\n")
         columns = ("harness, ms", "few bare calls", "one call per value", "harness over bare", "min - max")
         table = Table("store", *columns)
         with mlflow_server(folder) as (address, _):
