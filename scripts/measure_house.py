@@ -10,7 +10,7 @@ Lines are those of `wc -l`. Product: harness/ and retrievers/. Rules of what is 
 - long functions: at least 60 lines from `def` to the last one
 - modules with one importer: no other module imports them, and this one lies in the same package
 - way of config: a walk, in the order of the source, that begins at `experiment` in harness/commands/run.py and follows
-  each call whose arguments contain the name `config` or `run_config`, an attribute of it (`config.tracking`), or an item
+  each call whose arguments are the name `config` or `run_config`, an attribute of it (`config.tracking`), or an item
   (`config["gate"]`), into the function of that name in the module that it is imported from (also as `module.function`),
   or, for a class, into its `__init__`, or the class method that is called; within it, the parameter that received the
   value is followed instead. Each call is a visit; a function is entered on the first one alone.
