@@ -69,6 +69,7 @@ def parsed(
     for name, one in parameters.items():
         kind, many = _kind(one.annotation)
         shown: dict[str, Any] = {"help": "" if one.default in (one.empty, None, False) else f"default: {one.default}"}
+        optional = {} if one.default is one.empty else {"nargs": "?", "default": one.default}
         if typing.get_origin(kind) is typing.Literal:
             shown |= {"choices": typing.get_args(kind)}
         elif kind is not bool:
@@ -76,19 +77,15 @@ def parsed(
         if one.kind is one.VAR_POSITIONAL:
             reader.add_argument(name, nargs="*", **shown)
         elif one.kind is one.KEYWORD_ONLY:
-            nargs = (
-                {"action": "store_true"} if kind is bool else {"default": one.default, "nargs": "+" if many else None}
-            )
-            reader.add_argument(f"--{name.replace('_', '-')}", **nargs, **shown)
+            option = {"nargs": "+", "action": "extend"} if many else {"default": one.default}
+            shown |= {"action": "store_true"} if kind is bool else option
+            reader.add_argument(f"--{name.replace('_', '-')}", **shown)
         else:
-            required = one.default is one.empty
-            reader.add_argument(
-                name, nargs=None if required else "?", **shown, **({} if required else {"default": one.default})
-            )
+            reader.add_argument(name, **shown | optional)
     given, positional, named = vars(reader.parse_intermixed_args(words)), [], {}
     for name, one in parameters.items():
         if one.kind is one.KEYWORD_ONLY:
-            named[name] = given[name]
+            named[name] = one.default if given[name] is None else given[name]
         else:
             positional += given[name] if one.kind is one.VAR_POSITIONAL else [given[name]]
     return positional, named

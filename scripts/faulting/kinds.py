@@ -1,4 +1,4 @@
-"""The ways in which faults.py disturbs a command. Each undoes its disturbance, so that the command can be run again."""
+"""The ways in which a command is disturbed. Each undoes its disturbance, so that the command can be run again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from fault_commands import Command
-    from faults import Outcome, Reference, World
+    from faulting.campaign import Outcome, Reference, World
+    from faulting.commands import Command
 
-SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"  # the tests' MLflow server
 CROWD = 8  # processes at once
 LOGGED = (".csv", ".json", ".jsonl", ".trec", ".yaml")  # endings of files that commands read of a run
 SLOWEST_END = 20.0  # seconds from the first of two signals, on a busy machine
@@ -297,7 +295,6 @@ class Server(Fault):
         return [outcome, synced]
 
     def _start(self, world: World) -> Proxy:
-        sys.path.insert(0, str(SUPPORT))
         from mlflow_server import serving
 
         os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"

@@ -1,10 +1,12 @@
-"""The commands that faults.py disturbs, and what an undisturbed run of each is known by."""
+"""The commands that are disturbed, and what an undisturbed run of each is known by."""
 
 from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+
+from measuring import SAMPLE
 
 IMPORTED = (  # modules that commands import
     "hydra.main", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
@@ -15,7 +17,6 @@ IMPORTED = (  # modules that commands import
     "harness.commands.testset.pool", "harness.commands.testset.freeze", "harness.commands.board",
     "harness.commands.advise", "harness.commands.power", "harness.commands.doctor.sync", "urllib3",
 )  # fmt: skip
-SAMPLE = Path(__file__).resolve().parents[1] / "harness" / "sample"
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
 RUN = ["run", "tokenizer=word", "experiment_name=e"]

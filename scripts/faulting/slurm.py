@@ -1,19 +1,11 @@
 """A SLURM of this machine alone, to try sweeps on: one controller and some `slurmd`, in a temporary folder.
 
-    apt-get install slurm-wlm munge                          # and slurmdbd mariadb-server for --accounting
-    python scripts/slurm_here.py up                          # two nodes, no accounting
-    python scripts/slurm_here.py up --accounting --nodes=3   # with slurmdbd and MariaDB
-    eval "$(python scripts/slurm_here.py env)"               # SLURM_CONF, for sinfo, sbatch and `harness sweep`
-    python scripts/slurm_here.py down
-
 It needs no systemd and no cgroups, has a munge key and ports of its own, listens on 127.0.0.1, and leaves an installed
-SLURM alone. As root or as a user; then all jobs run as that user. `up` starts it anew if it runs already.
-`--folder=FOLDER` allows several side by side, also for `env` and `down`.
+SLURM alone. As root or as a user; then all jobs run as that user.
 """
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 import secrets
@@ -28,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 WAIT_SECONDS = 60.0
 NEEDED = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sinfo": "slurm-wlm"}
@@ -340,32 +333,32 @@ def with_patience(true: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["up", "env", "down"])
-    parser.add_argument("--accounting", action="store_true", help="with slurmdbd and MariaDB")
-    parser.add_argument("--nodes", type=int, default=2, choices=range(1, 17), metavar="1-16")
-    default = Path(tempfile.gettempdir()) / f"slurm_here_{getpass.getuser()}"
-    parser.add_argument("--folder", type=Path, default=default, help=f"by default {default}")
-    given = parser.parse_args(words)
-    place = Place(given.folder.absolute(), given.nodes)
+FOLDER = Path(tempfile.gettempdir()) / f"slurm_here_{getpass.getuser()}"
+
+
+def slurm_here(
+    action: Literal["up", "env", "down"], *, accounting: bool = False, nodes: int = 2, folder: Path = FOLDER
+) -> None:
+    """Set up a SLURM of this machine alone, to try sweeps on.
+
+    apt-get install slurm-wlm munge                                 # and slurmdbd mariadb-server for --accounting
+    python scripts/faults.py slurm_here up                          # two nodes, no accounting; anew if it runs already
+    python scripts/faults.py slurm_here up --accounting --nodes=3   # with slurmdbd and MariaDB
+    eval "$(python scripts/faults.py slurm_here env)"               # SLURM_CONF, for sinfo, sbatch and `harness sweep`
+    python scripts/faults.py slurm_here down
+
+    --folder allows several side by side, also for `env` and `down`.
+    """
+    place = Place(folder.absolute(), nodes)
     try:
-        act(place, given.action, given.accounting)
+        if action == "up":
+            up(place, accounting)
+            print(place.ask("sinfo").stdout, file=sys.stderr)
+        elif action == "down":
+            down(place)
+            return
+        elif not place.conf.is_file():
+            raise NotPossible(f"There is no SLURM in {place.folder}: python scripts/faults.py slurm_here up")
     except NotPossible as error:
         sys.exit(str(error))
-
-
-def act(place: Place, action: str, accounting: bool) -> None:
-    if action == "down":
-        down(place)
-        return
-    if action == "up":
-        up(place, accounting)
-        print(place.ask("sinfo").stdout, file=sys.stderr)
-    elif not place.conf.is_file():
-        raise NotPossible(f"There is no SLURM in {place.folder}: python {sys.argv[0]} up")
     print(f"export SLURM_CONF={place.conf}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
