@@ -175,7 +175,7 @@ def milvus(request, monkeypatch):
     """An engine whose address is in the environment: milvus-lite, and a server where HARNESS_TEST_MILVUS names one."""
     server = os.environ.get("HARNESS_TEST_MILVUS")
     if request.param == "server" and not server:
-        pytest.skip("no Milvus server: scripts/milvus_server.py pytest ... starts one")
+        pytest.skip("no Milvus server: set HARNESS_TEST_MILVUS to the address of one")
     address = server if request.param == "server" else request.getfixturevalue("lite")
     monkeypatch.setenv("HARNESS_MILVUS_URI", str(address))
     return request.param

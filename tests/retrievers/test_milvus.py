@@ -1,6 +1,6 @@
 """Vectors in Milvus against the exact index here, and collections that are half-filled, wrong, missing or contested.
 
-In milvus-lite; with HARNESS_TEST_MILVUS=http://host:port also in that server, which scripts/milvus_server.py starts.
+In milvus-lite; with HARNESS_TEST_MILVUS=http://host:port also in that server.
 """
 
 import contextlib
