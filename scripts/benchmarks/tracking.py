@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -288,6 +289,7 @@ def _model_server(outputs: Path, uri: str) -> Iterator[Callable[[str], Any]]:
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}", "PYTHONPATH": path}
+    environment["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), environment["PATH"]])  # it starts uvicorn
     own = threading.local()
 
     def ask(text: str) -> Any:
@@ -313,7 +315,8 @@ def _model_server(outputs: Path, uri: str) -> Iterator[Callable[[str], Any]]:
             time.sleep(0.05)
         yield ask
     finally:
-        os.killpg(server.pid, signal.SIGTERM)  # it runs uvicorn in a child process
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)  # it runs uvicorn in a child process
         server.wait(30)
 
 
