@@ -7,7 +7,6 @@ Lines are those of `wc -l`. Product: harness/ and retrievers/. Rules of what is 
 
 - dict configs: parameters named `config`, `node` or `cfg` that are annotated `dict[str, Any]` or `Mapping[str, Any]`
 - class names, function names in >= 2 modules: top-level ones without a leading underscore, but in `__init__.py`
-- long functions: at least 60 lines from `def` to the last one
 - modules with one importer: no other module imports them, and this one lies in the same package
 - way of config: a walk, in the order of the source, that begins at `experiment` in harness/commands/run.py and follows
   each call whose arguments are the name `config` or `run_config`, an attribute of it (`config.tracking`), or an item
@@ -47,6 +46,9 @@ CONFIGS, DICTS = ("config", "node", "cfg"), re.compile(r"(dict|Mapping)\[str, An
 LONG, SMALL, BEGIN = 60, 130, ("harness.commands.run", "experiment")
 
 
+Received = tuple[str, str, frozenset[str]]
+
+
 class House:
     """The modules of the product in a folder: name -> syntax tree."""
 
@@ -64,13 +66,9 @@ class House:
 
     def names(self, module: str) -> dict[str, str]:
         """Name in a module -> `module` or `module:name` that it is imported from."""
-        found = {}
-        for node in ast.walk(self.trees[module]):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                for one in node.names:
-                    whole = f"{node.module}.{one.name}"
-                    found[one.asname or one.name] = whole if whole in self.trees else f"{node.module}:{one.name}"
-        return found
+        imports = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
+        found = [(one.asname or one.name, str(node.module), one.name) for node in imports for one in node.names]
+        return {name: f"{of}.{one}" if f"{of}.{one}" in self.trees else f"{of}:{one}" for name, of, one in found}
 
     def measured(self) -> dict[str, float]:
         product, nodes = sum(self.lines.values()), [node for tree in self.trees.values() for node in ast.walk(tree)]
@@ -85,9 +83,7 @@ class House:
             "dict configs": sum(isinstance(one, ast.arg) and _is_config(one) for one in nodes),
             "class names in >= 2 modules": self._repeated(ast.ClassDef),
             "function names in >= 2 modules": self._repeated(ast.FunctionDef),
-            f"functions of {LONG} lines and more": sum(
-                (one.end_lineno or 0) - one.lineno + 1 >= LONG for one in functions
-            ),
+            f"functions of {LONG} lines and more": sum(map(_is_long, functions)),
             f"modules under {SMALL} lines with one importer, a sibling": self._lone(),
             "to_json methods": sum(one.name == "to_json" for one in functions),
             "way of config, rooms": rooms,
@@ -140,7 +136,7 @@ class House:
 
     def _received(
         self, module: str, names: dict[str, str], call: ast.Call, followed: frozenset[str]
-    ) -> tuple[str, str, frozenset[str]] | None:
+    ) -> Received | None:
         """Return (module, function, parameters that receive the config) of a call that passes it; None for others."""
         given = [*enumerate(call.args), *((one.arg, one.value) for one in call.keywords)]
         places = [place for place, value in given if _base(value) in followed]
@@ -150,10 +146,9 @@ class House:
         node = self._function(target, function) if places else None
         if node is None:
             return None
-        own = [one.arg for one in node.args.args]
-        bound = own[1:] if own[:1] in (["self"], ["cls"]) else own
-        into = {bound[one] if one < len(bound) else "" for one in places if isinstance(one, int)}
-        return target, function, frozenset(into | {str(one) for one in places if not isinstance(one, int)})
+        own = [one.arg for one in node.args.args if one.arg not in ("self", "cls")]
+        into = {one if isinstance(one, str) else "".join(own[one : one + 1]) for one in places if one is not None}
+        return target, function, frozenset(into)
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
@@ -165,18 +160,19 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _base(value: ast.expr) -> str:
-    while isinstance(value, ast.Attribute | ast.Subscript | ast.Starred):
-        value = value.value
-    return value.id if isinstance(value, ast.Name) else ""
+    return _base(value.value) if isinstance(value, ast.Attribute | ast.Subscript) else getattr(value, "id", "")
 
 
 def _room(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if parts[0] == "harness" and len(parts) > 1 else parts[0]
+    return module.removeprefix("harness.").split(".")[0]
 
 
 def _is_config(one: ast.arg) -> bool:
     return one.arg in CONFIGS and one.annotation is not None and bool(DICTS.fullmatch(ast.unparse(one.annotation)))
+
+
+def _is_long(one: ast.FunctionDef) -> bool:
+    return (one.end_lineno or 0) - one.lineno + 1 >= LONG
 
 
 def _lines(path: Path) -> int:
@@ -199,10 +195,9 @@ def main() -> int:
     for name in columns["here"]:
         bound = f"{BOUNDS[name]:,}" if name in BOUNDS else ""
         print(f"| {name} | {' | '.join(f'{column[name]:,}' for column in columns.values())} | {bound} |")
-    exceeded = [name for name, bound in BOUNDS.items() if columns["here"][name] > bound]
-    if given.check and exceeded:
-        print(f"Exceeded: {', '.join(exceeded)}.", file=sys.stderr)
-    return int(given.check and bool(exceeded))
+    exceeded = [name for name, bound in BOUNDS.items() if given.check and columns["here"][name] > bound]
+    print(f"Exceeded: {', '.join(exceeded)}." if exceeded else "", file=sys.stderr)
+    return int(bool(exceeded))
 
 
 if __name__ == "__main__":
