@@ -83,7 +83,7 @@ class House:
             "dict configs": sum(isinstance(one, ast.arg) and _is_config(one) for one in nodes),
             "class names in >= 2 modules": self._repeated(ast.ClassDef),
             "function names in >= 2 modules": self._repeated(ast.FunctionDef),
-            f"functions of {LONG} lines and more": sum(map(_is_long, functions)),
+            f"functions of {LONG} lines and more": sum((f.end_lineno or 0) - f.lineno >= LONG - 1 for f in functions),
             f"modules under {SMALL} lines with one importer, a sibling": self._lone(),
             "to_json methods": sum(one.name == "to_json" for one in functions),
             "way of config, rooms": rooms,
@@ -169,10 +169,6 @@ def _room(module: str) -> str:
 
 def _is_config(one: ast.arg) -> bool:
     return one.arg in CONFIGS and one.annotation is not None and bool(DICTS.fullmatch(ast.unparse(one.annotation)))
-
-
-def _is_long(one: ast.FunctionDef) -> bool:
-    return (one.end_lineno or 0) - one.lineno + 1 >= LONG
 
 
 def _lines(path: Path) -> int:

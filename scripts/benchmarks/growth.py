@@ -277,7 +277,6 @@ def growth(
     start_seconds: float = 20.0,
     bandwidth_mb: float = 100.0,
     points: Path | None = None,
-    out: Path | None = None,
 ) -> None:
     """Measure how memory, disk and time grow with the number of documents: the sizing table of docs/scaling.md.
 
@@ -311,10 +310,7 @@ def growth(
         "Encoding": _rows_of_encoding(by_label, cores),
         "From how many documents machines pay": _rows_of_payoff(by_label, start_seconds, bandwidth_mb),
     }
-    text = "\n\n".join(f"### {title}\n\n" + "\n".join(rows) for title, rows in parts.items()) + "\n"
-    print(text)
-    if out:
-        out.write_text(text, "utf-8")
+    print("\n\n".join(f"### {title}\n\n" + "\n".join(rows) for title, rows in parts.items()))
 
 
 def _steps(only: Sequence[str]) -> list[Step]:
