@@ -3,7 +3,8 @@
     make base                                       # in an environment that has nothing but the base packages
     python scripts/check_base.py README.md docs/runs.md
 
-The commands of a document run in its order, in a folder of their own. A hint ("Next:", "To try:", a command in
+The commands of a document run in its order, in a folder of their own; where sections depend on nothing before them,
+several chains of commands run at the same time, each in its folder. A hint ("Next:", "To try:", a command in
 backticks, "set KEY=VALUE") runs as printed, in the folder and in the state in which it was printed. Exit code 1 with a
 table of what failed; 2 where more than the base packages is installed.
 """
@@ -27,7 +28,7 @@ from base_check.walking import Outcome, walk
 
 ROOT = Path(__file__).resolve().parents[1]
 MORE_THAN_BASE = ("torch", "huggingface_hub", "pytest", "faiss", "pymilvus", "ray")
-AT_ONCE = 2
+AT_ONCE = max(2, len(os.sched_getaffinity(0)))  # chains
 
 
 def main() -> int:
@@ -69,7 +70,8 @@ def walked(pages: list[Page], scratch: Path) -> list[Outcome]:
     try:
         calling.warm_up(scratch)
         with ProcessPoolExecutor(AT_ONCE, multiprocessing.get_context("fork")) as pool:
-            walks = [pool.submit(walk, page, scratch, addresses) for page in pages]
+            chains = [(page, chain) for page in pages for chain in ("", *page.chains)]  # the longest ones come first
+            walks = [pool.submit(walk, page, chain, scratch, addresses) for page, chain in chains]
             return [outcome for done in as_completed(walks) for outcome in done.result()]
     finally:
         os.kill(child, signal.SIGTERM)

@@ -26,39 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzzing.beside import BESIDE
-from fuzzing.boards import BOARDS
-from fuzzing.commands import COMMANDS
-from fuzzing.corpus import CORPUS
-from fuzzing.documents import DOCUMENTS
-from fuzzing.drafts import DRAFTS
-from fuzzing.evidence import EVIDENCE
-from fuzzing.formats import FORMATS
-from fuzzing.frozen import FROZEN_SETS
-from fuzzing.judged import JUDGED
+import measuring  # noqa: F401  (finds tests/support)
+from fuzzing import brought, commands, kept  # noqa: F401  (they register their formats)
+from fuzzing.format import FORMATS
 from fuzzing.mutations import Content, Odd
-from fuzzing.replies import REPLIES
-from fuzzing.shards import SHARDS
-from fuzzing.sweeps import SWEEPS
 from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-READ = (
-    FORMATS
-    | BESIDE
-    | BOARDS
-    | REPLIES
-    | CORPUS
-    | DOCUMENTS
-    | DRAFTS
-    | EVIDENCE
-    | JUDGED
-    | FROZEN_SETS
-    | SWEEPS
-    | SHARDS
-)
-ALL = READ | COMMANDS
 
 
 @dataclass
@@ -76,7 +51,7 @@ def turn(name: str, seed: str, first: int, seconds: float, known: frozenset[str]
     """Try inputs of a format from number `first` on, until the time is over or `limit` inputs are tried."""
     done, folder = Turn(name, first), Path(tempfile.mkdtemp(prefix="fuzz-"))
     try:
-        trial = Trial(ALL[name], folder / "input")
+        trial = Trial(FORMATS[name], folder / "input")
         began = time.monotonic()
         while (limit is None and time.monotonic() - began < seconds) or (limit and done.last - first < limit):
             file, content = trial.draw(f"{seed}/{done.last}")
@@ -185,14 +160,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--minutes", type=float, default=1.0)
     options.add_argument("--seed", default="0")
-    options.add_argument("--only", action="append", choices=list(ALL), metavar="FORMAT", help="may be repeated")
+    options.add_argument("--only", action="append", choices=list(FORMATS), metavar="FORMAT", help="may be repeated")
     options.add_argument("--jobs", type=int, default=1, help="processes")
     options.add_argument("--list", action="store_true", help="show the formats")
     given = options.parse_args()
     if given.list:
-        print("\n".join(ALL))
+        print("\n".join(FORMATS))
         return
-    sums, findings = fuzz(given.only or list(ALL), given.seed, given.minutes, given.jobs)
+    sums, findings = fuzz(given.only or list(FORMATS), given.seed, given.minutes, given.jobs)
     print("\n" + table(sums))
     sys.exit(1 if findings else 0)
 

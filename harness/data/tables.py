@@ -85,7 +85,7 @@ def numbers(cells: Sequence[str], name: str, path: Path, lacking: bool = False) 
         pass
     for row, cell in enumerate(cells, start=1):  # finds the row
         if cell or not lacking:
-            finite(cell, name, f"{path}: row {row}")
+            finite(cell, f"{name:.60}", f"{path}: row {row}")
     raise AssertionError
 
 

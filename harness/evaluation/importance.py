@@ -8,7 +8,7 @@ query i and A is the part's quadratic form (a U-statistic; Hoeffding 1948).
 The interval of a share holds each value that the queries do not speak against. A part has the share s if its variance
 less s times that of all is 0. This difference is estimated without bias, too, and s is in the interval if the estimate
 is no more than t standard errors from 0, where the standard error is that of trials in which the share is s (as in
-Fieller 1954). So the interval of a key without an effect begins at 0. scripts/simulate_importance.py counts how often
+Fieller 1954). So the interval of a key without an effect begins at 0. `scripts/simulate.py importance` counts how often
 intervals hold the truth.
 
 Shapes: Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.

@@ -5,7 +5,7 @@ are normal. Those of rankings are not: most queries tie, the rest take a few val
 them differ. Here the test itself is repeated on samples from the observed differences: REPEATS times so many queries
 are drawn with replacement, and the signs of those that differ are flipped as in `significance`. Where more than FLIPPED
 queries of a sample differ, the flipped sums are taken as normal; where more than SAMPLED do, the whole answer is
-Student's, from the noncentral t distribution. scripts/simulate_power.py compares all of this with the test.
+Student's, from the noncentral t distribution. `scripts/simulate.py power` compares all of this with the test.
 
 What would be if the true difference were another is answered by weighing the observed differences d by exp(θd), with
 the θ that gives that mean (exponential tilting; Efron 1981): the same kinds of differences, in other proportions. Ties

@@ -38,7 +38,7 @@ import numpy as np
 NO_ESTIMATE = "no estimate: "  # how the note of an estimate without a value begins
 NO_INTERVAL = "no interval: "  # the same for one without an interval
 LEAST = 20  # checked queries from which on there is an interval
-FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (scripts/simulate_checked_labels.py)
+FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (scripts/simulate.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # of a variance: below, strata that follow each other share theirs
 SPARSE = 5  # with fewer checked queries that differ from the rest, no interval: as for shares, np must not be below 5

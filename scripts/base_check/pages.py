@@ -53,6 +53,8 @@ class Page:
     lacks: beginning of a command -> the extra that its one message must name.
     commands: in place of those of a document; one that begins with "! " must be refused.
     activated: whether `harness` is on the PATH.
+    chains: heading -> commands that its section and those after it presume, up to the next heading that is named here.
+        Such chains depend on nothing that other sections do: each is walked in a folder of its own, at the same time.
     """
 
     name: str
@@ -65,8 +67,11 @@ class Page:
     lacks: Mapping[str, str] = field(default_factory=dict)
     commands: Sequence[str] = ()
     activated: bool = True
+    chains: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+INIT = ".venv/bin/harness init dataset=contest dataset.path=data experiment_name=first"
+RUN = ".venv/bin/harness run"
 README = Page(
     "README.md",
     files=CONTEST | TASKS,
@@ -89,6 +94,14 @@ README = Page(
         "harness run retriever=dense encoder=lsa index=milvus": "[milvus]",
     },
     activated=False,
+    chains={
+        "No labels yet? From text files to a test set": (INIT,),
+        "Gates and comparisons": (INIT, RUN),
+        "Retrievers of your own": (INIT, RUN, ".venv/bin/harness export submission=first.csv"),
+        "Sweeps": (INIT,),
+        "From the best run to a submission, a service and a proof": (INIT,),
+        "Dense retrieval, hybrids, reranking": (INIT,),
+    },
 )
 PAGES = (
     README,

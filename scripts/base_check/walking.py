@@ -50,30 +50,40 @@ class Outcome:
 
 @dataclass
 class Walk:
-    """The state of a walk through one document."""
+    """The state of a walk through one chain of a document. chain: its first section; "" for the beginning."""
 
     page: Page
+    chain: str
+    scratch: Path
     folder: Path
     environment: dict[str, str]
     addresses: Mapping[str, str]
     runs: list[str] = field(default_factory=list)  # ids, the latest last
-    seen: set[str] = field(default_factory=set)  # kinds of hints
     called: Counter[str] = field(default_factory=Counter)  # commands of the document, and hints
 
 
-def walk(page: Page, scratch: Path, addresses: Mapping[str, str]) -> list[Outcome]:
-    """Run all commands of a document, and their hints."""
-    folder = scratch / page.name.replace("/", "-") / "work"
+def walk(page: Page, chain: str, scratch: Path, addresses: Mapping[str, str]) -> list[Outcome]:
+    """Run all commands of one chain of a document, and their hints."""
+    shown = list(_shown(page))
+    headings = list(dict.fromkeys(one.section for one in shown))
+    if unknown := [heading for heading in page.chains if heading not in headings]:
+        return [Outcome(page.name, "chain", one, "no section with commands has this heading", False) for one in unknown]
+    number = ["", *page.chains].index(chain)
+    folder = scratch / f"{page.name.replace('/', '-')}-{number}" / "work"
     _set_up(page, folder)
-    walk = Walk(page, folder, _environment(page.activated, scratch) | page.environment, addresses)
-    for command in page.before:
-        done = calling.call(command, folder, walk.environment)
+    walk = Walk(page, chain, scratch, folder, _environment(page.activated, scratch) | page.environment, addresses)
+    for command in page.chains[chain] if chain else page.before:
+        done = calling.call(command.replace(".venv/bin", str(calling.BIN)), folder, walk.environment)
         if done.code:
             return [_failed(page.name, "set-up", command, done)]
         walk.runs += RUN.findall(done.text)
-    shown = list(_shown(page))
-    outcomes = [outcome for one in shown for outcome in _command(walk, one)]
-    stale = [text for text in [*page.left_out, *page.lacks, *page.fills] if not any(text in one.text for one in shown)]
+    own, here = [], ""
+    for one in shown:
+        here = one.section if one.section in page.chains else here
+        own += [one] if here == chain else []
+    outcomes = [outcome for one in own for outcome in _command(walk, one)]
+    exceptions = [*page.left_out, *page.lacks, *page.fills] if not chain else []
+    stale = [text for text in exceptions if not any(text in one.text for one in shown)]
     return outcomes + [Outcome(page.name, "exception", text, "no command has it any more", False) for text in stale]
 
 
@@ -134,7 +144,7 @@ def _called(walk: Walk, command: str, what: str) -> Done:
     words = command.split("#")[0].split()
     if {"draft", "judge"} & {*words} or any(word.startswith("llm.model=") for word in words):
         command = re.sub(r"\s+#.*| llm\.base_url=\S+", "", command) + f" llm.base_url={walk.addresses['chat']}"
-    shell = walk.page.name == "README.md" and walk.called[what] < IN_A_SHELL
+    shell = walk.page.name == "README.md" and not walk.chain and walk.called[what] < IN_A_SHELL
     if what == "document":
         command = re.sub(r"^harness\b", str(calling.BIN / "harness"), command)
     walk.called[what] += 1
@@ -183,19 +193,22 @@ def _hint(walk: Walk, place: str, hint: Hint, what: str) -> Iterator[Outcome]:
 
 
 def _claimed(walk: Walk, hint: Hint, *, in_all: bool = False) -> bool:
-    """Whether a hint is the first of its kind in this document, or in all."""
-    if hint.kind in walk.seen:
+    """Whether a hint is the first of its kind in this document, or in all; chains of a document run at once."""
+    if not _first(walk.scratch / "claims" / walk.page.name.replace("/", "-"), hint.kind):
         return False
-    walk.seen.add(hint.kind)
     if not in_all and hint.words[0] not in ONCE:
         return True
-    claims = walk.folder.parents[1] / "claims"
-    claims.mkdir(exist_ok=True)
+    claims = walk.scratch / "claims" / "all"
+    return _first(claims, hint.kind) and (not in_all or len([*claims.iterdir()]) <= MOST)
+
+
+def _first(claims: Path, kind: str) -> bool:
+    claims.mkdir(parents=True, exist_ok=True)
     try:
-        (claims / hashlib.sha256(hint.kind.encode()).hexdigest()).touch(exist_ok=False)
+        (claims / hashlib.sha256(kind.encode()).hexdigest()).touch(exist_ok=False)
     except FileExistsError:
         return False
-    return not in_all or len([*claims.iterdir()]) <= MOST
+    return True
 
 
 def _filled(walk: Walk, text: str) -> str:

@@ -1,1 +1,1 @@
-"""What scripts/fuzz.py is made of: mutations of files, the formats that the harness reads, and minimising."""
+"""The formats that scripts/fuzz.py mutates, by name, and how an input is drawn and tried."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import re
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
-from fuzzing.formats import CONTEST, CORRECTED, GATE, REFERENCES, ROWS, RULE, Files, Format, Wrong, reads, rows_as_csv
+from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, as_csv
+from fuzzing.format import Files, Wrong, reads, written
+from fuzzing.kept import GATE, RULE
 from harness import cli
 from harness.commands.sweep.axes import Values
 from harness.commands.sweep.search import Objective, Search
 from retrievers.base import BadInput
 
-COMMANDS: dict[str, Format] = {}
-QUIET = ("tracking=none", "outputs=out", "store.path=store", "format=json")
+OUT = ("outputs=out", "format=json")
+QUIET = ("tracking=none", "store.path=store", *OUT)
 TOY = ("dataset=contest", "dataset.path=.", "tokenizer=word")
 PLAIN = GATE | {"rule": {name: value for name, value in RULE.items() if not name.startswith("embedding")}}
 WORDS = """retriever=bm25
@@ -47,10 +50,28 @@ retriever:
 gate:
   signals: [top_score]
 """
+LISTS = {"a.run": b"1 Q0 d1 1 2.5 x\n1 Q0 d3 2 1 x\n2 Q0 d2 1 0.5 x\n", "b.run": b"1 Q0 d3 1 9 x\n2 Q0 d9 1 1 x\n",
+         "qrels.txt": b"1 0 d1 1\n1 0 d2 0\n2 0 d2 2\n"}  # fmt: skip
+TEXTS = {"in/one.txt": "가나다. 라마바! 사아자.\n\n차카타.".encode(), "in/two.md": b"# One\n\n- two\n- three",
+         "note.txt": b"{name}: {path}"}  # fmt: skip
+PAIR = {"R.csv": as_csv(REFERENCES), "P.csv": as_csv(CORRECTED)}
+OF_FILES = ("runs=[a.run,b.run]", "dataset=trec", "dataset.qrels=qrels.txt", "metric=map", *OUT)
+PREPARE = ("files=in/*", "output=docs", "chunk.size=9", "chunk.overlap=5", "chunk.note=note.txt", *OUT)
+FITTED = CONTEST | {"gate.json": json.dumps(PLAIN).encode()}
+CALLS: dict[str, tuple[Files, str, Sequence[str], bool]] = {  # files, command, words, whether a refusal names a file
+    "run": (CONTEST, "run", (*TOY, *QUIET), True),
+    "run with a gate": (FITTED, "run", (*TOY, *QUIET, "gate=fitted", "gate.file=gate.json"), False),
+    "prepare": (TEXTS, "prepare", PREPARE, True),
+    "search": (CONTEST, "search", (*TOY, "store.path=store", *OUT[1:], "query=달"), True),
+    "score lists": (CONTEST | {"P.jsonl": ROWS}, "score", (*TOY[:2], "predictions=P.jsonl", *QUIET), False),
+    "compare files": (LISTS, "compare", OF_FILES, True),
+    "power of files": (LISTS, "power", OF_FILES, True),
+    "score corrections": (PAIR, "score", ("task=corrections", "references=R.csv", "predictions=P.csv", *QUIET), True),
+}
 
 
 def called(command: str, *words: str) -> None:
-    """Call a command. BadInput with its message for exit code 2; Wrong for a traceback or another exit code."""
+    """Call a command. Raise BadInput with its message for exit code 2; Wrong for a traceback or another exit code."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.call(command, list(words))
@@ -64,75 +85,34 @@ def called(command: str, *words: str) -> None:
         raise BadInput(said)
 
 
-@reads("run", CONTEST, COMMANDS, changes=True)
-def _run(_: Path) -> None:
-    called("run", *TOY, *QUIET)
+def _call(command: str, words: Sequence[str], _: Path) -> None:
+    called(command, *words)
 
 
-@reads("run with a gate", CONTEST | {"gate.json": json.dumps(PLAIN).encode()}, COMMANDS, changes=True, named=False)
-def _fitted(_: Path) -> None:
-    called("run", *TOY, *QUIET, "gate=fitted", "gate.file=gate.json")
+for _name, (_files, _command, _words, _named) in CALLS.items():
+    _ended = (".unfinished",) if _name == "prepare" else ()
+    _reader = functools.partial(_call, _command, _words)
+    reads(_name, _files, changes=True, named=_named, ended=_ended, command=True)(_reader)
 
 
-@reads("prepare", {"in/one.txt": "가나다. 라마바! 사아자.\n\n차카타.".encode(), "in/two.md": b"# One\n\n- two\n- three",
-                   "note.txt": b"{name}: {path}"}, COMMANDS, changes=True, ended=(".unfinished",))  # fmt: skip
-def _prepare(_: Path) -> None:
-    words = ("files=in/*", "output=docs", "chunk.size=9", "chunk.overlap=5", "chunk.note=note.txt", "format=json")
-    called("prepare", *words, "outputs=out")
-
-
-@reads("search", CONTEST, COMMANDS, changes=True)
-def _search(_: Path) -> None:
-    called("search", *TOY, *QUIET[2:], "query=달")
-
-
-@reads("score lists", CONTEST | {"P.jsonl": ROWS}, COMMANDS, changes=True, named=False)
-def _lists(_: Path) -> None:
-    called("score", *TOY[:2], "predictions=P.jsonl", *QUIET)
-
-
-LISTS = {"a.run": b"1 Q0 d1 1 2.5 x\n1 Q0 d3 2 1 x\n2 Q0 d2 1 0.5 x\n", "b.run": b"1 Q0 d3 1 9 x\n2 Q0 d9 1 1 x\n",
-         "qrels.txt": b"1 0 d1 1\n1 0 d2 0\n2 0 d2 2\n"}  # fmt: skip
-TREC = ("dataset=trec", "dataset.qrels=qrels.txt", "metric=map")
-
-
-@reads("compare files", LISTS, COMMANDS, changes=True)
-def _compare(_: Path) -> None:
-    called("compare", "runs=[a.run,b.run]", *TREC, "outputs=out", "format=json")
-
-
-@reads("power of files", LISTS, COMMANDS, changes=True)
-def _power(_: Path) -> None:
-    called("power", "runs=[a.run,b.run]", *TREC, "outputs=out", "format=json")
-
-
-@reads("score corrections", {"R.csv": rows_as_csv(REFERENCES), "P.csv": rows_as_csv(CORRECTED)}, COMMANDS, changes=True)
-def _corrections(_: Path) -> None:
-    called("score", "task=corrections", "references=R.csv", "predictions=P.csv", *QUIET)
-
-
-@reads("words", {"run.words": WORDS.encode()}, COMMANDS, changes=True, named=False)
-def _words(folder: Path) -> None:
+@reads("words", {"run.words": WORDS.encode()}, changes=True, named=False, command=True)
+def _run_words(folder: Path) -> None:
     if not (file := folder / "run.words").is_file():
-        raise BadInput(f"{file} is no file")
-    text = file.read_bytes().decode("utf-8", "surrogateescape")
+        raise BadInput(f"{file} is missing")
+    said = file.read_bytes().decode("utf-8", "surrogateescape")
     with mock.patch.object(cli, "_function", return_value=lambda config, invocation: None):
-        called("run", *(word for word in text.replace("\0", "").split("\n") if word))
+        called("run", *(word for word in said.replace("\0", "").split("\n") if word))
 
 
-@reads("config", {"experiment/mine.yaml": CONFIG.encode()}, COMMANDS, changes=True, named=False)
+@reads("config", {"experiment/mine.yaml": CONFIG.encode()}, changes=True, named=False, command=True)
 def _config(_: Path) -> None:
     with mock.patch.object(cli, "_function", return_value=lambda config, invocation: None):
         called("run", "--config-dir=.", "experiment=mine")
 
 
-def _studies() -> Files:
-    with tempfile.TemporaryDirectory() as name:
-        _open_study(Path(name))
-        return {"study.db": (Path(name) / "study.db").read_bytes()}
-
-
-@reads("study", _studies, COMMANDS, changes=True)
 def _open_study(folder: Path) -> None:
     space = {"top_k": Values(("1", "2"), True)}
     Search("random").open(folder / "study.db", space, [Objective("map", "maximize")], "sweep")
+
+
+reads("study", written(_open_study), changes=True, command=True)(_open_study)

@@ -1,4 +1,4 @@
-"""Mutations of a file: of JSON values, lines, fields, npy headers, the encoding and single bytes, or of what is there.
+"""Mutations of a file: of its tokens, JSON values, encoding and bytes, of what it packs, or of what is there at all.
 
 All are drawn from one random generator, so that a seed repeats them.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import os
 import random
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -32,32 +33,90 @@ class Odd(Enum):
 
 
 Content = bytes | Odd
-LONG = 300_000  # characters: above csv's limit of a cell
-DEEP = 100_000  # levels of nesting: beyond any recursion limit
+Mutation = Callable[[bytes, random.Random], bytes]
+LONG, DEEP = 300_000, 100_000  # characters, above csv's limit of a cell; levels, beyond any recursion limit
 
 TEXTS = ("", " ", "0", "-1", "d1", "null", "nan", "inf", "-inf", "1e999", "1_0", "a,b", 'say "x"', "a\rb", "a\nb",
-         "a\tb", "\ufeffx", "a\u2028b", "\x00", "\x1b[31m", "가" * 3, "e\u0301", "=1+1", "../../x", "/dev/null",
+         "a\tb", "\ufeffx", "a\u2028b", "\x00", "\x1b[31m", "가" * 3, "e\u0301", "=1+1", "../../x", "/dev/null", "#",
          "x" * LONG)  # fmt: skip
 RAW = ("null", "true", "false", "0", "-0.0", "1e999", "-1", "NaN", "Infinity", "-Infinity", "9" * 25, "9" * 5000, "1.5",
        "[]", "{}", '""', '"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', "[" * DEEP, "[" * 900 + "]" * 900, "x", "'a'",
        '{"a":1,"a":2}', "[[[]]]", "[null]", '{"":{}}', "2147483648", "9223372036854775808")  # fmt: skip
-
 NESTED = ", ".join(f"&a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 9)}]" for i in range(9))  # 9^9 values
 YAML = ("&a [*a]", "&a {x: *a}", "*nowhere", f"[{NESTED}]", "!!bool x", "!!timestamp x", "!!int ''", "!!binary x",
-        "!!python/object/apply:os.getcwd []", "2024-01-31", "2024-02-31", "1:30:00", "0x10", "~", "???", "|", ">-",
-        "{? [a]: b}", "{<<: {a: 1}}", "{a: {b: {c: 1}}}", "[[1], {a: 1}]", "${top_k}", "${nothing:1}", "${oc.env:HOME}",
-        "9" * 5000, ".inf", ".nan", "1e999", "yes", "# x", "[" * 300 + "]" * 300)  # fmt: skip
-
-
+        "!!python/object/apply:os.getcwd []", "2024-02-31", "1:30:00", "0x10", "~", "???", "|", ">-", "{? [a]: b}",
+        "{<<: {a: 1}}", "{a: {b: {c: 1}}}", "[[1], {a: 1}]", "${top_k}", "${nothing:1}", "${oc.env:HOME}", ".inf",
+        "yes", "# x", "[" * 300 + "]" * 300, "defaults:", "  - mine", "  - override /gate: none", "hydra:")  # fmt: skip
 MARKUP = ("<!DOCTYPE x [<!ENTITY e 'e'>]>", "&e;", "&#xD800;", "&#0;", "&#x110000;", "<!--", "<![CDATA[", "<?xml?>",
           "<pre>", "</pre>", "<tr>", "</tr>", "<td>", "</table>", "<textarea>", "<frameset>", "<svg>", "<math><mi>",
-          "<template>", "<plaintext>", "<script>", "<select>", "</p>", "</body>", "<html hidden>", "<a href=x>", "<",
+          "<template>", "<plaintext>", "<script>", "</p>", "</body>", "<html hidden>", "<a href=x>", "<",
           "<meta charset=euc-kr>", "<meta charset=zip>", "<hp:p>", "</hp:p>", "<hp:tr>", "<hp:tc>", "<hp:footNote>",
           "<hp:deleteBegin/>", "<hp:t>", "<hp:header>", "<x:y>", "<p" + " a=1" * 999 + ">", "\x0c")  # fmt: skip
+PDF = ("0", "-1", "99", "2147483648", "9" * 400, "1e999", "null", "<<" * 3000, "[" * 3000, "(" * 99,
+       "/Filter/FlateDecode", "/Kids[2 0 R]", "2 0 R")  # fmt: skip
+BYTES = (b"\x00", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\r", b"\n\n", b'"', b"\\", b"\xe2\x80\xa8")
 
 
-TOKENS = (b"0", b"-1", b"1", b"2", b"3", b"99", b"2147483648", b"9" * 400, b"1e999", b"null", b"", b"<<" * 3000,
-          b"[" * 3000, b"(" * 99, b"/Filter/FlateDecode", b"/Kids[2 0 R]", b"2 0 R")  # fmt: skip
+def mutated(content: bytes, syntax: str, draw: random.Random) -> Content:
+    """Return one to three mutations of a file. syntax: its suffix without the dot, such as jsonl."""
+    if draw.random() < 0.01:
+        return draw.choice(list(Odd))
+    own = SYNTAXES.get(syntax, (_bytes,))
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        content = draw.choice((*own, *own, *own, _bytes, _whole))(content, draw)
+    return content
+
+
+def _bytes(content: bytes, draw: random.Random) -> bytes:
+    """Flip, cut, repeat, move or insert bytes."""
+    start = draw.randrange(len(content) + 1)
+    end = min(len(content), start + draw.choice((1, 1, 2, 8, 64, 1024)))
+    piece = content[start:end]
+    flipped = bytes(byte ^ 1 << draw.randrange(8) for byte in piece)
+    new = draw.choice((bytes([draw.randrange(256)]), flipped, b"", piece * 2, piece[::-1], draw.choice(BYTES)))
+    return content[:start] + new + content[end:]
+
+
+def _whole(content: bytes, draw: random.Random) -> bytes:
+    """Return the content in another encoding or with other line ends, cut off, repeated, packed, or empty."""
+    text = content.decode("utf-8", "replace")
+    half, packed = content[: draw.randrange(len(content) + 1)], gzip.compress(content, 1)
+    line_end = draw.choice((b"\r\n", b"\r", b"\n\n", b"\xe2\x80\xa8", b"\x85", b"\x0c"))
+    return draw.choice((
+        b"", half, content * 2, content + half, b"\xef\xbb\xbf" + content, text.encode("utf-16"),
+        text.encode("utf-16-le", "surrogatepass"), text.encode("cp949", "replace"), packed,
+        packed[: draw.randrange(40)], content.replace(b"\n", line_end), content.rstrip(b"\n"), b"\x1f\x8b" + content,
+        b" " * LONG + content,
+    ))  # fmt: skip
+
+
+def _tokens(separators: str, odd: Sequence[str] = TEXTS) -> Mutation:
+    """Return a mutation of what stands between separators: left out, repeated, swapped, cut, or replaced by `odd`."""
+    pattern = re.compile(separators.encode())
+
+    def mutate(content: bytes, draw: random.Random) -> bytes:
+        places = [0, *(place for found in pattern.finditer(content) for place in found.span()), len(content)]
+        parts = [content[start:end] for start, end in itertools.pairwise(places)]
+        at, other = draw.randrange(len(parts)), draw.randrange(len(parts))
+        strange = draw.choice(odd).encode("utf-8", "surrogatepass")
+        match draw.randrange(8):
+            case 0:
+                del parts[at : at + draw.choice((1, 2))]
+            case 1:
+                parts.insert(other, parts[at])
+            case 2:
+                parts[at], parts[other] = parts[other], parts[at]
+            case 3:
+                parts[at] = parts[at][: draw.randrange(len(parts[at]) + 1)]
+            case 4:
+                parts[at] *= draw.choice((2, 10, 2_000)) if len(parts[at]) < 100 else 2
+            case 5:
+                parts.insert(at, strange)
+            case _:
+                parts[at] = strange
+        return b"".join(parts)
+
+    return mutate
 
 
 class Raw(str):
@@ -68,135 +127,8 @@ class Pairs(list[list[Any]]):
     """A JSON object as [key, value] pairs, so that a key may occur twice."""
 
 
-def place(path: Path, content: Content) -> None:
-    """Put content, or what lies in its place, at a path where nothing is."""
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content is Odd.FOLDER:
-        path.mkdir()
-    elif content is Odd.LOOP:
-        path.symlink_to(path.name)
-    elif content is Odd.PIPE:
-        os.mkfifo(path)
-
-
-def mutated(content: bytes, syntax: str, draw: random.Random) -> Content:
-    """One to three mutations of a file. syntax: its suffix without the dot, such as jsonl."""
-    if draw.random() < 0.01:
-        return draw.choice(list(Odd))
-    for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        own = SYNTAXES.get(syntax, ())
-        kinds = (*own, *own, *own, _bytes, _whole) if own else (_bytes, _bytes, _bytes, _whole)
-        content = draw.choice(kinds)(content, draw)
-    return content
-
-
-def _bytes(content: bytes, draw: random.Random) -> bytes:
-    """Flip, cut, repeat, move or insert bytes."""
-    start = draw.randrange(len(content) + 1)
-    end = min(len(content), start + draw.choice((1, 1, 2, 8, 64, 1024)))
-    piece = content[start:end]
-    new = draw.choice(
-        (
-            bytes([draw.randrange(256)]),
-            bytes(byte ^ 1 << draw.randrange(8) for byte in piece),
-            b"",
-            piece * 2,
-            piece[::-1],
-            draw.choice((b"\x00", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\r", b"\n\n", b'"', b"\\", b"\xe2\x80\xa8")),
-        )
-    )
-    return content[:start] + new + content[end:]
-
-
-def _whole(content: bytes, draw: random.Random) -> bytes:
-    """Another encoding or line end, cut off, repeated, packed, or empty."""
-    text = content.decode("utf-8", "replace")
-    half = content[: draw.randrange(len(content) + 1)]
-    return draw.choice(
-        (
-            lambda: b"",
-            lambda: half,
-            lambda: content * 2,
-            lambda: content + half,
-            lambda: b"\xef\xbb\xbf" + content,
-            lambda: text.encode("utf-16"),
-            lambda: text.encode("utf-16-le", "surrogatepass"),
-            lambda: text.encode("cp949", "replace"),
-            lambda: gzip.compress(content, 1),
-            lambda: gzip.compress(content, 1)[: draw.randrange(40)],
-            lambda: content.replace(b"\n", draw.choice((b"\r\n", b"\r", b"\n\n", b"\xe2\x80\xa8", b"\x85", b"\x0c"))),
-            lambda: content.rstrip(b"\n"),
-            lambda: b"\x1f\x8b" + content,
-            lambda: b" " * LONG + content,
-        )
-    )()
-
-
-def _lines(content: bytes, draw: random.Random) -> bytes:
-    """Lines left out, repeated, swapped, joined or cut."""
-    lines = content.split(b"\n")
-    i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
-    match draw.randrange(6):
-        case 0:
-            del lines[i]
-        case 1:
-            lines.insert(j, lines[i])
-        case 2:
-            lines[i], lines[j] = lines[j], lines[i]
-        case 3:
-            lines[i] = lines[i][: draw.randrange(len(lines[i]) + 1)]
-        case 4:
-            lines[i : i + 2] = [b"".join(lines[i : i + 2])]
-        case _:
-            lines.insert(
-                i, draw.choice((b"", b" ", b"\xef\xbb\xbf", b"[]", b"{}", b"null", b'"', b"#", b",,,", b"\x00"))
-            )
-    return b"\n".join(lines)
-
-
-def _fields(separator: str) -> Callable[[bytes, random.Random], bytes]:
-    """Fields of a line left out, repeated, swapped or replaced; or two columns swapped in all lines."""
-
-    def mutate(content: bytes, draw: random.Random) -> bytes:
-        rows = [line.split(separator) for line in content.decode("utf-8", "surrogateescape").split("\n")]
-        if draw.random() < 0.2:
-            one, other = draw.randrange(4), draw.randrange(4)
-            for cells in rows:
-                if max(one, other) < len(cells):
-                    cells[one], cells[other] = cells[other], cells[one]
-        else:
-            cells = draw.choice(rows)
-            at = draw.randrange(len(cells))
-            cells[at : at + 1] = draw.choice(
-                ([], [cells[at]] * 2, [draw.choice(TEXTS)], [f'"{cells[at]}'], [cells[at], ""])
-            )
-        return "\n".join(separator.join(cells) for cells in rows).encode("utf-8", "surrogateescape")
-
-    return mutate
-
-
-def _yaml(content: bytes, draw: random.Random) -> bytes:
-    """A value replaced, a key or a line moved into or out of a mapping, or a key that builds on another file."""
-    rows = content.decode("utf-8", "surrogateescape").split("\n")
-    at = draw.randrange(len(rows))
-    key, colon, _ = rows[at].partition(": ")
-    match draw.randrange(5):
-        case 0 | 1:
-            rows[at] = f"{key}: {draw.choice(YAML)}" if colon or key[-1:] != ":" else f"{key} {draw.choice(YAML)}"
-        case 2:
-            rows[at] = draw.choice(("  ", "- ", "? ", "&a ", "! ")) + rows[at]
-        case 3:
-            rows[at] = rows[at].removeprefix("  ")
-        case _:
-            rows.insert(
-                at, draw.choice(("defaults:", "  - mine", "  - base", "  - override /gate: none", "hydra:", key))
-            )
-    return "\n".join(rows).encode("utf-8", "surrogateescape")
-
-
 def _json(content: bytes, draw: random.Random) -> bytes:
-    """A value somewhere in the JSON replaced, left out, repeated, wrapped or moved."""
+    """Replace, leave out, repeat, wrap or move a value somewhere in the JSON."""
     try:
         root = [json.loads(content, object_pairs_hook=lambda pairs: Pairs(map(list, pairs)))]
         _change(root, draw)
@@ -206,49 +138,44 @@ def _json(content: bytes, draw: random.Random) -> bytes:
 
 
 def _json_line(content: bytes, draw: random.Random) -> bytes:
-    """`_json` of one line."""
     lines = content.split(b"\n")
-    i = draw.randrange(len(lines))
-    if lines[i].strip():
-        lines[i] = _json(lines[i], draw)
+    at = draw.randrange(len(lines))
+    lines[at] = _json(lines[at], draw) if lines[at].strip() else lines[at]
     return b"\n".join(lines)
 
 
 def _change(root: list[Any], draw: random.Random) -> None:
     """Change a node of a JSON tree whose only top element is root[0]."""
-    slots = list(_slots(root, (0,)))
-    holder, at = draw.choice(slots)
-    value = holder[at]
-    other_holder, other = draw.choice(slots)
+    slots = list(_slots(root, [0]))
+    (holder, at), (other_holder, other) = draw.choice(slots), draw.choice(slots)
+    value, strange = holder[at], Raw(draw.choice(RAW))
     match draw.randrange(8):
-        case 0 | 1 | 2:
-            holder[at] = draw.choice((Raw(draw.choice(RAW)), draw.choice(TEXTS)))
-        case 3 if isinstance(value, list):
-            if value:
-                value.insert(draw.randrange(len(value) + 1), draw.choice(value))
-        case 4 if isinstance(value, list):
-            if value:
-                del value[draw.randrange(len(value))]
+        case 0 | 1:
+            holder[at] = strange
+        case 2:
+            holder[at] = draw.choice(TEXTS)
+        case 3 if isinstance(value, list) and value:
+            value.insert(draw.randrange(len(value) + 1), draw.choice(value))
+        case 4 if isinstance(value, list) and value:
+            del value[draw.randrange(len(value))]
         case 5:
             holder[at] = draw.choice(([value], Pairs([["x", value]]), str(value)[:50]))
-        case 6 if isinstance(value, Pairs):
-            if value:
-                draw.choice(value)[0] = draw.choice((*TEXTS[:-1], draw.choice(value)[0]))
+        case 6 if isinstance(value, Pairs) and value:
+            draw.choice(value)[0] = draw.choice((*TEXTS[:-1], draw.choice(value)[0]))
+        case _ if isinstance(value, list) or isinstance(other_holder[other], list):
+            holder[at] = strange
         case _:
-            if not isinstance(value, list) and not isinstance(other_holder[other], list):
-                holder[at], other_holder[other] = other_holder[other], value
-            else:
-                holder[at] = Raw(draw.choice(RAW))
+            holder[at], other_holder[other] = other_holder[other], value
 
 
-def _slots(holder: list[Any], places: Iterable[int]) -> Iterator[tuple[list[Any], int]]:
-    """(list, index) of the values at these places of a JSON tree, and of all values within them."""
+def _slots(holder: list[Any], places: Sequence[int]) -> Iterator[tuple[list[Any], int]]:
+    """Yield (list, index) of the values at these places of a JSON tree, and of all values within them."""
     for at in places:
         yield holder, at
         value = holder[at]
         if isinstance(value, Pairs):
             for pair in value:
-                yield from _slots(pair, (1,))
+                yield from _slots(pair, [1])
         elif isinstance(value, list):
             yield from _slots(value, range(len(value)))
 
@@ -264,87 +191,44 @@ def _dump(node: Any) -> str:
 
 
 def _parquet(content: bytes, draw: random.Random) -> bytes:
-    """A value somewhere in the rows replaced, or a column of another type or name."""
+    """Replace a value in the rows, or give a column another type or name."""
     import pyarrow as pa
     from pyarrow import parquet
 
     with contextlib.suppress(Exception):  # rows that no table can hold, or a file that is broken already
         rows = parquet.read_table(io.BytesIO(content)).to_pylist()
-        changed = _json(json.dumps(rows, ensure_ascii=False).encode(), draw)
-        table = pa.Table.from_pylist(json.loads(changed))
-        if draw.random() < 0.3 and table.num_columns:
-            at = draw.randrange(table.num_columns)
-            kind = draw.choice((pa.binary(), pa.int64(), pa.float64(), pa.bool_(), pa.null(), pa.timestamp("us")))
-            empty = pa.nulls(table.num_rows, kind)
-            table = table.set_column(at, draw.choice((table.column_names[at], "x")), empty)
-        written = io.BytesIO()
-        parquet.write_table(table, written)
+        table = pa.Table.from_pylist(json.loads(_json(json.dumps(rows, ensure_ascii=False).encode(), draw)))
+        if draw.random() < 0.3:
+            at, kind = draw.randrange(table.num_columns), draw.choice((pa.binary(), pa.int64(), pa.bool_(), pa.null()))
+            table = table.set_column(at, draw.choice((table.column_names[at], "x")), pa.nulls(table.num_rows, kind))
+        parquet.write_table(table, written := io.BytesIO())
         return written.getvalue()
     return _bytes(content, draw)
 
 
 def _npy(content: bytes, draw: random.Random) -> bytes:
-    """An array of another type, shape or order, or with another header."""
-    kinds: Sequence[Callable[[], np.ndarray]] = (
-        lambda: np.zeros(0),
-        lambda: np.array(1.0),
-        lambda: np.full((3, 2), np.nan),
-        lambda: np.array(["a", "b"]),
-        lambda: np.asfortranarray(np.ones((2, 3), np.float32)),
-        lambda: np.ones(4, dtype=[("a", "i4"), ("b", "f8")]),
-        lambda: np.ones(2, dtype=">i8"),
-    )
+    """Return an array of another type, shape or order, or with another header."""
+    kinds = (np.zeros(0), np.array(1.0), np.full((3, 2), np.nan), np.array(["a", "b"]), np.ones(2, dtype=">i8"),
+             np.asfortranarray(np.ones((2, 3), np.float32)), np.ones(4, dtype=[("a", "i4"), ("b", "f8")]))  # fmt: skip
     if draw.random() < 0.5:
-        file = io.BytesIO()
-        np.save(file, draw.choice(kinds)(), allow_pickle=False)
+        np.save(file := io.BytesIO(), draw.choice(kinds), allow_pickle=False)
         return file.getvalue()
     shape = draw.choice((b"(999999999999,)", b"(-1,)", b"()", b"(0, 0)", b"(1e9,)", b"('a',)", b"(1, 2, 3)"))
-    start, end = content.find(b"("), content.find(b")") + 1
-    return content[:start] + shape + content[end:]
-
-
-def _markup(content: bytes, draw: random.Random) -> bytes:
-    """A tag left out, repeated, moved or replaced, or elements nested many times."""
-    parts = re.split(rb"(<[^>]*>)", content)
-    at, other = draw.randrange(len(parts)), draw.randrange(len(parts))
-    tag = draw.choice(parts[1::2] or [b"<p>"])
-    match draw.randrange(6):
-        case 0:
-            del parts[at]
-        case 1:
-            parts.insert(other, tag)
-        case 2:
-            parts[at], parts[other] = parts[other], parts[at]
-        case 3:
-            parts[at] = draw.choice(MARKUP).encode()
-        case 4:
-            parts.insert(at, tag * draw.choice((10, 2_000)))
-        case _:
-            parts[at] = draw.choice(TEXTS).encode()
-    return b"".join(parts)
+    return content[: content.find(b"(")] + shape + content[content.find(b")") + 1 :]
 
 
 def _packed(content: bytes, draw: random.Random) -> bytes:
-    """A file in a zip archive changed, renamed, left out or repeated, or packed in another way."""
+    """Change, rename, leave out or repeat a file in a zip archive, or pack it in another way."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = [(name, archive.read(name)) for name in archive.namelist()]
+            entries = [(name, archive.read(name)) for name in archive.namelist()] or [("mimetype", b"")]
     except Exception:  # broken by an earlier mutation
         return _bytes(content, draw)
-    at = draw.randrange(len(entries) or 1)
-    name, inside = entries[at] if entries else ("mimetype", b"")
-    new = draw.choice(("Contents/section0.xml", "Contents/section9999.xml", "Contents/section-1.xml", "../x", "x/"))
-    entries[at : at + 1] = draw.choice(
-        (
-            [(name, _markup(inside, draw))],
-            [(name, _markup(inside, draw))],
-            [(name, _bytes(inside, draw))],
-            [(name, _whole(inside, draw))],
-            [(new, inside)],
-            [],
-            [(name, inside)] * 2,
-        )
-    )
+    at = draw.randrange(len(entries))
+    name, inside = entries[at]
+    other = draw.choice(("Contents/section0.xml", "Contents/section9999.xml", "Contents/section-1.xml", "../x", "x/"))
+    changed = [(name, draw.choice((_MARKUP, _MARKUP, _bytes, _whole))(inside, draw))]
+    entries[at : at + 1] = draw.choice((changed, changed, [(other, inside)], [], [(name, inside)] * 2))
     file = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
         warnings.simplefilter("ignore")  # of names that occur twice
@@ -353,34 +237,34 @@ def _packed(content: bytes, draw: random.Random) -> bytes:
     return file.getvalue()
 
 
-def _objects(content: bytes, draw: random.Random) -> bytes:
-    """A number, name or delimiter of a PDF replaced, or two of them swapped."""
-    parts = re.split(rb"(/\w+|\d+|<<|>>|[\[\]()]|\w+)", content)
-    if len(parts) < 2:
-        return _bytes(content, draw)
-    at, other = (draw.randrange(len(parts) // 2) * 2 + 1 for _ in range(2))
-    if draw.random() < 0.3:
-        parts[at], parts[other] = parts[other], parts[at]
-    else:
-        parts[at] = draw.choice((*TOKENS, parts[other]))
-    return b"".join(parts)
-
-
-SYNTAXES: dict[str, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
+_MARKUP, _LINES = _tokens("<[^>]*>", MARKUP), _tokens("\n")
+SYNTAXES: dict[str, tuple[Mutation, ...]] = {
     "json": (_json,),
-    "jsonl": (_json_line, _json_line, _lines),
-    "csv": (_fields(","), _lines),
-    "tsv": (_fields("\t"), _lines),
-    "trec": (_fields(" "), _lines),
-    "yaml": (_yaml, _yaml, _fields(": "), _fields(" "), _lines),
-    "words": (_fields("="), _fields("="), _lines),
+    "jsonl": (_json_line, _json_line, _LINES),
+    "csv": (_tokens("[,\n]"), _LINES),
+    "tsv": (_tokens("[\t\n]"), _LINES),
+    "trec": (_tokens("[ \n]"), _LINES),
+    "yaml": (_tokens(": |\n", YAML), _tokens("[ \n]", YAML), _tokens("\n", YAML)),
+    "words": (_tokens("[=\n]"), _LINES),
     "parquet": (_parquet,),
     "npy": (_npy,),
-    "html": (_markup,),
+    "html": (_MARKUP,),
     "hwpx": (_packed,),
     "xlsx": (_packed,),
-    "pdf": (_objects,),
+    "pdf": (_tokens(r"/\w+|\d+|<<|>>|[\[\]()]", PDF),),
 }
+
+
+def place(path: Path, content: Content) -> None:
+    """Put content, or what lies in its place, at a path where nothing is."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is Odd.FOLDER:
+        path.mkdir()
+    elif content is Odd.LOOP:
+        path.symlink_to(path.name)
+    elif content is Odd.PIPE:
+        os.mkfifo(path)
 
 
 def remove(path: Path) -> None:

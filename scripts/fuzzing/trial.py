@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fuzzing.formats import Format, Wrong
+from fuzzing.format import Format, Wrong
 from fuzzing.mutations import Content, mutated, place, remove
 
 CPU_SECONDS, WALL_SECONDS = 5, 60  # for one input

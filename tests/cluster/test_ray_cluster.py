@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import ray_jobs
+from faulting.ray_nodes import Nodes
 from planted_modules import Planted
-from simulated_nodes import Nodes
 
 from harness.cluster import ray_cluster, ray_crew, ray_worker
 from harness.cluster.cluster import Work

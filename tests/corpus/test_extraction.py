@@ -7,7 +7,9 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from fuzzing.text_files import (
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from text_files import (
     encrypted_pdf,
     hwpx,
     latin_pdf,
@@ -17,8 +19,6 @@ from fuzzing.text_files import (
     unicode_pdf,
     zipped,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from harness.corpus import extraction
 from harness.corpus.encodings import decoded

@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-import simulate_importance as simulation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulations import importance as simulation
 
 from harness.evaluation.factorial import effects
 from harness.evaluation.importance import importance, share
@@ -92,7 +92,7 @@ def test_a_part_that_varies_less_than_noise_has_the_share_0():
 
 @pytest.mark.parametrize("number", [0, 4])
 def test_intervals_hold_the_truth(number):
-    # scripts/simulate_importance.py has larger numbers; this limit is 3.5 standard errors below 95 %
+    # simulate.py importance has larger numbers; this limit is 3.5 standard errors below 95 %
     drawn = simulation.population(simulation.SWEEPS[number], queries=2000)
     found = simulation.simulate(drawn, 110, 80)
     assert (found.covered > 0.865).all()

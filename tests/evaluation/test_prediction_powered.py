@@ -227,10 +227,10 @@ def test_differences_of_two_runs():
 def simulation():
     sys.path.insert(0, str(SCRIPTS))
     try:
-        import simulate_checked_labels
+        from simulations import checked_labels
     finally:
         sys.path.remove(str(SCRIPTS))
-    return simulate_checked_labels
+    return checked_labels
 
 
 @pytest.mark.parametrize("stratified", [False, True])

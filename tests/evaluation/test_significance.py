@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.evaluation.significance import ALPHA, against_first, differences, holm, pairs_of, sign_flip_test
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-import simulate_intervals
+from simulations import intervals
 
 NAN = math.nan
 LEVELS = [0.0, 1 / 3, 0.5, 7 / 12, 5 / 6, 1.0]
@@ -206,10 +206,10 @@ def test_ten_runs_are_compared_within_bounds_of_memory():
 def test_the_simulation_finds_what_it_should():
     # 300 experiments: a share of .95 or .05 has the standard error sqrt(.05 * .95 / 300) = .0126. A long
     # simulation has to find .93 to .97 and .03 to .07; here two and a half standard errors more are let pass.
-    for shares in simulate_intervals.VALUES.values():
-        assert 0.93 - 0.032 <= simulate_intervals.coverage(shares, 110, 300) <= 1
+    for shares in intervals.VALUES.values():
+        assert 0.93 - 0.032 <= intervals.coverage(shares, 110, 300) <= 1
     for name in ("few ties", "many ties"):
-        found = simulate_intervals.false_positives(simulate_intervals.DIFFERENCES[name], 110, 300, resamples=2000)
+        found = intervals.false_positives(intervals.DIFFERENCES[name], 110, 300, resamples=2000)
         assert 0 < found <= 0.07 + 0.032
 
 

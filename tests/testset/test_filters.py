@@ -18,7 +18,7 @@ from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, asks_
 from retrievers.base import BadInput, Document, Query, Turn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-import simulate_filters
+from simulations import filters as filters_simulated
 
 KOREAN = Document(
     "ko",
@@ -399,11 +399,11 @@ def korquad_pairs(real_data):
 
 def test_a_retriever_that_chooses_the_queries_wins():
     """Why nothing here asks a retriever: expected values of the simulation's distribution, worked out exactly."""
-    shares = simulate_filters.SHARES
+    shares = filters_simulated.SHARES
     every = sum(share / rank for rank, share in enumerate(shares, start=1))
     first_five = sum(share / rank for rank, share in enumerate(shares[:5], start=1)) / sum(shares[:5])
     assert (round(first_five, 2), round(every, 2)) == (0.64, 0.36)
-    fair, chosen = simulate_filters.simulate(20_000).values()
+    fair, chosen = filters_simulated.simulate(20_000).values()
     assert fair == pytest.approx((every, every), abs=0.01)
     assert chosen == pytest.approx((first_five, every), abs=0.01)
 

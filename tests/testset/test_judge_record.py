@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from fuzzing.judged import RECORD
+from fuzzing.kept import JUDGE as RECORD
 
 from harness.testset.judge_record import circular, read_records, write_record
 from harness.testset.pool import About, Pool, PooledRun

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import openpyxl
 import pytest
-from fuzzing.text_files import zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_sets import AT, judged_set
+from text_files import zipped
 
 from harness.testset.audit_sample import drawn
 from harness.testset.judged_set import JudgedSet, read_judged_set

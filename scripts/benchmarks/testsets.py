@@ -1,0 +1,337 @@
+"""Preparing documents, drafting, judging and reviewing: speed and memory; and how busy a language model is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from measuring import Table, apart, best_of, seconds, stand_in, timed
+
+from harness.cli import call
+
+SYLLABLES = (
+    "가나다라마바사아자차카타파하거너더러머버서어저처고노도로모보소오조초구누두루무부수우주추기니디리미비시이지치"
+)
+PARTICLES = ["은", "는", "이", "가", "을", "를", "에서", "의", "와", "으로", "도", "만", "까지"]
+SENTENCE_ENDS = ("한다.", "하였다.", "있다.", "이다.", "밝혔다.", "된다.", "보았는가?", "늘었다!")
+FILE, KIWI = 10_000_000, 300_000  # bytes of a generated file, and of what kiwi is timed on
+
+
+def prepare(mb: float = 100, folder: Path | None = None) -> None:
+    """Time `harness prepare` on generated Korean and English text, beside plain reading, and measure its memory.
+
+    MB of text lie in files of 10 MB in FOLDER (default: a temporary one): sentences of random words from a vocabulary
+    of 40,000, six in ten Korean. Each measurement is a process of its own; the kinds take turns, and the best counts.
+    Plain reading decodes the files and counts their characters; `chunks` is everything but the search for
+    near-duplicates; `prepare` is all of it. kiwi is timed on 0.3 MB, once its model is loaded. A processor's time
+    counts all threads: on a busy machine, it says more than the clock.
+    """
+    table = Table("work", "MB", "MB/s", "MB per second of processor", "memory, MB")
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        size = _write_texts(Path(name) / "text", int(mb * 1e6))
+        small = _write_texts(Path(name) / "small", min(KIWI, size))
+        found: dict[str, list[list[float]]] = {}
+        for _ in range(2 if mb <= 200 else 1):
+            for kind in ("read", "chunks", "prepare"):
+                found.setdefault(kind, []).append(apart(prepared, kind, f"{name}/text", f"{name}/out"))
+        for kind in ("kiwi sentences", "kiwi morphemes"):
+            found[kind] = [apart(prepared, kind, f"{name}/small", f"{name}/out")]
+        for kind, measured in found.items():
+            clock, processor = (min(one[at] for one in measured) for at in (0, 1))
+            written = small if kind.startswith("kiwi") else size
+            rates = (written / clock / 1e6, written / processor / 1e6)
+            table.row(kind, f"{written / 1e6:.1f}", *rates, max(one[2] for one in measured))
+
+
+def prepared(kind: str, folder: str, out: str) -> list[float]:
+    """Return seconds of the clock and of the processor, and the peak of memory in MB, of one kind of work."""
+    from harness.corpus import near_duplicates, preparation
+    from harness.corpus.chunking import Chunking
+    from harness.corpus.files import find_files
+
+    shutil.rmtree(out, ignore_errors=True)
+    files = find_files(f"{folder}/*.txt")
+    options: dict[str, Any] = {
+        "kiwi sentences": {"splitter": "kiwi"},
+        "kiwi morphemes": {"unit": "morphemes", "size": 100, "overlap": 20},
+    }.get(kind, {})
+    if options:
+        Chunking(**options).spans("한 문장이다.")  # loads kiwi
+    began, used = time.perf_counter(), time.process_time()
+    if kind == "read":
+        sum(len(one.path.read_text("utf-8")) for one in files)
+    elif kind == "prepare":
+        preparation.prepare(files, Chunking(), Path(out))
+    else:
+        with mock.patch.object(near_duplicates, "find", return_value=[]):
+            preparation.prepare(files, Chunking(**options), Path(out))
+    return [time.perf_counter() - began, time.process_time() - used, _peak_mb()]
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def _write_texts(folder: Path, size: int) -> int:
+    """Write files of about `size` bytes in all; return their number of bytes."""
+    written = 0
+    folder.mkdir()
+    while written < size:
+        generator, parts, left = random.Random(written), list[str](), min(FILE, size - written)
+        for sentence in _sentences(generator):
+            parts.append(sentence + ("\n\n" if generator.random() < 0.15 else " "))
+            left -= len(parts[-1].encode())
+            if left <= 0:
+                break
+        file = folder / f"{written // FILE:05}.txt"
+        file.write_text("".join(parts), "utf-8")
+        written += file.stat().st_size
+    return written
+
+
+def _sentences(rng: random.Random) -> Iterator[str]:
+    """Yield sentences of new random words without end."""
+    korean = ["".join(rng.choices(SYLLABLES, k=rng.randint(2, 4))) + rng.choice(PARTICLES) for _ in range(20_000)]
+    english = ["".join(rng.choices("etaoinshrdlucmfw", k=rng.randint(2, 9))) for _ in range(20_000)]
+    while True:
+        if rng.random() < 0.6:
+            words = [
+                *rng.choices(korean, k=rng.randint(4, 14)),
+                f"{rng.randint(1, 9999):,}개",
+                rng.choice(SENTENCE_ENDS),
+            ]
+        else:
+            words = [*rng.choices(english, k=rng.randint(6, 20)), f"{rng.choice(english)}."]
+        yield " ".join(words)
+
+
+TEXT = "회사는 1998년에 문을 열었고, 처음에는 농기계 부품을 만들었다. It moved to Busan in 2004. "
+
+
+def llm(count: int = 2_000, delay: float = 0.1, parallel: int = 16) -> None:
+    """Measure how well the client for language models keeps an endpoint busy, against the ideal.
+
+    A chat server in a process of its own answers each of COUNT structured requests of some 2,000 characters after DELAY
+    seconds; PARALLEL are asked at a time. Every reply is logged.
+
+    - ideal: seconds if all the requests at a time were always under way
+    - asking: of `Chat.ask`, from the first request to the last logged reply
+    - bare: of threads that do nothing but send the same requests over open connections
+    - again: of a second `Chat.ask`, which takes all replies from the log
+    """
+    from urllib3 import PoolManager
+
+    from harness.llm.chat import Chat, ChatModel, Prompt, Schema
+    from retrievers.base import Turn
+
+    os.environ.pop("OPENAI_API_KEY", None)
+    number = Schema("number", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    prompts = [Prompt((Turn("system", TEXT * 10), Turn("user", f"{i} {TEXT * 20}")), number) for i in range(count)]
+    ideal = -(-count // parallel) * delay
+    with stand_in("chat_server.py", delay) as address, tempfile.TemporaryDirectory() as folder:
+        model = ChatModel("tiny", address, parallel=parallel)
+
+        def asked() -> None:
+            replies = Chat(model, Path(folder)).ask(prompts, number.read, "benchmark")
+            for reply, prompt in zip(replies, prompts, strict=True):
+                assert reply.value["n"] == len(prompt.turns[-1].content)
+
+        asking, again = seconds(asked), seconds(asked)
+        bodies = [json.dumps(model.body(prompt)).encode() for prompt in prompts]
+        pool, headers = PoolManager(maxsize=parallel), {"Content-Type": "application/json"}
+
+        def send(body: bytes) -> int:
+            return pool.request("POST", f"{address}/chat/completions", body=body, headers=headers).status
+
+        with ThreadPoolExecutor(parallel) as threads:
+            bare, statuses = timed(lambda: set(threads.map(send, bodies)))
+        assert statuses == {200}
+    print(f"{count:,} requests of {delay:g} s, {parallel} at a time\n")
+    table = Table("what", "seconds", "times the ideal")
+    for name, spent in (("ideal", ideal), ("asking", asking), ("bare", bare), ("again", again)):
+        table.row(name, spent, spent / ideal)
+
+
+SIZE, PAIRS = 60, 5  # characters of a document to draft from; at least as many are pooled for each topic on average
+
+
+def draft(count: int = 2_000, delay: float = 0.1, parallel: int = 16) -> None:
+    """Time `harness testset draft` and `harness testset judge` against the least time that their requests can take.
+
+    A model on this machine answers each request after DELAY seconds, PARALLEL at a time. COUNT drafts are asked for,
+    and COUNT pairs are judged, with some requests more for hidden controls. `asking` is the time from the first request
+    to the last reply; `command` is all of the command, with reading, filters and writing; `repeat` is the same again,
+    without requests.
+    """
+    from documents_folders import documents_folder, pieces
+    from judged_sets import judged_set
+
+    from harness.testset import pool as pools
+
+    table = Table("command", "requests", "least, s", "asking, s", "times the least", "command, s", "repeat, s")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        text = "".join(f"{number}호 접시는 {number % 400 + 1600}년에 나왔다. ".ljust(SIZE) for number in range(count))
+        documents_folder(Path("docs"), {"dishes.txt": text}, lambda text: pieces(text, SIZE))
+        words = ["documents=docs", "kinds=[fact]", "questions=1", "limit=null"]
+        table.row("testset draft", *_asking("testset draft", "scripted_drafts.py", words, delay, parallel))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        made = judged_set(Path(), -(-count // PAIRS))
+        pool = made.pool()
+        pairs = [pair for pair in pool.pairs if made.kinds[pair.query_id] != "none"][:count]
+        pools.write(made.folder, replace(pool, pairs=tuple(pairs)))
+        table.row("testset judge", *_asking("testset judge", "scripted_judge.py", ["limit=null"], delay, parallel))
+
+
+def _asking(command: str, model: str, words: Sequence[str], delay: float, parallel: int) -> list[Any]:
+    """Call a command twice; return the cells of its row."""
+    from harness.llm.chat import Chat
+
+    asking, ask = list[float](), Chat.ask
+
+    def noted(self: Chat, *arguments: Any) -> Any:
+        spent, found = timed(lambda: ask(self, *arguments))
+        asking.append(spent)
+        return found
+
+    with stand_in(model, delay) as url, mock.patch.object(Chat, "ask", noted):
+        words = ["testset=ts", "model=stand-in", f"llm.base_url={url}", f"llm.runtime.parallel={parallel}", *words]
+        whole = [seconds(lambda: _called(command, *words)) for _ in range(2)]
+        sent = urllib.request.urlopen(f"{url}/counts").read().count(b'": ')
+    least = sent * delay / parallel
+    return [sent, least, asking[0], asking[0] / least, *whole]
+
+
+def _called(command: str, *words: str) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = call(command, [*words])
+    assert code == 0, printed.getvalue()
+
+
+TESTSET, CHECKED, AT = Path("ts"), 60, "2026-11-22T09:30:00Z"
+
+
+def judgements(queries: int = 1000, documents: int = 50) -> None:
+    """Time what works on a judged test set of QUERIES x DOCUMENTS pairs, and measure the memory of each step.
+
+    Each pair is judged by an invented model, and 60 queries by an invented person, too. Each step is a process of its
+    own; `seconds` is the best of three after importing, `memory` the most that the process held. The page is loaded by
+    a reviewer who is to judge all that no person has judged.
+    """
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        print(f"{_judge_all(queries, documents):,} judgements\n")
+        table = Table("step", "seconds", "memory, MB")
+        for name in STEPS:
+            table.row(name, *apart(timed_step, name))
+
+
+def _judge_all(queries: int, documents: int) -> int:
+    """Write documents, a test set, its pool and judgements; return the number of judgements."""
+    from judged_sets import judged_set
+
+    from harness.testset import pool as pools
+    from harness.testset.judgements import Judgement, JudgementLog, text_digest
+    from harness.testset.pool import Pool, PooledPair
+
+    made = judged_set(Path(), topics=queries)
+    flat = [doc_id for ids in made.doc_ids for doc_id in ids] * 2
+    pool = made.pool()
+    pooled = {
+        query_id: list(dict.fromkeys(flat[topic * 4 : topic * 4 + documents]))
+        for topic, query_id in enumerate(made.query_ids)
+    }
+    ranks = dict.fromkeys(pool.about.runs, 1)
+    pairs = [PooledPair(query_id, doc_id, ranks) for query_id in sorted(pooled) for doc_id in sorted(pooled[query_id])]
+    pools.write(made.folder, Pool(tuple(pairs), pool.about))
+    drawn = made.query_ids[:: max(1, queries // CHECKED)][:CHECKED]
+    audit = {"seed": 0, "strata": dict(made.kinds), "drawn": drawn, "twice": []}
+    (made.folder / "audit.json").write_text(json.dumps(audit))
+    found, person = [], {"by": "human:kim", "at": AT, "sample": "audit"}
+    for topic, query_id in enumerate(made.query_ids):
+        about: dict[str, Any] = {"query_id": query_id, "text": text_digest(made.queries[query_id])}
+        answer = None if made.kinds[query_id] == "unanswerable" else made.doc_ids[topic][1]
+        for place, doc_id in enumerate(pooled[query_id]):
+            about |= {"doc_id": doc_id, "grade": 3 if doc_id == answer else int(place % 7 == 6)}
+            found.append(Judgement(**about, by="llm:tiny#0123abcd", at=AT))
+            if query_id in drawn:
+                found.append(Judgement(**about, **person, pi=0.06))
+        if query_id in drawn:
+            needs = {"doc_id": None, "grade": None, "needs": made.kinds[query_id] != "none"}
+            found.append(Judgement(**about | needs, **person, pi=0.06))
+    JudgementLog(made.folder).append(found)
+    return len(found)
+
+
+def timed_step(name: str) -> tuple[float, float]:
+    """Return the seconds of a step, and the most memory of this process in MB."""
+    step = STEPS[name]()
+    return best_of(3, step)[0], _peak_mb()
+
+
+def _reading() -> Callable[[], object]:
+    from harness.data.testset import read_queries
+    from harness.testset.judgements import JudgementLog
+    from harness.testset.pool import read_pool
+
+    return lambda: (read_queries(TESTSET, "testset"), read_pool(TESTSET), JudgementLog(TESTSET).read())
+
+
+def _resolving() -> Callable[[], object]:
+    from harness.testset.resolution import resolve
+
+    queries, pool, found = _reading()()  # type: ignore[misc]
+    return lambda: resolve(found, queries, pool.pairs)
+
+
+def _loading() -> Callable[[], object]:
+    from harness.data.dataset import load
+    from harness.data.frozen import Frozen
+
+    return lambda: load(Frozen(path=str(TESTSET / "v1")), "frozen").fingerprints
+
+
+def _command(name: str, *words: str) -> Callable[[], Callable[[], object]]:
+    return lambda: lambda: _called(f"testset {name}", f"testset={TESTSET}", "format=json", *words)
+
+
+def _page() -> Callable[[], object]:
+    """Return the command from its beginning until a browser has the page and its data."""
+    from harness.testset.review.server import ReviewServer
+
+    serve = ReviewServer.serve_forever
+
+    def loaded(server: ReviewServer) -> None:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        [link] = server.links.values()
+        for path in ("", "api/items"):
+            urllib.request.urlopen(link + path).read()
+        server.shutdown()
+        raise KeyboardInterrupt
+
+    ReviewServer.serve_forever = loaded  # type: ignore[method-assign,assignment]
+    return _command("review", "reviewer=lee", "sample=all")()
+
+
+STEPS: dict[str, Callable[[], Callable[[], object]]] = {
+    "read queries, pool and judgements": _reading,
+    "resolve": _resolving,
+    "testset freeze": _command("freeze"),
+    "read the frozen test set": _loading,
+    "testset audit": _command("audit"),
+    "first load of the page": _page,
+}

@@ -1,0 +1,1 @@
+"""What scripts/faults.py disturbs, how, and the servers and clusters that it needs."""

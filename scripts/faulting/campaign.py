@@ -1,0 +1,445 @@
+"""The loop over all commands and all ways to disturb them."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from measuring import HARNESS, SAMPLE
+
+from faulting.commands import COMMANDS, FILES, IMPORTED, LANGUAGE_MODEL, PREPARED, SEARCH_SERVICE, Command
+from faulting.kinds import FAULTS, SERVICE, Skipped
+
+IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
+LIMIT = 300  # seconds of a command; more is a hang
+TWICE = """
+    SELECT key_tag.value FROM runs JOIN tags key_tag USING (run_uuid) JOIN tags trial_tag USING (run_uuid)
+    WHERE key_tag.key = 'trial_key' AND trial_tag.key = 'sweep.trial' AND status = 'FINISHED'
+    GROUP BY experiment_id, key_tag.value HAVING count(*) > 1
+"""
+NOT_COMPARED = ("trial", "run_id", "reused", "seconds")  # in the values of `numbers`
+
+
+@dataclass
+class Outcome:
+    """How a command ended.
+
+    moment: how it was disturbed, in words. allowed: exit codes, if others than those of its fault.
+    compared: whether its numbers must be those of an undisturbed run if it has finished.
+    """
+
+    code: int
+    out: str
+    err: str
+    moment: str = ""
+    allowed: frozenset[int] | None = None
+    compared: bool = True
+
+    def problems(self, allowed: frozenset[int]) -> list[str]:
+        found = [f"exit code {self.code}"] if self.code not in (self.allowed or allowed) else []
+        if "Traceback" in self.err or "Exception ignored" in self.err:
+            found.append("a traceback")
+        if self.code in (1, 2) and not self.err.strip():
+            found.append("no message")
+        return found
+
+    def numbers(self, keys: tuple[str, ...]) -> Any:
+        document = json.loads(self.out)
+        return _comparable({key: document[key] for key in keys})
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _comparable(one) for key, one in value.items() if key not in NOT_COMPARED}
+    return [_comparable(one) for one in value] if isinstance(value, list) else value
+
+
+@dataclass
+class World:
+    """The folder that commands run in, always at the same path, and copies of it that hold a used state.
+
+    mounts: whether it is a file system of its own, whose size can be limited.
+    services: word of a command line -> the address that it stands for. environment: variables of the case.
+    databases: of tracking stores outside the folder.
+    """
+
+    base: Path
+    mounts: bool
+    services: dict[str, str]
+    environment: dict[str, str] = field(default_factory=dict)
+    databases: list[Path] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder, self.template, self.logs = (self.base / name for name in ("world", "template", "logs"))
+        for folder in (self.folder, self.logs):
+            folder.mkdir()
+        if self.mounts:
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.folder], check=True)
+
+    def reset(self, used: bool) -> None:
+        """Begin anew. used: with what earlier commands have left, rather than empty."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if used:
+            shutil.copytree(self.template, self.folder, symlinks=True, dirs_exist_ok=True)
+        for name in ("outputs", "cache", "tmp"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    def start(self, words: list[str], fresh_interpreter: bool = False) -> Process:
+        """A command in a session of its own."""
+        files = [self.logs / f"{name}{next(_counter)}" for name in ("out", "err")]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")} | {
+            "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
+            "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
+        } | self.environment  # fmt: skip
+        words = [*words[0].split(), *(self._addressed(word) for word in words[1:]), "format=json"]
+        if fresh_interpreter or "hydra/launcher=joblib" in words:  # whose workers would outlive a fork
+            command = [*HARNESS, *words]
+            with files[0].open("w") as out, files[1].open("w") as err:
+                child = subprocess.Popen(
+                    command, cwd=self.folder, env=environment, stdout=out, stderr=err, start_new_session=True
+                )
+            return Process(child.pid, *files)
+        for file in files:
+            file.touch()  # the fork may be killed before it opens them
+        sys.stdout.flush()
+        if pid := os.fork():
+            return Process(pid, *files)
+        try:
+            _be_the_command(words, self.folder, environment, *files)
+        finally:
+            os._exit(70)
+
+    def _addressed(self, word: str) -> str:
+        name, _, value = word.partition("=")
+        return f"{name}={self.services[value]}" if value in self.services else word
+
+    def run(self, words: list[str]) -> Outcome:
+        return self.start(words).outcome()
+
+    def left(self, temporary: bool, cached: bool = True) -> list[str]:
+        """What commands that have ended must not leave.
+
+        temporary: whether that includes the system's own folder. cached: whether it includes what the next command goes
+            on from: unfinished cache entries and documents.
+        """
+        outputs, cache = self.folder / "outputs", self.folder / "cache"
+        unfinished = [*outputs.rglob("*.unfinished*"), *(cache.rglob("*.unfinished") if cached else ())]
+        if not cached:
+            unfinished = [path for path in unfinished if "documents.unfinished" not in path.parts]
+        found = [path for path in unfinished if path.exists()]
+        found += [*(outputs / ".claims").glob("*"), *outputs.glob("scratch-*"), *self.folder.glob(".*.unfinished")]
+        found += list((self.folder / "tmp").iterdir()) if temporary else []
+        return [f"left {path.relative_to(self.folder)}" for path in found] + self.running()
+
+    def running(self) -> list[str]:
+        """Runs that are RUNNING, and trials that were run twice."""
+        found = []
+        for database in (self.folder / "outputs" / "mlflow.db", *self.databases):
+            if database.is_file():
+                with closing(sqlite3.connect(database)) as connection:
+                    rows = connection.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
+                    found += [f"left RUNNING: {name}" for (name,) in rows]
+                    found += [f"trial {key[:12]} is FINISHED twice" for (key,) in connection.execute(TWICE)]
+        return found
+
+
+_counter = itertools.count()
+
+
+@dataclass
+class Process:
+    """A command that has been started."""
+
+    pid: int
+    out: Path
+    err: Path
+    code: int | None = None
+
+    def ended(self) -> bool:
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code is not None
+
+    def has_workers(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def outcome(self, moment: str = "") -> Outcome:
+        """Wait for its end. A command that hangs is killed, and has the exit code 124."""
+        deadline = time.monotonic() + LIMIT
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not self.ended():
+            os.killpg(self.pid, 9)
+            os.waitpid(self.pid, 0)
+            self.code = 124
+        while self.has_workers() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        out, err = (path.read_text("utf-8", errors="replace") for path in (self.out, self.err))
+        self.out.unlink()
+        self.err.unlink()
+        return Outcome(self.code or 0, out, err, moment)
+
+
+def _be_the_command(words: list[str], folder: Path, environment: dict[str, str], out: Path, err: Path) -> None:
+    """Turn this fork into the command."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    for stream, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
+    from harness.cli import main
+
+    code = 1
+    try:
+        main(words)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@dataclass
+class Campaign:
+    """All cases: their places, references and results. seed: decides all moments."""
+
+    world: World
+    seed: int
+    results: Counter[tuple[str, str]] = field(default_factory=Counter)
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+    references: dict[tuple[str, bool], Reference] = field(default_factory=dict)
+
+    def begin(self, used: bool) -> None:
+        """Put the world into its state before a case. used: see `World.reset`."""
+        if used and not self.world.template.exists():
+            self._prepare()
+        self.world.reset(used)
+
+    def _prepare(self) -> None:
+        """Make the state of a used folder."""
+        self.world.reset(used=False)
+        for name, text in FILES.items():
+            (self.world.folder / name).write_text(text, "utf-8")
+        for words in PREPARED:
+            _require(self.world.run(words), words)
+        with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that damage to the file is damage to its content
+        shutil.copytree(self.world.folder, self.world.template, symlinks=True)
+
+    def reference(self, name: str, used: bool) -> Reference:
+        """The command without disturbance, run once."""
+        if (name, used) not in self.references:
+            self.begin(used)
+            before, began = _size(self.world.folder), time.monotonic()
+            done = _require(self.world.run(COMMANDS[name].words), COMMANDS[name].words)
+            seconds, grown = time.monotonic() - began, _size(self.world.folder) - before
+            self.references[name, used] = Reference(done.numbers(COMMANDS[name].numbers), seconds, max(grown, 1))
+        return self.references[name, used]
+
+    def case(self, name: str, fault: str, number: int) -> None:
+        """One case; prints a line, and what is wrong."""
+        case, command = f"{name}/{fault}/{number}", COMMANDS[name]
+        chance, words = random.Random(f"{self.seed}/{case}"), FAULTS[fault].words(command, case)
+        used = command.used or FAULTS[fault].used or chance.random() < 0.5
+        reference = self.reference(name, used)
+        self.begin(used)
+        try:
+            disturbed = FAULTS[fault].disturb(self.world, words, chance, reference)
+        except Skipped as why:
+            self.skipped[fault] = str(why)
+            return
+        wrong = self._judged(disturbed, FAULTS[fault].codes, command, reference)
+        wrong += [f"at once {one}" for one in FAULTS[fault].left_at_once(self.world, command)]
+        again = self.world.run(words)
+        found = self._judged([again], frozenset({0}), command, reference) + self.world.left(fault != "sigkill")
+        wrong += [f"the next time {one}" for one in found]
+        self.world.environment = {}
+        self.results[name, fault] += 1
+        moments = "; ".join(dict.fromkeys(f"{one.moment} -> {one.code}" for one in disturbed))
+        print(f"{case} ({'used' if used else 'empty'}): {moments}: {'; '.join(wrong) or 'ok'}", flush=True)
+        if wrong:
+            self.wrong[name, fault] += 1
+            said = "\n".join(one.err for one in (*disturbed, again) if one.err.strip())
+            print(f"    again: python scripts/faults.py --seed {self.seed} --only {case}")
+            print("    " + said[-6000:].replace("\n", "\n    "), flush=True)
+
+    @staticmethod
+    def _judged(outcomes: list[Outcome], codes: frozenset[int], command: Command, reference: Reference) -> list[str]:
+        found = [problem for one in outcomes for problem in one.problems(codes)]
+        finished = [one for one in outcomes if one.code == 0 and one.compared]
+        return found + ["other numbers" for one in finished if one.numbers(command.numbers) != reference.numbers]
+
+    def table(self) -> str:
+        """Counts of the cases, and in brackets of those that went wrong."""
+        faults = [fault for fault in FAULTS if any(other == fault for _, other in self.results)]
+        lines = [f"| | {' | '.join(faults)} |", "|---|" + "---:|" * len(faults)]
+        for name in dict.fromkeys(name for name, _ in self.results):
+            cells = [str(self.results[name, fault] or "") for fault in faults]
+            cells = [f"{cell} ({n} wrong)" if (n := self.wrong[name, fault]) else cell
+                     for cell, fault in zip(cells, faults, strict=True)]  # fmt: skip
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines += [f"{fault} skipped: {why}" for fault, why in self.skipped.items()]
+        return "\n".join([*lines, f"{self.results.total()} cases, {self.wrong.total()} wrong"])
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An undisturbed command. numbers: what it found. seconds: it took. bytes: what it wrote and kept."""
+
+    numbers: Any
+    seconds: float
+    bytes: int
+
+
+def _require(done: Outcome, words: list[str]) -> Outcome:
+    if done.code != 0:
+        sys.exit(f"An undisturbed {' '.join(words)} failed:\n{done.err}")
+    return done
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.exists())
+
+
+def enter_namespace() -> bool:
+    """Whether this script may mount: it starts itself again in a namespace of its own, where that is possible."""
+    if IN_NAMESPACE in os.environ:
+        return True
+    for command in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
+        probe = [*command, "sh", "-c", 'mount -t tmpfs tmpfs "$0"', tempfile.gettempdir()]
+        if shutil.which("unshare") and subprocess.run(probe, capture_output=True).returncode == 0:
+            os.environ[IN_NAMESPACE] = "1"
+            os.execvp(command[0], [*command, sys.executable, *sys.argv])
+    return False
+
+
+def chosen_cases(only: Sequence[str]) -> list[tuple[str, str, int | None]]:
+    """(command, fault, number or None for all) that the patterns name; all without patterns."""
+    cases = []
+    for pattern in only or ("*",):
+        name, _, rest = pattern.partition("/")
+        fault, _, number = rest.partition("/")
+        pairs = [(one, kind) for one in fnmatch.filter(COMMANDS, name) for kind in fnmatch.filter(FAULTS, fault or "*")]
+        cases += [
+            (one, kind, int(number) if number else None) for one, kind in pairs if FAULTS[kind].fits(one, COMMANDS[one])
+        ]
+    if not cases:
+        sys.exit(f"--only: no such case. Commands: {', '.join(COMMANDS)}. Faults: {', '.join(FAULTS)}.")
+    return cases
+
+
+def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0, cases: int | None = None) -> int:
+    """Disturb every command in every way at random moments, run it again, and check that it ends as if undisturbed.
+
+    A case begins with an empty or a used `outputs` and cache on the shipped sample. A command is run and disturbed: by
+    SIGKILL, SIGTERM or SIGINT, on a full disk, with read-only folders, with a tracking server that dies, fails, slows
+    down or does not answer, with a search service that falls silent, with damage in the cache, the database or the
+    files of a run, or as eight processes at once. It must finish, or end with a message (no traceback) and exit code 1,
+    2, 130 or 143. The same command is then run undisturbed: it must finish with the numbers of a run that was never
+    disturbed, and leave no RUNNING run, unfinished folder or file, and no claim. Commands run in forks of this process,
+    which has imported everything; one in four signals meets a new interpreter.
+
+    --minutes: no case begins later. --only: COMMAND/FAULT[/NUMBER] with * and ?, such as 'run/*' '*/full'.
+    --seed: decides all moments. --cases: at most so many of each command and fault.
+
+    Full disks and read-only folders need mounts in a namespace of their own: `unshare`, with root or user namespaces.
+    Without these they are skipped. The table at the end counts the cases; the exit code is 1 if one went wrong.
+    """
+    chosen = chosen_cases(only)
+    mounts = enter_namespace()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
+    for name in IMPORTED:
+        importlib.import_module(name)
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
+    model, search = _language_model(), _search_service()
+    services = {LANGUAGE_MODEL: model.url, SEARCH_SERVICE: search.url}
+    campaign, deadline = Campaign(World(folder, mounts, services), seed), time.monotonic() + 60 * minutes
+    try:
+        with model, search:
+            for case in itertools.takewhile(lambda _: time.monotonic() <= deadline, drawn(chosen, seed, cases)):
+                campaign.case(*case)
+    finally:
+        for fault in FAULTS.values():
+            fault.close()
+        if mounts:
+            subprocess.run(["umount", "--recursive", "--lazy", campaign.world.folder], check=True)
+        shutil.rmtree(folder)
+    print(campaign.table())
+    return 1 if campaign.wrong else 0
+
+
+def _language_model() -> Any:
+    """A server of the tests, whose replies take long enough to be interrupted."""
+    from chat_server import ChatServer
+    from scripted_drafts import draft
+    from scripted_judge import judge
+
+    def answer(asked: Any, number: int) -> str:
+        drafts = asked.body["response_format"]["json_schema"]["name"].endswith("_queries")
+        return draft(asked, number) if drafts else judge(asked, number)
+
+    return ChatServer(model=answer, delay=0.02)
+
+
+def _search_service() -> Any:
+    """A server of the tests that finds the same documents every time."""
+    from search_server import SearchServer
+
+    rows = (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()
+    ids = [json.loads(row)["docid"] for row in rows]
+
+    def search(query: str, k: int) -> list[tuple[str, float]]:
+        order = random.Random(query).sample(ids, min(k, len(ids)))
+        return [(doc_id, 1 / rank) for rank, doc_id in enumerate(order, start=1)]
+
+    return SearchServer(search, fault=SERVICE.wait)
+
+
+def drawn(cases: list[tuple[str, str, int | None]], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
+    """The cases one by one: those with a number, then as many of every fault, and of its commands all in turn."""
+    yield from ((name, fault, number) for name, fault, number in cases if number is not None)
+    commands: dict[str, list[str]] = {}
+    for name, fault, number in cases:
+        if number is None:
+            commands.setdefault(fault, []).append(name)
+    waiting = [_in_turn(fault, names, seed, most) for fault, names in commands.items()]
+    while waiting:
+        for queue in list(waiting):
+            if case := next(queue, None):
+                yield case
+            else:
+                waiting.remove(queue)
+
+
+def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
+    """All commands with a fault in a random order, again and again, at most so many times."""
+    for number in itertools.count() if most is None else range(most):
+        order = list(names)
+        random.Random(f"{seed}/{fault}/{number}").shuffle(order)
+        yield from ((name, fault, number) for name in order)

@@ -1,0 +1,804 @@
+"""Formats of files that the harness has written itself, and of what services send."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import io
+import json
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from frozen_sets import frozen, judged, sealed
+from judged_sets import judged_set
+from raw_server import RawServer, Wire
+
+from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
+from fuzzing.format import Files, Wrong, again, lines, reads, same, text, written
+from harness.board import runs as board_runs
+from harness.board.choice import Chosen
+from harness.board.datasets import ReadAgain
+from harness.board.lists import ListReader
+from harness.board.queries import Collected
+from harness.commands.compare import retrieval_runs, task_runs
+from harness.commands.compare.comparison import Settings
+from harness.commands.export.ledger import Ledger, digest_text
+from harness.commands.reproduce import command as reproduce
+from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
+from harness.commands.sweep.auto.budget import StepLog
+from harness.commands.sweep.auto.procedure import Replay
+from harness.commands.sweep.trials import Context, read_journal, write_journal
+from harness.corpus import preparation
+from harness.corpus.chunking import Chunking
+from harness.corpus.files import find_files
+from harness.corpus.output import prepare_output
+from harness.data import tables
+from harness.data.checked_labels import FrozenQrels
+from harness.data.dataset import load
+from harness.data.files import opened, write_text
+from harness.data.frozen import Frozen
+from harness.data.shards import CorpusWriter, ShardedDocuments, ShardWriter, fingerprint_row
+from harness.data.spans import Evidence, Span
+from harness.data.testset import EvidencedQuery, read_queries
+from harness.evaluation import checked_values
+from harness.evaluation.objective import Objective
+from harness.evaluation.prediction_powered import Estimate
+from harness.evaluation.proportions import Proportion
+from harness.evaluation.score_table import read_table
+from harness.fusion.rule import FittedFusion, FusionRule
+from harness.gates.llm import read_answer
+from harness.gates.rule import FittedGate, Rule
+from harness.llm.chat import ChatModel, _completion
+from harness.llm.reply_log import FILE, Completion, ReplyLog
+from harness.llm.structured import Schema, WrongReply
+from harness.pipeline import cache as caches
+from harness.pipeline import entries
+from harness.testset import exports, freezing
+from harness.testset import pool as pools
+from harness.testset.audit_sample import AuditSample, draw, read_audit
+from harness.testset.drafts import Draft, Rejection
+from harness.testset.folder import TestsetFolder
+from harness.testset.judge_record import JudgeRecord, read_records, write_record
+from harness.testset.judged_set import JudgedSet
+from harness.testset.judgements import Judgement, JudgementLog, Place, by_pair, current
+from harness.testset.pool import PooledPair
+from harness.testset.replies import read_as
+from harness.testset.review_items import items
+from harness.testset.workbook import Questions, write_workbook
+from harness.testset.workbook_reader import read_workbook
+from harness.tracking import database, file_hashes, in_progress, outbox, provenance, recording, task_run
+from harness.tracking.csv_tracker import CsvTracker
+from harness.tracking.logged_run import in_full, read_config
+from harness.tracking.ranking import RankedRun
+from harness.tracking.reading_ahead import Ahead
+from harness.tracking.run_kind import Retrieval
+from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord
+from retrievers.base import BadInput, Document, Query, Ranking, Turn
+from retrievers.external.http import HttpRetriever
+from retrievers.external.http_client import (
+    Address,
+    HttpClient,
+    Limits,
+    NoAnswer,
+    Reply,
+    Request,
+    Secrets,
+    Unanswered,
+)
+from retrievers.redaction import redacted, register
+
+# Files of runs
+
+SCORES = (b"query_id,needs,multi_turn,public,loss,modified_map@3,mrr,oof/modified_map@3,oof/mrr\n"
+          b"5,0,0,1,,1.0,,1.0,\n7,1,0,0,not_found,0.5,0.5,0.25,0.5\nq3,1,1,1,misranked,0.25,1.0,0.5,1.0\n")  # fmt: skip
+ITEMS = {"id": ["s1", "s2"], "kind": ["a", 'b\r"'], "source": ["x", "y"], "reference": ["x\n", ""],
+         "prediction": ["x", "z"]}  # fmt: skip
+TALLIES = {"id": ["s1", "s2"], "kind": ["a", 'b\r"'], "public": [1, 0], "tp": [1.0, 0.0], "fp": [0.0, 1.0],
+           "fn": [0.0, 1.0], "fr": [0.0, 0.0]}  # fmt: skip
+TRIALS = {"trial": [0, 1], "status": ["FINISHED", "FAILED"], "map": [0.5, None], "error": ["", "a\rb"]}
+
+
+@reads("scores.csv", {"scores.csv": SCORES})
+def _scores(folder: Path) -> None:
+    read_table(folder / "scores.csv")
+    read_table(folder / "scores.csv", "mrr")
+
+
+@reads("trials.csv", {"trials.csv": tables.csv_text(TRIALS).encode(), "items.csv": tables.csv_text(ITEMS).encode()})
+def _tables(folder: Path) -> None:
+    for file in sorted(folder.iterdir()):
+        columns = tables.read_columns(file)
+        write = lambda into, columns=columns: write_text(into / "again.csv", tables.csv_text(columns))  # noqa: E731
+        again(write, lambda into: tables.read_columns(into / "again.csv"), columns, file.name)
+
+
+@reads("runs.csv", {"runs.csv": tables.csv_text(TRIALS).encode()})
+def _runs_table(folder: Path) -> None:
+    CsvTracker().connect(folder)
+
+
+@reads("stored predictions", {"predictions.jsonl": ROWS}, named=False)
+def _stored(folder: Path) -> None:
+    rows = bare_rows(folder / "predictions.jsonl")
+    empty = [{**row, "topk": []} for row in map(json.loads, ROWS.decode().strip().split("\n"))]
+    Proof(rows_sha256(rows), rows=rows).check_repeated(empty)
+
+
+RULE = {"features": [["bm25", "top_score"], [None, "query_words"]], "k": 10, "levels": [3, 0], "thresholds": ["-inf"],
+        "centre": [0.5, 1], "scale": [1.0, 2], "weights": [0.1, -1], "intercept": -1.5, "embedding": [0.1, 2],
+        "embedding_centre": [0, 0], "embedding_scale": [1, 1]}  # fmt: skip
+GATE = {"rule": RULE, "objective": "map", "notes": []}
+RANKING = Ranking.from_scores({"q1": {"d1": 2.0, "d2": 1.0}, "q2": {}})
+
+
+class _Inputs:
+    """What a rule reads: two queries, one ranking."""
+
+    queries = conversations = (Query.of("q1", "two words"), Query.of("q2", "x"))
+    rankings: Mapping[str, Ranking] = {"bm25": RANKING}
+
+    def __getattr__(self, name: str) -> Any:
+        raise BadInput("gate.json: this signal needs more than the fuzzer has")
+
+
+@reads("gate.json", {"gate.json": json.dumps(GATE).encode()})
+def _gate(folder: Path) -> None:
+    rule = FittedGate(str(folder / "gate.json")).rule
+    same(rule, Rule.from_json(json.loads(json.dumps(rule.to_json()))), "the rule")
+    try:
+        rule.check(["bm25"])
+    except BadInput as error:  # about names, which a person can have meant
+        raise BadInput(f"gate.json: {error}") from None
+    plain = dataclasses.replace(rule, embedding=(), embedding_centre=(), embedding_scale=())
+    with np.errstate(over="ignore", invalid="ignore"):  # coefficients up to the largest number
+        rule.shown(plain.signal(_Inputs()))  # type: ignore[arg-type]
+
+
+FEATURES = [{"ranking": "bm25", "feature": "z_score", "weight": 0.7},
+            {"ranking": "bigram", "feature": "returned", "weight": -1}]  # fmt: skip
+FUSION = {"version": 1, "rule": {"rankings": ["bigram", "bm25"], "features": FEATURES}, "notes": []}
+
+
+@reads("fusion.json", {"fusion.json": json.dumps(FUSION).encode()})
+def _fusion(folder: Path) -> None:
+    rule = FittedFusion(str(folder / "fusion.json")).rule
+    same(rule, FusionRule.from_json(json.loads(json.dumps(rule.to_json()))), "the rule")
+    rule.fuse(dict.fromkeys(rule.rankings, RANKING), 2)
+
+
+class Folder(NoTracker):
+    """A tracker whose runs are folders in the working folder."""
+
+    def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
+        if not (file := Path(run.run_id) / name).is_file():
+            raise NoFile(f"Run {run.run_id} has no file {name!r}. Choose another run.")
+        return file
+
+
+def _run_of(name: str, **tags: str) -> LoggedRun:
+    params = {"dataset": "contest", "predictions": "P.jsonl", "gate": "auto"}
+    return LoggedRun(name, name, "e", "FINISHED", {}, params, tags)
+
+
+@functools.cache
+def _composed(command: str, *words: str) -> dict[str, Any]:
+    from harness.config.hydra_app import run_app
+
+    found: list[dict[str, Any]] = []
+    run_app(command, words, lambda: lambda config, invocation: found.append(config))
+    return found[0]
+
+
+def _logged() -> Files:
+    config = _composed("run", "dataset=contest", "dataset.path=data", "tracking=none")
+    files = {"config.yaml": provenance.resolved(config).encode(), "predictions.jsonl": ROWS, "scores.csv": SCORES,
+             "metrics.json": b'{"metrics": {"mrr": 0.5, "map": 1}}'}  # fmt: skip
+    made = {f"{run}/{name}": content for run in "ab" for name, content in files.items()}
+    made["b/predictions.jsonl"] = ROWS.replace('"content": "달'.encode(), '"x": "달'.encode())  # texts are read again
+    made["b/scores.csv"] = SCORES.replace(b"0.5,0.5,0.25", b"1.0,0.5,0.75")
+    return made | {f"data/{name}": content for name, content in CONTEST.items()}
+
+
+_FIXED = {*(f"data/{one}" for one in CONTEST)} | {
+    f"a/{one}" for one in ("config.yaml", "metrics.json", "predictions.jsonl", "scores.csv")
+}
+
+
+@reads("retrieval run", _logged, fixed=frozenset(_FIXED), named=False)
+def _retrieval(folder: Path) -> None:
+    tags = {f"data.{name}": str(sha256) for name, sha256 in toy().fingerprints.items()}
+    a, b = (_run_of(name, **tags, **{"harness.verb": "run"}) for name in "ab")
+    tracker: Any = Folder()
+    config = read_config(folder / "b" / "config.yaml")
+    said = provenance.resolved(config)
+    write = lambda into: write_text(into / "config.yaml", said)  # noqa: E731
+    again(write, lambda into: provenance.resolved(read_config(into / "config.yaml")), said, "the config")
+    places: Any = {"data": dict.fromkeys(("path", "documents", "queries", "qrels"))}
+    for part in (
+        lambda: reproduce._run_config(b, config, "run", places),
+        lambda: in_full(tracker, b),
+        lambda: Retrieval().validated(tracker, b, None),
+    ):
+        with contextlib.suppress(BadInput):
+            part()
+    with tempfile.TemporaryDirectory() as name:
+        runs = retrieval_runs.read(tracker, {"A": a, "B": b}, Path(name))
+        retrieval_runs.comparison(runs, Settings("modified_map@3", 100, 0))
+        ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
+        board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))
+
+
+TREC = b"7 Q0 d1 1 1.5 x\n7 Q0 3 2 1 x\nq3 Q0 d2 1 0.25 x\n"
+TABLE = {"columns": ["query_id", "signal", "kept"], "data": [["7", 1.5, True], ["q3", None, False]]}
+LISTS = {"a/predictions.jsonl": ROWS, "a/run.trec": TREC, "a/queries.json": json.dumps(TABLE).encode(),
+         "a/gate.json": json.dumps(GATE).encode(), "b/predictions.jsonl": ROWS}  # fmt: skip
+
+
+@reads("lists of runs", LISTS)
+def _lists(folder: Path) -> None:
+    logged = [_run_of("a", **{"harness.verb": "run"}), _run_of("b", **{"harness.verb": "score"})]
+    runs = tuple(board_runs.BoardRun(one, one.name, Objective("x", 0.5, 0.4, 0.6)) for one in logged)
+    flags, values = np.ones(2, bool), np.ones((2, 2))
+    board = board_runs.BoardRuns("x", "all", runs, ("7", "q3"), flags, flags, flags, values, values.astype(np.int8))
+    reader, collected = ListReader(Ahead(Folder(), [], folder)), Collected(board, [ReadAgain()])  # type: ignore[arg-type]
+    for at, one in enumerate(logged):
+        collected.add(at, 0, reader.returned(one) or {}, reader.retrieved(one))
+    json.dumps(collected.details([reader.gate(one) for one in logged], []).to_json(), allow_nan=False)
+
+
+def _task_files() -> Files:
+    config = _composed("score", "task=corrections", "references=R.csv", "predictions=P.csv", "tracking=none")
+    kept = ("task", "references", "predictions", "seed", "public", "metrics", "objective")
+    files = {
+        "config.yaml": provenance.resolved({name: config[name] for name in kept}).encode(),
+        "items.csv": tables.csv_text(ITEMS).encode(),
+        "tallies.csv": tables.csv_text(TALLIES).encode(),
+    }
+    made = {f"{run}/{name}": content for run in "ab" for name, content in files.items()}
+    return made | {"R.csv": as_csv(REFERENCES), "b/predictions.jsonl": lines(*CORRECTED)}
+
+
+@reads("text task run", _task_files, fixed=frozenset({"a/config.yaml", "a/items.csv", "a/tallies.csv"}), named=False)
+def _task_run(folder: Path) -> None:
+    tracker: Any = Folder()
+    with contextlib.suppress(BadInput):
+        task_run.validated(tracker, _run_of("b"))
+    with tempfile.TemporaryDirectory() as name:
+        files = task_runs.read(tracker, {"A": _run_of("a"), "B": _run_of("b")}, Path(name))
+        task_runs.comparison(files, Settings("correction_recall", 100, 0))
+
+
+LOGGED = {"scores.csv": b"query_id,map\n1,0.5\n", "run.trec": TREC}
+HASHES = json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in LOGGED.items()}).encode()
+
+
+@reads("hashes of files", LOGGED | {"tag.json": HASHES}, named=False)
+def _hashes(folder: Path) -> None:
+    """Believe of a run what it has logged: a file as it was, or a tag that was made for another."""
+    tag = text(folder / "tag.json") or "{}"
+    run = LoggedRun("a" * 32, "a", "e", "FINISHED", {}, {}, {file_hashes.FILE_HASHES: tag})
+    for name, before in LOGGED.items():
+        read = file_hashes.checked(run, name, lambda name=name: Folder().download(run, str(folder / name), folder))  # type: ignore[misc]
+        with opened(read) as file:  # unpacks what is packed
+            if tag == HASHES.decode() and file.read() != before:
+                raise Wrong("an edited file is believed", name)
+
+
+# Logs of sweeps and exports, and what waits
+
+TOKEN = "0123456789abcdef"
+OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
+RESULT = {"token": TOKEN, "number": 0, "key": "k", "run_id": None, "status": "FINISHED", "metrics": {"map": 0.5},
+          "seconds": 0.1, "error": "", "reused": False, "objective": dataclasses.asdict(OBJECTIVE),
+          "hashes": "{}"}  # fmt: skip
+
+
+@reads("journal", {"journal.jsonl": b"\n" + lines(RESULT) + b"\n" + lines(RESULT | {"number": 1, "status": "FAILED"})})
+def _journal(folder: Path) -> None:
+    context = Context("s", "e", folder, TOKEN, {}, "")
+    results, end = read_journal(context)
+    read_journal(context, end)
+
+    def write(into: Path) -> None:
+        for result in results:
+            write_journal(dataclasses.replace(context, folder=into), result)
+
+    read = lambda into: repr(read_journal(dataclasses.replace(context, folder=into))[0])  # noqa: E731
+    again(write, read, repr(results), "the journal")
+
+
+SPENT = [{"step": "system retriever=bm25", "seconds": 2.5, "estimate": 2.0}, {"step": "replay 0", "seconds": 9.0}]
+
+
+@reads("steps", {"steps.jsonl": b"\n" + lines(SPENT[0]) + b"\n" + lines(SPENT[1] | {"estimate": 0})})
+def _steps(folder: Path) -> None:
+    log = StepLog(folder / "steps.jsonl")
+    if not (log.pace > 0 and log.spent >= 0 and log.seconds("system") >= 0):
+        raise Wrong("a time is not a number", repr((log.pace, log.spent)))
+
+
+REPLAY = {"of": "ab" * 32, "values": [0.5, 1.0], "chosen": [["retriever=bm25", "gate=none"], ["retriever=dense"]]}
+
+
+@reads("replay", {"replay-0.json": lines(REPLAY)})
+def _replay(folder: Path) -> None:
+    if found := Replay.read(folder / "replay-0.json", str(REPLAY["of"])):
+        write = lambda into: found.write(into / "x.json", "x")  # noqa: E731
+        again(write, lambda into: Replay.read(into / "x.json", "x"), found, "the replay")
+
+
+EXPORT = {"event": "export", "time": "2026-07-01T12:30:00.000000+00:00", "sha256": "ab" * 32, "file": "best.csv",
+          "run_id": "a" * 32, "run_name": "run", "experiment": "e", "metric": "map", "trial_key": "t", "queries": None,
+          "ranked_by": "map", "value": 0.5, "metrics": {"map": 0.5}}  # fmt: skip
+ANSWER = {"event": "answer", "time": "2026-07-02T12:30:00.000000+00:00", "sha256": "ab" * 32, "file": "best.csv",
+          "public": 0.8}  # fmt: skip
+FIRST = json.dumps(EXPORT | {"before": ""})
+SECOND = json.dumps(ANSWER | {"before": digest_text(FIRST)})
+
+
+@reads("ledger", {
+    "submissions/ledger.jsonl": f"{FIRST}\n{SECOND}\n".encode(),
+    "submissions/ledger.last": f"{digest_text(SECOND)}\n".encode(),
+    "submissions/pending/2026.json": lines({"line": ANSWER | {"private": 0.7}, "provenance": None}),
+    "submissions/pending/2027.json": lines({"line": EXPORT | {"file": "other.csv"}, "provenance": "{}\n"}),
+}, changes=True)  # fmt: skip
+def _ledger(folder: Path) -> None:
+    ledger = Ledger(folder / "submissions")
+    with ledger.locked():
+        ledger.settle(NoTracker())  # type: ignore[arg-type]
+    assert all(one.about and one.runs for one in ledger.submissions().values())
+
+
+UNFINISHED = "runs/2026.unfinished/config.yaml"
+
+
+def _claims() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        claim = in_progress.claim(Path(name), in_progress.Work())
+        claim.unlock()
+    work = {"folder": "runs/2026.unfinished", "scratch": False, "experiment": "e", "store": None}
+    return {f".claims/{claim.name}": json.dumps(work).encode(), UNFINISHED: b"top_k: 3\n"}
+
+
+@reads("claim", _claims, fixed=frozenset({UNFINISHED}), changes=True, ended=(".killed",))
+def _claim(folder: Path) -> None:
+    tracker: Any = Folder()
+    tracker.outputs = folder
+    recording.end_abandoned(tracker)
+
+
+RECORD = RunRecord(
+    "e", "run", {"top_k": 3, "metrics": ["mrr"], "dataset": None}, {"harness.verb": "run"}, {"x": "\u00e9"},
+    {"mrr": 0.5, "private/mrr": 0.25}, Objective("mrr", 0.5, kind="out of fold"), True,
+    {"qrels": Input("toy", "ab", "qrels.jsonl", 3)},
+    {"scores.json": {"query_id": ["a", "b"], "mrr": [1.0, None]}}, began=1_790_000_000_000
+)  # fmt: skip
+HELD = outbox.Held(None, "FINISHED", "sqlite:///mlflow.db", "full", RECORD)
+
+
+@reads("unsent run", written(lambda folder: outbox.write(folder, HELD), "runs/run.unsent/"))
+def _held(folder: Path) -> None:
+    held = outbox.read(folder / "runs" / "run.unsent")
+    assert held.record.all_metrics is not held.record.all_end_tags
+    read = lambda into: repr(dataclasses.asdict(outbox.read(into)))  # noqa: E731
+    again(lambda into: outbox.write(into, held), read, repr(dataclasses.asdict(held)), "the record")
+
+
+def _database(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as made:
+        for table in sorted(database.TABLES):
+            made.execute(f"CREATE TABLE {table} (a TEXT)")
+            made.execute(f"INSERT INTO {table} VALUES ('x')")
+        made.commit()
+
+
+@reads("database", written(_database))
+def _fault(folder: Path) -> None:
+    if why := database.fault(folder / "mlflow.db", thorough=True):
+        raise BadInput(f"mlflow.db {why}")
+
+
+# The cache, shards, documents
+
+IDENTITY = {"target": "gate/none", "version": 1}
+
+
+def _filled(folder: Path) -> tuple[Any, ...]:
+    """Return everything that a cache gives, computed where it is not there."""
+    cache = caches.Cache(folder / "cache")
+
+    def save(into: Path) -> None:
+        np.save(into / "signal.npy", np.arange(3.0), allow_pickle=False)
+
+    def scores(at: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield np.arange(len(at)), np.array([2.0, 3.0])[list(at)]
+
+    assert (cache.log_folder("replies", IDENTITY) / entries.MANIFEST).is_file()
+    signal = np.load(cache.folder("signals", IDENTITY, save) / "signal.npy", allow_pickle=False)
+    ranking = cache.ranking(IDENTITY, 1, lambda _: RANKING)
+    return signal.tolist(), ranking.to_dict(), cache.pairs(IDENTITY, [b"a" * 8, b"b" * 8], scores).tolist()
+
+
+@reads("cache", written(_filled), changes=True)
+def _cached(folder: Path) -> None:
+    entries._verified.clear()  # it trusts times, which are too coarse for a file that changes a thousand times a second
+    cache = caches.Cache(folder / "cache")
+    assert all(entry.bytes >= 0 for entry in cache.entries())
+    cache.size("signals", IDENTITY)
+    cache.holds_ranking(IDENTITY, 1)
+    cache.found("signals", IDENTITY)
+    same(_filled(folder), ([0.0, 1.0, 2.0], {"q1": {"d1": 2.0}, "q2": {}}, [2.0, 3.0]), "a cached result")
+    for entry in cache.entries():
+        cache.remove(entry)
+
+
+@reads("sealed cache", written(_filled), named=False)
+def _sealed(folder: Path) -> None:
+    entries._verified.clear()
+    cache = caches.SealedCache(folder / "cache")
+
+    def never(_: Any) -> Any:
+        raise Wrong("a read-only cache builds")
+
+    cache.folder("signals", IDENTITY, never)
+    same(RANKING.top(1).to_dict(), cache.ranking(IDENTITY, 1, never).to_dict(), "the ranking")
+
+
+MADE = (Document("12", "달은 지구의 위성이다", native_id=12), Document("d1", "", "", "toy"),
+        Document("문서", "물은 100도에서 끓는다\r\u2028", "제목", "toy"))  # fmt: skip
+
+
+def _write_shards(folder: Path, documents: Any = MADE) -> None:
+    (folder / "shard").mkdir()
+    shard, table = ShardWriter(folder / "shard"), CorpusWriter(folder, len(documents))
+    for one in documents:
+        row = fingerprint_row(one)
+        shard.add(one, row)
+        table.add(one, row)
+    table.cut(shard.close())
+    table.close()
+
+
+def _of_shards(folder: Path) -> ShardedDocuments:
+    return ShardedDocuments(folder, lambda _: folder / "shard")
+
+
+@reads("shards", written(_write_shards), named=False)
+def _shards(folder: Path) -> None:
+    read = _of_shards(folder)
+    for at, one in enumerate(documents := tuple(read)):
+        same(read[at], one, "a document by its place")
+    if any(doc_id in read.by_id and read.by_id[doc_id] not in documents for doc_id in read.by_id):
+        raise BadInput(f"{folder}: the ids are in no order")
+    again(lambda into: _write_shards(into, documents), lambda into: tuple(_of_shards(into)), documents, "the documents")
+
+
+CHUNKING = Chunking(size=9, overlap=5)
+
+
+def _prepared(folder: Path, stop: bool = False, slow: bool = False) -> Any:
+    """Prepare two files, without near-duplicates, whose kernels take seconds to compile."""
+    (folder / "in").mkdir()
+    for name, said in {"one.txt": "가나다. 라마바. 사아자차카타.\n", "two.txt": "라마바. 파하거너. 끝."}.items():
+        (folder / "in" / name).write_text(said, "utf-8")
+    failing = mock.patch.object(preparation, "_write", side_effect=Wrong("stopped"))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(folder))
+        stack.enter_context(mock.patch.object(preparation.near_duplicates, "find", return_value=[]))
+        stack.enter_context(contextlib.suppress(Wrong))
+        if stop:
+            stack.enter_context(failing)
+        if slow:
+            stack.enter_context(mock.patch.object(Chunking, "is_slow", True))
+        return prepare_output(find_files("in/*"), CHUNKING, Path("docs"))[0]
+
+
+def _documents_of(stop: bool) -> Files:
+    found = written(lambda folder: _prepared(folder, stop, slow=stop))()
+    return {name: content for name, content in found.items() if name.startswith("docs")}
+
+
+@reads("unfinished documents", lambda: _documents_of(True), changes=True)
+def _unfinished(folder: Path) -> None:
+    _prepared(folder, slow=True)
+    held = {f"docs/{path.relative_to(folder / 'docs')}": path.read_bytes() for path in (folder / "docs").rglob("*.*")}
+    expected = _documents_of(False)
+    same({name: held.get(name) for name in expected}, expected, "the documents")
+
+
+@reads("finished documents", lambda: _documents_of(False), changes=True)
+def _documents(folder: Path) -> None:
+    _prepared(folder)
+
+
+# Judged test sets
+
+
+def _judged(folder: Path) -> None:
+    made = judged_set(folder, 2)
+    made.pool()
+    made.judge("llm:tiny#0123abcd")
+    with (made.folder / "judgements.jsonl").open("ab") as file:
+        file.write(b'{"query": 7, "te')  # torn
+    draw(made.folder, STATE, 2, 0)
+    write_record(made.folder, JUDGE)
+
+
+ASKED = {"q1": "달은?", "q2": "=1+1", "q3": "안녕"}
+STATE = JudgedSet(
+    {one: EvidencedQuery(Query.of(one, said), "fact", (), "queries.jsonl:1") for one, said in ASKED.items()},
+    [PooledPair(query_id, doc_id, {"a1": 1}) for query_id in ASKED for doc_id in ("d1", "d2")],
+    (),
+)
+JUDGE = JudgeRecord(
+    by="llm:tiny#0123abcd", model="tiny", base_url="http://localhost:1/v1", prompt="0123abcd" * 8, language="ko",
+    at="2026-11-22T09:31:00Z", grades={"0": 3, "1": 2, "2": 1, "3": 4, "null": 1}, seeds=Proportion(3, 4),
+    controls={"seed": Proportion(3, 4), "stuffed": Proportion(0, 4)}, warnings=("The judge misses answers.",),
+    usage={"requests": 19, "cost": None},
+)  # fmt: skip
+NEW = Judgement("7", "ab", "d9", 3, "llm:tiny#0123", "2026-11-22T09:31:00Z")
+
+
+@reads("judged test set", written(_judged), changes=True, named=False)
+def _judged_folder(folder: Path) -> None:
+    folder /= "ts"
+    read = pools.read_pool(folder)
+    assert sum(map(len, read.by_query.values())) == len(read.pairs)
+    pools.documents_of(folder, None)
+    pools.write(folder, read)
+    same(pools.read_pool(folder), read, "the pool")
+    log = JudgementLog(folder)
+    before = log.read()
+    by_pair(current(before, {"7": Query.of("7", "달")}))
+    log.append([NEW])
+    same(log.read(), [*before, NEW], "the judgements")
+    same(log.since(Place())[0], [*before, NEW], "the judgements that are followed")
+    audit = read_audit(folder)
+    sample = draw(folder, STATE, 3, audit.seed if audit else 0)
+    same(read_audit(folder), sample, "the sample")
+    items("audit", "kim", STATE, sample)
+    judges, new = read_records(folder), dataclasses.replace(JUDGE, by="llm:new#4567cdef", seeds=None)
+    write_record(folder, new)
+    same(read_records(folder), {**judges, new.by: new}, "the records")  # the record of one judge changes no other's
+
+
+SAMPLE = AuditSample(dict.fromkeys(ASKED, "fact"), tuple(ASKED), frozenset(["q1"]))
+
+
+def _filled_in(folder: Path) -> None:
+    from openpyxl import load_workbook
+
+    documents = {doc_id: Document(doc_id, f"+ 달은 {doc_id}", "제목") for doc_id in ("d1", "d2")}
+    asked, path = items("audit", "kim", STATE, SAMPLE).items, folder / "filled.xlsx"
+    queries = {query_id: one.query for query_id, one in STATE.queries.items()}
+    write_workbook(path, Questions("human:kim", "audit", asked, queries, documents, "docs/documents.jsonl"))
+    book = load_workbook(path)
+    for title, value in (("queries", "no"), ("pairs", 2)):
+        for row in range(2, book[title].max_row + 1):
+            book[title].cell(row, book[title].max_column).value = value
+    book.save(path)
+
+
+@reads("workbook", written(_filled_in))
+def _workbook(folder: Path) -> None:
+    found = read_workbook(folder / "filled.xlsx", "kim", STATE, SAMPLE, "2026-11-22T09:30:00Z")
+    assert found.changed == found.same == found.kept == 0
+    assert len(found.new) + found.empty <= 9
+    assert all(one.grade in (0, 1, 2, 3, None) and one.pi == 1 for one in found.new)
+
+
+CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr\n5,fact,1,0.5,1.0,0.0\n7,fact,0,,0.25,\n"
+           b"q3,none,1,,,0.0\n")  # fmt: skip
+
+
+@reads("checked.csv", {"checked.csv": CHECKED})
+def _checked(folder: Path) -> None:
+    read = checked_values.read_table(folder / "checked.csv")
+    read.estimates()
+    write = lambda into: (into / "x.csv").write_text(checked_values.table_text(read), "utf-8")  # noqa: E731
+    again(write, lambda into: checked_values.read_table(into / "x.csv").query_ids, read.query_ids, "the queries")
+
+
+AGREED = {"progress": {"checked": ["7"]}, "relevant_from": 2, "models": ["tiny#0123"], "judgements": "0" * 64,
+          "model": {"statistics": {"kappa": {"value": 0.5, "low": None}}}, "again": None, "alpha": None}  # fmt: skip
+
+
+def _frozen(folder: Path) -> None:
+    made = judged(folder, 4)
+    frozen(made.folder)
+    (made.folder / "agreement.json").write_text(json.dumps(AGREED))
+
+
+@reads("frozen test set", written(_frozen), changes=True, named=False)
+def _read_frozen(folder: Path) -> None:
+    """Read it with the checksums of what it has become: they would hide what the reader makes of its content."""
+    version = folder / "ts" / "v1"
+    with contextlib.suppress(Exception):
+        sealed(version)
+    read = load(Frozen(path=str(version)), "frozen")
+    assert isinstance(read.qrels, FrozenQrels)
+    for query_id, grades in read.qrels.grades.items():
+        if {*grades} & (read.qrels.not_relevant or {}).get(query_id, frozenset()):
+            raise Wrong("a document that is relevant and is not", query_id)
+    same(load(Frozen(path=str(version)), "frozen").fingerprints, read.fingerprints, "the dataset")
+    exports.export(version, ["contest", "trec"])
+    freezing.read_agreement(folder / "ts")
+
+
+SETTINGS = {"llm": {"model": "tiny"}, "seed": 0}
+EVIDENCE = Evidence(Span("0123456789abcdef0123", 3, 5), "위성", "달은 ", "이다.")
+FACT = Draft("fact", (Turn("user", "달은?"),), "위성이다.", (EVIDENCE,), "d1")
+
+
+def _drafted(folder: Path) -> None:
+    TestsetFolder(folder, SETTINGS).write([FACT], [Rejection(FACT, "copied", "x")], {"shown": 2})
+    (folder / "unfinished.json").write_text(json.dumps({"queries.jsonl": "ab", "rejected.jsonl": "cd"}))
+
+
+@reads("drafted test set", written(_drafted), changes=True, named=False)
+def _drafted_folder(folder: Path) -> None:
+    drafted = TestsetFolder(folder, SETTINGS)
+    drafted.check(3)
+    drafted.write([FACT], [], {"shown": 3})
+    [query] = read_queries(folder)
+    same(query.evidence, FACT.evidence, "the evidence")
+
+
+# What services send
+
+ANSWERED = {"answer": "위성이다.", "evidence": ["위성"]}
+DRAFTED = {"fact": {"question": "달은 무엇인가?", **ANSWERED}, "conversation": {"turns": TALK, **ANSWERED},
+           "unanswerable": {"question": "달은 누가 그렸나?", "missing": "달의 화가"}}  # fmt: skip
+
+
+@reads("drafted reply", {f"{kind}.json": json.dumps({"items": [item]}).encode() for kind, item in DRAFTED.items()},
+       refusals=(WrongReply, BadInput), named=False)  # fmt: skip
+def _drafted_reply(folder: Path) -> None:
+    for kind in DRAFTED:
+        for item in read_as(kind)(text(folder / f"{kind}.json")):
+            if not item.turns or not all(turn.content.strip() for turn in item.turns):
+                raise Wrong("a turn is blank", repr(item)[:300])
+
+
+ITEM = {"type": "object", "properties": {"question": {"type": "string"}, "kind": {"enum": ["fact", "search"]}},
+        "required": ["question", "kind"], "additionalProperties": False}  # fmt: skip
+ITEMS_OF = Schema("items", {"type": "object", "properties": {"items": {"type": "array", "items": ITEM}}})
+STRUCTURED = '<think>{}</think>\n```json\n{"items": [{"question": "왜?", "kind": "fact"}]}\n```\n'
+
+
+@reads("structured reply", {"reply.txt": STRUCTURED.encode()}, refusals=(WrongReply,), named=False)
+def _structured(folder: Path) -> None:
+    for item in ITEMS_OF.read(text(folder / "reply.txt")).get("items", ()):
+        assert isinstance(item["question"], str)
+        assert item["kind"] in ("fact", "search")
+
+
+HEAD = {"status": 200, "headers": {"Retry-After": "3", "Location": "/elsewhere", "Content-Encoding": "identity"}}
+
+
+def _files(content: Any) -> Files:
+    return {"reply.json": json.dumps(content).encode(), "head.json": json.dumps(HEAD).encode()}
+
+
+def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
+    """Return what the client makes of a response with this head and this body."""
+    from urllib3 import HTTPResponse
+
+    if not all((folder / name).is_file() for name in ("reply.json", "head.json")):
+        raise NoAnswer("there is no reply")
+    body, head = (folder / "reply.json").read_bytes(), (folder / "head.json").read_text("latin-1")
+    headers = dict(re.findall(r'"([\w-]+)": "([^"]{0,50})"', head))
+
+    class Pool:
+        def request(self, *_: Any, **__: Any) -> HTTPResponse:
+            status = 200 if "200" in head else 302 if "2" in head else 400 if "3" in head else 500
+            return HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
+
+    return client._attempt(request, Pool())  # type: ignore[arg-type]
+
+
+CHAT = {"choices": [{"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}],
+        "error": {"message": "no", "code": "content_filter"},
+        "usage": {"prompt_tokens": 9, "completion_tokens": 3}}  # fmt: skip
+
+
+@reads("reply", _files(CHAT), refusals=(NoAnswer, WrongReply), named=False)
+def _chat(folder: Path) -> None:
+    client = ChatModel("m", "http://localhost:1/v1").client()
+    completion = _completion(_received(client, Request("http://localhost:1/v1"), folder), 9)
+    completion.text.encode()
+    assert all(count is None or count >= 0 for count in (completion.input_tokens, completion.output_tokens))
+    assert read_answer(completion.text) in (0, 1)
+
+
+HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
+
+
+@reads("search reply", _files(HITS), refusals=(NoAnswer,), named=False)
+def _hits(folder: Path) -> None:
+    retriever = HttpRetriever("http://h:1/?q={query}&k={k}", "hits.list[*].id", "hits.list[*].score", method="GET")
+    retriever._known = frozenset(toy().by_id)
+    row = retriever._read(_received(retriever._client, Request("http://h:1/", method="GET"), folder), 3)
+    assert np.isfinite(list(row.scores.values())).all()
+
+
+KEY = "sk-Fuzz0123456789abcdef"
+SPOKEN = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 401 no: %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+CHUNKED = b'Transfer-Encoding: chunked\r\n\r\nb;x=1\r\n{"detail": "\r\n1b\r\n%s"}\r\n0\r\nX: %s\r\n\r\n'
+SENT = {
+    "whole.http": SPOKEN + b'\r\n{"error": {"message": "no %s here"}}',
+    "chunked.http": SPOKEN + CHUNKED,
+    "moved.http": b"HTTP/1.1 307 x\r\nLocation: http://%s.example:80/?%s\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@reads("bytes of a service", {name: sent.replace(b"%s", KEY.encode()) for name, sent in SENT.items()},
+       refusals=(Unanswered,), named=False)  # fmt: skip
+def _bytes(folder: Path) -> None:
+    """Whatever a service sends, there is an answer or a reason, in time, and no key in it."""
+    os.environ["HARNESS_FUZZ_KEY"] = KEY
+    sent = [file.read_bytes() for name in SENT if (file := folder / name).is_file()]
+
+    def answer(wire: Wire) -> None:
+        asked = wire.head.split(b" ")[1][1:]
+        wire.send(sent[int(asked)] if asked.isdigit() else b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n")  # redirected
+
+    with RawServer(answer) as server:
+        for number in range(len(sent)):
+            url = server.url.replace("search", str(number))
+            client = HttpClient(Address.of(url, "url"), Limits(2.0, 0, 1), Secrets({"X-Key": "HARNESS_FUZZ_KEY"}))
+            try:
+                list(client.answers(1, lambda _, url=url: Request(url), lambda _, reply: reply.json()))
+            except Unanswered as reason:
+                if KEY in str(reason):
+                    raise Wrong("a key in a message", str(reason)) from None
+
+
+FORMS = (KEY, KEY[:9] + "\n  " + KEY[9:], "".join(f"\\u{ord(one):04x}" for one in KEY))
+
+
+@reads("texts with a key", {"said.txt": "\n".join(f"before {one} after 달" for one in FORMS).encode()}, named=False)
+def _redacted(folder: Path) -> None:
+    os.environ["HARNESS_FUZZ_KEY"] = KEY
+    register("HARNESS_FUZZ_KEY")
+    shown = redacted(text(folder / "said.txt"))
+    if KEY in shown:
+        raise Wrong("a key in a text", shown)
+    same(redacted(shown), shown, "a text without keys")
+
+
+REPLIED = {"a" * 64: Completion("예\n", "stop", 3, 1, 4), "b" * 64: Completion("", "length")}
+
+
+def _log(folder: Path, rows: Mapping[str, Completion] = REPLIED) -> ReplyLog:
+    log = ReplyLog(folder)
+    with log.adding():
+        for key, one in rows.items():
+            log.add(key, one)
+    return log
+
+
+def _logs() -> Files:
+    content = written(_log)()[FILE]
+    return {FILE: content, "another-000000000000000.log": content}  # of this machine, and fetched from another
+
+
+@reads("reply log", _logs, changes=True)
+def _reply_log(folder: Path) -> None:
+    """What is damaged is left out, and what is added later is there."""
+    found, added = ReplyLog(folder), {"d" * 64: Completion("yes")}
+    found.refresh()
+    for log in (found, _log(folder, added), ReplyLog(folder)):
+        log.refresh()
+        for key, one in (REPLIED | added).items():
+            if not set(log[key]) <= {one} or (key in added and not log[key]):
+                raise Wrong("a reply", repr(log[key]))

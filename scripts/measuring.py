@@ -1,0 +1,277 @@
+"""What the scripts share: cases by name, whose options are arguments of functions; times, memory, tables, processes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import inspect
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "harness" / "sample"
+SUPPORT = ROOT / "tests" / "support"  # stand-ins for servers, and made-up data
+for folder in (str(SUPPORT), str(ROOT)):
+    if folder not in sys.path:
+        sys.path.append(folder)
+HARNESS = (sys.executable, "-c", "from harness.cli import main; main()")
+
+
+def run_case(cases: Mapping[str, str], words: Sequence[str], about: str | None) -> int:
+    """Run the case that the first word names, with options from the other words; return its exit code.
+
+    cases: name -> `module:function`. about: the help of the script.
+    """
+    name, *rest = words or ["--help"]
+    if name not in cases:
+        listed = "\n".join(f"  {one:<18} {described(function_of(at))[0]}" for one, at in cases.items())
+        print(f"{about}\nCases (`NAME --help` describes one):\n{listed}")
+        return int(name not in ("-h", "--help"))
+    function = function_of(cases[name])
+    positional, named = parsed(function, rest, f"{Path(sys.argv[0]).name} {name}")
+    return function(*positional, **named) or 0
+
+
+def function_of(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def described(function: Callable[..., Any]) -> list[str]:
+    return (inspect.getdoc(function) or "").splitlines() or [""]
+
+
+def parsed(
+    function: Callable[..., Any], words: Sequence[str], program: str | None = None
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a function as the words of a command line give them.
+
+    Positional arguments are positional words, keyword arguments are options, and a tuple takes several words.
+    """
+    form = argparse.RawDescriptionHelpFormatter
+    reader = argparse.ArgumentParser(program, description="\n".join(described(function)), formatter_class=form)
+    parameters = inspect.signature(function, eval_str=True).parameters
+    for name, one in parameters.items():
+        kind, many = _kind(one.annotation)
+        shown: dict[str, Any] = {"help": "" if one.default in (one.empty, None, False) else f"default: {one.default}"}
+        optional = {} if one.default is one.empty else {"nargs": "?", "default": one.default}
+        if typing.get_origin(kind) is typing.Literal:
+            shown |= {"choices": typing.get_args(kind)}
+        elif kind is not bool:
+            shown |= {"type": kind}
+        if one.kind is one.VAR_POSITIONAL:
+            reader.add_argument(name, nargs="*", **shown)
+        elif one.kind is one.KEYWORD_ONLY:
+            option = {"nargs": "+", "action": "extend"} if many else {"default": one.default}
+            shown |= {"action": "store_true"} if kind is bool else option
+            reader.add_argument(f"--{name.replace('_', '-')}", **shown)
+        else:
+            reader.add_argument(name, **shown | optional)
+    given, positional, named = vars(reader.parse_intermixed_args(words)), [], {}
+    for name, one in parameters.items():
+        if one.kind is one.KEYWORD_ONLY:
+            named[name] = one.default if given[name] is None else given[name]
+        else:
+            positional += given[name] if one.kind is one.VAR_POSITIONAL else [given[name]]
+    return positional, named
+
+
+def _kind(annotation: Any) -> tuple[Any, bool]:
+    """Return the type of a word, and whether there may be several."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        annotation = next(one for one in typing.get_args(annotation) if one is not type(None))
+    many = typing.get_origin(annotation) is tuple
+    return (typing.get_args(annotation)[0] if many else annotation), many
+
+
+# Times
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the wall-clock seconds of a call, and its result."""
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    return timed(call)[0]
+
+
+def best_of(times: int, call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds of the fastest of several calls, and the last result."""
+    calls = [timed(call) for _ in range(times)]
+    return min(spent for spent, _ in calls), calls[-1][1]
+
+
+def in_turns(calls: Sequence[Callable[[], Any]], passes: int, warm_up: bool = True) -> np.ndarray:
+    """Return float64 [passes, calls]: seconds of each call in alternating passes, so that a slow minute affects all."""
+    for call in calls if warm_up else ():
+        call()
+    spent = np.zeros((passes, len(calls)))
+    for row in range(passes):
+        for column in range(len(calls))[:: -1 if row % 2 else 1]:  # they take turns going first
+            spent[row, column] = seconds(calls[column])
+    return spent
+
+
+# Tables
+
+
+class Table:
+    """Print a Markdown table, each row as soon as it is known. The first column is aligned left, numbers right."""
+
+    def __init__(self, *columns: str) -> None:
+        print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
+
+    def row(self, *cells: Any) -> None:
+        """Print a row. Floats below 100 get three digits, larger ones none."""
+        print(f"| {' | '.join(map(cell, cells))} |", flush=True)
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def relative(rows: Sequence[tuple[str, float]], reference: str) -> None:
+    """Print what takes how many seconds, and how many times as long as the first row, whose name `reference` is."""
+    table = Table("what", "seconds", f"times {reference}")
+    for what, spent in rows:
+        table.row(what, spent, spent / rows[0][1])
+
+
+RATIO = ("ours, {}/s", "theirs, {}/s", "median ratio", "min - max")  # columns of `compared`
+
+
+def compared(spent: np.ndarray, count: int) -> tuple[Any, ...]:
+    """Return the cells of RATIO. spent: seconds of both in alternating passes. count: of what is done in a pass."""
+    rates = count / spent
+    ratios = np.sort(rates[:, 0] / rates[:, 1])
+    ours, theirs = map(float, np.median(rates, axis=0))
+    return ours, theirs, float(np.median(ratios)), f"{ratios[0]:.2f} - {ratios[-1]:.2f}"
+
+
+# Memory
+
+
+def resident() -> int:
+    """Return the bytes of resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def anonymous() -> int:
+    """Return the bytes of memory of this process that are not backed by a file."""
+    lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
+class Peak:
+    """The highest memory use while open, sampled every 5 ms. size: returns the bytes in use now."""
+
+    def __init__(self, size: Callable[[], int]) -> None:
+        self._size = size
+
+    def __enter__(self) -> Peak:
+        self.bytes = self.before = self._size()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.005):
+            self.bytes = max(self.bytes, self._size())
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.bytes = max(self.bytes, self._size())
+
+    @property
+    def grown_mb(self) -> float:
+        return (self.bytes - self.before) / 1e6
+
+
+# Processes
+
+
+def apart(function: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None) -> Any:
+    """Return what a function of a module returns in a fresh process, in which nothing else has happened."""
+    with changed_environment(environment or {}), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+@contextlib.contextmanager
+def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def harness(*words: str, folder: Path | None = None) -> tuple[float, Any]:
+    """Return the seconds of a `harness` command in a process of its own, and its JSON document. Exit if it fails."""
+    command = [*HARNESS, *words, "format=json"]
+    spent, done = timed(lambda: subprocess.run(command, cwd=folder, capture_output=True, text=True))
+    if done.returncode:
+        sys.exit(f"harness {' '.join(words)} failed:\n{done.stderr[-3000:]}")
+    return spent, json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def stand_in(script: str, delay: float) -> Iterator[str]:
+    """Give the address of a stand-in of tests/support for a language model, in a process of its own."""
+    command = [sys.executable, str(SUPPORT / script), str(delay)]
+    path = os.environ | {"PYTHONPATH": str(SUPPORT)}  # a command may have asked for a safe import path
+    with subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
+def one_ranking(words: Sequence[str]) -> tuple[Any, dict[str, float]]:
+    """Return the ranking of one retriever as `harness run` computes it, and the seconds of read, index and search."""
+    from harness.config.composing import compose
+    from harness.pipeline.run_config import RunConfig
+    from harness.pipeline.session import Clock, load_dataset, open_session
+    from harness.pipeline.steps import retrieve
+
+    config, invocation = compose("run", list(words))
+    run, clock = RunConfig.of(config), Clock()
+    with clock.stage("read"):
+        dataset = load_dataset(run, invocation.choices["dataset"])
+    session = open_session(run, dataset, clock)
+    (ranking,) = retrieve(run.retriever, session, run.depth).values()
+    return ranking, clock.seconds
+
+
+def rows_of(ranking: Any) -> list[list[Any]]:
+    """Return [query, its documents, their scores] of each query: equal where rankings are, in every bit of a score."""
+    found = []
+    for place, query in enumerate(ranking.query_ids):
+        docs = [int(one) for one in ranking.docs[place] if one >= 0]
+        scores = [float(one) for one in ranking.scores[place][: len(docs)]]
+        found.append([query, [ranking.doc_ids[one] for one in docs], scores])
+    return found

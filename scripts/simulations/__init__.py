@@ -1,0 +1,1 @@
+"""Simulations that check what intervals, tests and importances promise."""

@@ -1,0 +1,192 @@
+"""Check by simulation that intervals from labels that people have checked in part cover the truth as often as stated.
+
+Draws test sets of 300 queries from a large population whose mean by people's labels is known. A lenient model labels
+all of them, and likes what run A likes; people check some. In the first population every query needs retrieval. In the
+second some need none, the kinds of the drafts are wrong about that for one query in 20, and a gate leaves lists empty.
+Run B is another retriever; run C is A with other lists for one query in seven. Shown for each measure and number of
+checked queries: how often the 95 % interval contains the truth, and how wide it is, of three ways to go about it: the
+model's labels alone, the checked queries alone (Student's interval), and the estimate of `prediction_powered`. Draws
+with too few checked queries for an interval are left out of both shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from measuring import Table
+
+from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.prediction_powered import Estimate, Sample, difference, estimate
+
+POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
+CHECKED = (20, 30, 60)
+PAIRS = {"A − B": (0, 1), "A − C": (0, 2)}
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """grades: float64 [queries, documents], 0 for what is not relevant. needs: bool [queries]."""
+
+    grades: np.ndarray
+    needs: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """by_people, by_model: measure -> float64 [3 runs, queries], NaN where it does not apply.
+
+    strata: int [queries], kind and tercile of difficulty.
+    """
+
+    by_people: dict[str, np.ndarray]
+    by_model: dict[str, np.ndarray]
+    strata: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Population:
+        people = {name: values[:, rows] for name, values in self.by_people.items()}
+        return Population(people, {n: v[:, rows] for n, v in self.by_model.items()}, self.strata[rows])
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one way to an interval: the share of draws whose interval contains the truth, and its mean width."""
+
+    coverage: float
+    width: float
+
+
+def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int = POPULATION) -> Population:
+    """Queries with labels by people and by a lenient model, and what three runs score by both.
+
+    none: share of the queries that need no retrieval. wrong: share of the queries whose draft is wrong about that.
+    """
+    generator = np.random.default_rng(seed)
+    easiness = generator.normal(0, 0.5, (size, 1))
+    latent, taste, likes = generator.normal(0, 1, (3, size, DOCUMENTS))
+    judged = latent + 0.28 + generator.normal(0, 0.05, (size, 1)) + 0.1 * taste + 0.12 * likes
+    needed = generator.random(size) >= none
+    drafted = needed ^ (generator.random(size) < wrong)
+    lists, shown = [], []
+    for skill, liked in ((1.0, 0.4), (0.8, 0.0), (1.0, 0.4)):
+        scores = (skill + easiness) * latent + liked * likes + generator.normal(0, 0.9, latent.shape)
+        lists.append(np.argsort(-scores, axis=1)[:, :10])
+        shown.append(np.where(needed, 1.5, 0) + generator.normal(0, 1, size) > 0.2)
+    same = generator.random(size) < 6 / 7
+    lists[2] = np.where(same[:, None], lists[0], lists[2])
+    shown[2] = np.where(same, shown[0], shown[2])
+    by = [
+        {"ndcg@10": np.stack([_ndcg(labels, one) for one in lists])}
+        | ({"modified_map@3": np.stack([*map(partial(_modified_map, labels), lists, shown)])} if none else {})
+        for labels in (Labels(_grades(latent), needed), Labels(_grades(judged), drafted))
+    ]
+    hard = np.nan_to_num(by[1]["ndcg@10"][0])
+    tercile = np.searchsorted(np.quantile(hard[drafted], (1 / 3, 2 / 3)), hard)
+    return Population(by[0], by[1], np.where(drafted, tercile, 3))
+
+
+def _grades(latent: np.ndarray) -> np.ndarray:
+    """Grades 2 and 3 of a latent relevance; lower ones are not relevant."""
+    return np.where(latent > 2.0, 3.0, np.where(latent > 1.2, 2.0, 0.0))
+
+
+def _ndcg(labels: Labels, lists: np.ndarray) -> np.ndarray:
+    discount = 1 / np.log2(np.arange(2, lists.shape[1] + 2))
+    gains = np.take_along_axis(labels.grades, lists, axis=1) @ discount
+    ideal = -np.sort(-labels.grades, axis=1)[:, : lists.shape[1]] @ discount
+    return np.where(labels.needs, np.divide(gains, ideal, out=np.zeros(len(gains)), where=ideal > 0), np.nan)
+
+
+def _modified_map(labels: Labels, lists: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    hits = np.take_along_axis(labels.grades, lists[:, :3], axis=1) > 0
+    found = hits.cumsum(axis=1)
+    precision = np.where(hits, found / np.arange(1, 4), 0).sum(axis=1) / np.maximum(found[:, -1], 1)
+    return np.where(labels.needs, shown * precision, ~shown)
+
+
+def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.ndarray:
+    """bool [Q]: `count` queries, from each stratum in proportion to its size, at least two of each."""
+    checked = np.zeros(len(strata), bool)
+    names, sizes = np.unique(strata, return_counts=True)
+    wanted = np.maximum(np.floor(count * sizes / len(strata)).astype(int), np.minimum(2, sizes))
+    while wanted.sum() < count:
+        wanted[np.argmax(count * sizes / len(strata) - wanted)] += 1
+    for name, some in zip(names, wanted, strict=True):
+        checked[generator.choice(np.flatnonzero(strata == name), some, replace=False)] = True
+    return checked
+
+
+def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: int = 1) -> dict[str, dict[str, Found]]:
+    """What is measured -> way to an interval -> how it does. count: checked queries."""
+    ends: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
+    truths = {name: np.nanmean(values, axis=1) for name, values in whole.by_people.items()}
+    generator = np.random.default_rng(seed)
+    for number in range(draws):
+        part = whole.take(generator.choice(len(whole.strata), QUERIES, replace=False))
+        strata = part.strata if stratified else np.zeros(QUERIES, int)
+        checked = drawn(generator, strata, count)
+        for name, truth in truths.items():
+            by_people = np.where(checked, part.by_people[name], np.nan)
+            samples = [Sample(*of, checked, strata) for of in zip(by_people, part.by_model[name], strict=True)]
+            parts = {name: (samples[0], estimate(samples[0]), truth[0])}
+            for pair, (a, b) in PAIRS.items():
+                people, model = by_people[a] - by_people[b], part.by_model[name][a] - part.by_model[name][b]
+                found = difference(samples[a], samples[b])
+                parts[f"{name}, {pair}"] = Sample(people, model, checked, strata), found, truth[a] - truth[b]
+            for what, (sample, found, mean) in parts.items():
+                for way, low, high in _ways(sample, found, number):
+                    ends.setdefault(what, {}).setdefault(way, []).append((low, high, mean))
+    return {what: {way: _found(rows) for way, rows in ways.items()} for what, ways in ends.items()}
+
+
+def _ways(sample: Sample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
+    """(way, low, high) of each way to an interval. found: the estimate."""
+    low, high, _ = bootstrap_means(sample.model[None], seed, resamples=500)
+    yield "the model's labels alone", low[0], high[0]
+    nothing = replace(sample, model=np.where(np.isnan(sample.model), np.nan, 0.0))  # labels that say nothing
+    alone = estimate(nothing, least=-2, most=2)
+    yield "checked queries alone", alone.low, alone.high
+    yield "estimate", found.low, found.high
+
+
+def _found(rows: list[tuple[float, float, float]]) -> Found:
+    low, high, truth = np.array(rows).T
+    known = ~np.isnan(low)
+    if known.mean() < 0.9:
+        return Found(math.nan, math.nan)
+    low, high, truth = low[known], high[known], truth[known]
+    return Found(float(((low <= truth) & (truth <= high)).mean()), float((high - low).mean()))
+
+
+def checked_labels(draws: int = 3000) -> None:
+    """Count how often intervals from labels that people checked in part cover the truth; about two minutes."""
+    for whole, title in (
+        (population(), "All queries need retrieval"),
+        (population(none=0.15, wrong=0.05), "15 % of the queries need none; the drafts are wrong about 5 %"),
+    ):
+        print(f"\n{title}")
+        for name in whole.by_people:
+            people, model = whole.by_people[name][0], whole.by_model[name][0]
+            both = ~np.isnan(people) & ~np.isnan(model)
+            shared = np.corrcoef(people[both], model[both])[0, 1]
+            means = f"{np.nanmean(people):.3f} by people, {np.nanmean(model):.3f} by the model"
+            print(f"{name} of A: {means}, correlation of queries {shared:.2f}")
+        for stratified in (False, True):
+            table(whole, draws, stratified)
+
+
+def table(whole: Population, draws: int, stratified: bool) -> None:
+    how = "drawn by stratum" if stratified else "drawn at random"
+    print(f"\n{draws} draws of {QUERIES} queries, those to check {how}: coverage of the 95 % interval, its mean width")
+    ways = ("the model's labels alone", "checked queries alone", "estimate")
+    shown = Table("measure", "checked", *ways, "its width / alone")
+    for count in CHECKED:
+        for what, ways in simulate(whole, count, draws, stratified).items():
+            if ways["estimate"].coverage != ways["estimate"].coverage:
+                continue
+            cells = [f"{100 * one.coverage:.1f} %, {one.width:.3f}" for one in ways.values()]
+            ratio = ways["estimate"].width / ways["checked queries alone"].width
+            shown.row(what, count, *cells, f"{ratio:.2f}")

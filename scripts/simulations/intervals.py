@@ -1,0 +1,71 @@
+"""Check by simulation that intervals cover the true mean, and tests give false positives, as often as stated.
+
+Draws experiments like the contest's from known distributions of query values, so that the true mean is known. Coverage:
+how often the 95 % interval of `bootstrap_means` contains it. False positives: how often p is at most 0.05 for two runs
+that do not differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.significance import sign_flip_test
+
+# value -> share of the queries. The values are those of modified_map@3; the shares are typical of runs on the contest.
+VALUES = {
+    "easy": {1.0: 0.60, 0.0: 0.25, 5 / 6: 0.04, 0.5: 0.07, 1 / 3: 0.04},
+    "hard": {1.0: 0.20, 0.0: 0.70, 5 / 6: 0.02, 0.5: 0.05, 1 / 3: 0.03},
+    "skewed": {1.0: 0.93, 0.0: 0.04, 5 / 6: 0.01, 0.5: 0.01, 1 / 3: 0.01},
+}
+# |difference| -> share; both signs are equally likely, so that neither run is better.
+DIFFERENCES = {
+    "few ties": {0.0: 0.30, 1.0: 0.25, 0.5: 0.25, 2 / 3: 0.10, 1 / 6: 0.10},
+    "many ties": {0.0: 0.70, 1.0: 0.12, 0.5: 0.12, 2 / 3: 0.04, 1 / 6: 0.02},
+    "nearly all tied": {0.0: 0.92, 1.0: 0.04, 0.5: 0.03, 1 / 6: 0.01},
+}
+
+
+def coverage(shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 2000) -> float:
+    """Share of the experiments whose 95 % interval contains the true mean."""
+    drawn = np.random.default_rng(seed).choice(list(shares), (experiments, queries), p=list(shares.values()))
+    truth = sum(value * share for value, share in shares.items())
+    low, high, _ = bootstrap_means(drawn, seed, resamples=resamples)
+    return float(((low <= truth) & (truth <= high)).mean())
+
+
+def false_positives(
+    shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 10_000
+) -> float:
+    """Share of the experiments without a difference whose randomisation test has p <= 0.05."""
+    generator = np.random.default_rng(seed)
+    sizes = generator.choice(list(shares), (experiments, queries), p=list(shares.values()))
+    rows = sizes * generator.choice([-1.0, 1.0], sizes.shape)
+    # Each experiment draws its own signs; with shared signs the experiments would not be independent.
+    p = [sign_flip_test(row[None], seed + number, resamples)[0][0] for number, row in enumerate(rows)]
+    return float((np.array(p) <= 0.05).mean())
+
+
+def either_sign(shares: dict[float, float]) -> dict[float, float]:
+    """Differences of either sign -> their shares."""
+    return {sign * size: share / (2 if size else 1) for size, share in shares.items() for sign in (1, -1)}
+
+
+def intervals(experiments: int = 1000) -> None:
+    """Count how often intervals cover the true mean, and tests find a difference where none is; about three minutes."""
+    print(f"Shares of {experiments} experiments.")
+    table("95 % interval of a mean covers the truth", VALUES, lambda one, n: coverage(one, n, experiments))
+    table(
+        "95 % interval of a difference covers 0",
+        DIFFERENCES,
+        lambda one, n: coverage(either_sign(one), n, experiments),
+    )
+    table("p <= .05 without a difference", DIFFERENCES, lambda one, n: false_positives(one, n, experiments))
+
+
+def table(title: str, rows: dict[str, dict[float, float]], share: Callable[[dict[float, float], int], float]) -> None:
+    print(f"\n| {title} | 60 queries | 110 | 220 |\n|---|---|---|---|")
+    for name, shares in rows.items():
+        print(f"| {name} | {' | '.join(f'{share(shares, queries):.3f}' for queries in (60, 110, 220))} |")
