@@ -10,6 +10,7 @@ from harness.board.expected import shown_of_run
 from harness.board.proposals import logged
 from harness.board.proposals.advising import Ceiling, advise, ceilings
 from harness.board.proposals.catalogue import Proposal
+from harness.board.proposals.command_line import key_of
 from harness.board.proposals.evidence import RANKS, RankCounts, rank_counts
 from harness.board.proposals.logged import RunToImprove, Where
 from harness.config import consent
@@ -52,7 +53,9 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         found = advise(read.situation, config["top"]) if read.situation else []
         expected = shown_of_run(tracker, read.run, config["metric"], config["select_on"])
     place = next_steps.Place.of(config, invocation)
-    withheld = list(dict.fromkeys(word for one in found for word in one.words if _needs_consent(word)))
+    withheld = list(
+        dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(key_of(word)))
+    )
     commands = [place.command(one.verb, *(word for word in one.words if word not in withheld)) for one in found]
     notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
     evidence = read.evidence
@@ -93,11 +96,6 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
 
     terminal.emit(config["format"], document, show)
     return document
-
-
-def _needs_consent(word: str) -> bool:
-    """Whether an override says what only the command line may."""
-    return consent.needs_command_line(word.partition("=")[0].lstrip("+~"))
 
 
 def _title(read: RunToImprove) -> str:

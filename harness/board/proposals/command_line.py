@@ -87,6 +87,11 @@ def _word(key: str, value: Any) -> str:
     return typed(override_of(Setting(key, value, str(value), "")))
 
 
+def key_of(word: str) -> str:
+    """The key of an override."""
+    return word.partition("=")[0].lstrip("+~")
+
+
 def plain_value(text: str) -> int | float | str:
     """A number where the text is one."""
     for kind in (int, float):

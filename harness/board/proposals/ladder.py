@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.board.proposals.catalogue import COMPONENTS, PLAIN, Proposal, Setup, proposals
+from harness.board.proposals.command_line import key_of
 from harness.config import manual
 from harness.config.check import Invocation
 from harness.config.hydra_app import typed
@@ -53,7 +54,7 @@ class Ladder:
                 words = changed
                 yield self._line("run", words)
         if self._automatic:
-            kept = (word for word in self._words() if _key(word).partition(".")[0] not in SWEPT)
+            kept = (word for word in self._words() if key_of(word).partition(".")[0] not in SWEPT)
             yield self._line("sweep", [*kept, "sweep=auto", f"budget={BUDGET}"])
         deeper = losses is not None and worth("not_found") and setup.documents >= 2 * setup.config.depth
         if deeper and (changed := self._changed(words, "depth")):
@@ -95,7 +96,7 @@ class Ladder:
         """The words with another value of a key; None where a recipe sets the key, too."""
         if f"{key}={value}" in words:
             return list(words)
-        kept = [word for word in words if not _inside(_key(word), key)]
+        kept = [word for word in words if not _inside(key_of(word), key)]
         given = (*kept, *self.invocation.defaults)
         recipe = next((word.partition("=")[2] for word in given if word.startswith("experiment=")), None)
         if recipe:
@@ -112,10 +113,6 @@ class Ladder:
     def _words(self) -> list[str]:
         words = [typed(word) for word in self.invocation.overrides]
         return [word for word in words if word not in ONCE and word.partition("=")[0] not in ONCE]
-
-
-def _key(word: str) -> str:
-    return word.partition("=")[0].lstrip("+~")
 
 
 def _inside(key: str, group: str) -> bool:

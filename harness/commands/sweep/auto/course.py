@@ -175,7 +175,9 @@ class AutoCourse:
 
         def build(folder: Path) -> None:
             with self._log.step(f"replay {number}"), watch(f"replay {number + 1} of at most {REPEATS}") as progress:
-                made = replay(menu, arithmetic, labelled.rows, labelled.needs, settings["seed"], number, progress)
+                made = replay(
+                    menu, arithmetic.values, labelled.rows, labelled.needs, settings["seed"], number, progress
+                )
             write_text(folder / "replay.json", made.to_json())
 
         place = cache_of(self._sweep.planner.trial(0, menu.baseline)).folder(REPLAYS, {"made_of": made_of}, build)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.board.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
+from harness.board.proposals.command_line import key_of
 from harness.board.proposals.costs import CostModel, Workload
 from harness.commands.sweep.plan import Planner, Trial
 from harness.data.dataset import Dataset, conversations
@@ -253,7 +254,3 @@ def check_request(base: Mapping[str, Any], swept: Iterable[str], fixed: Iterable
             f"objective={base['objective']} is not a mean over a fixed set of queries, which sweep=auto needs to score "
             "its choice on queries that it has not seen. Choose another, such as objective=mrr@10."
         ) from None
-
-
-def key_of(word: str) -> str:
-    return word.partition("=")[0].lstrip("+~")

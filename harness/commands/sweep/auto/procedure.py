@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +43,8 @@ SHOWN = 12  # lines of what was not tried
 _SPLITS = 500  # gates draw their own folds by lower numbers
 
 
-class ByQuery(Protocol):
-    """Gives the value of a configuration for each query; see `Arithmetic.values`."""
-
-    def values(self, words: Words, known: np.ndarray) -> np.ndarray: ...
+# The value of a configuration for each query, where the labels of some queries are known; see `Arithmetic.values`.
+ByQuery = Callable[[Words, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +157,7 @@ class Replayed:
 
 def replay(
     menu: Menu,
-    values_of: ByQuery,
+    by_query: ByQuery,
     rows: np.ndarray,
     needs: np.ndarray,
     seed: int,
@@ -175,16 +173,16 @@ def replay(
     values, chosen = np.full(len(rows), np.nan), []
     for one in range(fold.max() + 1):
         known, own = rows[fold != one], fold == one
-        words = choose(menu, partial(_mean, values_of, known))
-        values[own] = values_of.values(words, known)[rows[own]]
+        words = choose(menu, partial(_mean, by_query, known))
+        values[own] = by_query(words, known)[rows[own]]
         chosen.append(words)
         if progress:
             progress(len(chosen), int(fold.max()) + 1, "folds")
     return Replayed(tuple(values.tolist()), tuple(chosen))
 
 
-def _mean(values_of: ByQuery, known: np.ndarray, words: Words) -> float:
-    return float(values_of.values(words, known)[known].mean())
+def _mean(by_query: ByQuery, known: np.ndarray, words: Words) -> float:
+    return float(by_query(words, known)[known].mean())
 
 
 def choose(menu: Menu, value: Callable[[Words], float]) -> Words:

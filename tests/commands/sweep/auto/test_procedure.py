@@ -40,7 +40,7 @@ def test_equally_good_systems_bring_no_gain():
     gains, lucks = [], []
     for draw in range(60):
         values = np.random.default_rng(draw).random((30, 60))
-        found = replay(MENU, made(values), ROWS, NEEDS, seed=0, number=draw % 3)
+        found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=draw % 3)
         gains.append(np.mean(found.values) - values[0].mean())
         lucks.append(values.mean(axis=1).max() - values[0].mean())
     # The mean of 60 gains, each with a standard deviation of about .05: .02 is three standard errors.
@@ -52,14 +52,14 @@ def test_a_system_that_is_better_is_found():
     values = (
         np.random.default_rng(0).random((30, 60)) + np.array([0.3 * (number == 7) for number in range(30)])[:, None]
     )
-    found = replay(MENU, made(values), ROWS, NEEDS, seed=0, number=0)
+    found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=0)
     assert set(found.chosen) == {("retriever=r7", "gate=none")}
     assert found.values == tuple(values[7])
 
 
 def test_no_fold_sees_its_own_labels():
     values = made(np.random.default_rng(1).random((30, 60)))
-    replay(MENU, values, ROWS, NEEDS, seed=0, number=0)
+    replay(MENU, values.values, ROWS, NEEDS, seed=0, number=0)
     fold = folds(NEEDS, FOLDS, 500)
     known = {tuple(rows) for _, rows in values.asked}
     assert known == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
@@ -67,7 +67,7 @@ def test_no_fold_sees_its_own_labels():
 
 def test_few_queries_have_as_many_folds():
     values = made(np.random.default_rng(1).random((30, 60)))
-    found = replay(MENU, values, ROWS[:3], NEEDS, seed=0, number=0)
+    found = replay(MENU, values.values, ROWS[:3], NEEDS, seed=0, number=0)
     assert len(found.chosen) == len(found.values) == 3
 
 
@@ -179,7 +179,7 @@ def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monk
         one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
         labelled = one.labelled(menu.baseline)
         baseline = one.values(menu.baseline, labelled.rows)[labelled.rows].mean()
-        found = replay(menu, one, labelled.rows, labelled.needs, seed=0, number=0)
+        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
         best = choose(menu, lambda words, one=one, rows=labelled.rows: one.values(words, rows)[rows].mean())
         gains.append(np.mean(found.values) - baseline)
         lucks.append(one.values(best, labelled.rows)[labelled.rows].mean() - baseline)
@@ -207,6 +207,6 @@ def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypa
         monkeypatch.setattr(procedure, "dataset_of", drawn)
         one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
         labelled = one.labelled(menu.baseline)
-        found = replay(menu, one, labelled.rows, labelled.needs, seed=0, number=0)
+        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
         gains.append(np.mean(found.values) - one.values(menu.baseline, labelled.rows)[labelled.rows].mean())
     assert abs(np.mean(gains)) < 3 * np.std(gains, ddof=1) / 5
