@@ -25,12 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.board.advice import words as command_words
-from harness.board.advice.advising import Situation, Trial, open_trials, proposed
-from harness.board.advice.ideas import catalogue
-from harness.board.advice.others import tried_values
-from harness.board.advice.reading import Built
-from harness.board.advice.words import Composed, Words
+from harness.board.proposals import command_line
+from harness.board.proposals.advising import OpenTrial, Situation, open_proposals, open_trials
+from harness.board.proposals.catalogue import catalogue
+from harness.board.proposals.command_line import CommandLine, ComposedRun
+from harness.board.proposals.logged import BuiltRun, tried_values
 from harness.data.dataset import Dataset
 from harness.evaluation.judged import judge
 from harness.evaluation.measures import parse
@@ -69,8 +68,8 @@ class Case:
 class Found:
     """A configuration and its values: of the labels that choose, and by query on the fold."""
 
-    words: Words
-    composed: Composed
+    words: CommandLine
+    composed: ComposedRun
     key: str
     chooses: float
     held_out: np.ndarray
@@ -95,12 +94,12 @@ class Fold:
         kept = {query_id: self.data.qrels.grades[query_id] for query_id in self.chooses}
         return replace(self.data, qrels=Qrels(kept, self.data.qrels.abstention))
 
-    def found(self, words: Words) -> Found:
-        name = " ".join(words.texts)
+    def found(self, words: CommandLine) -> Found:
+        name = " ".join(words.words)
         if name not in self.known:
             composed = words.composed()
             config, choices = RunConfig.of(composed.config), composed.invocation.choices
-            built = Built(composed, words, self.seen, self.cache)
+            built = BuiltRun(composed, words, self.seen, self.cache)
             outcome = steps.run(config, Session(self.seen, built.session.queries, self.cache, timed="never"))
             assert outcome.objective is not None
             key = retrieval_run.trial_key(config, self.seen.fingerprints, built.facts.texts)
@@ -123,8 +122,8 @@ class Fold:
         keys = frozenset(one.key for one in tried)
         if (best.key, keys) not in self.places:
             others = [one.params for one in tried if one is not best]
-            built = Built(best.composed, best.words, self.seen, self.cache, keys, tried_values(best.params, others))
-            self.places[best.key, keys] = built.situation()
+            built = BuiltRun(best.composed, best.words, self.seen, self.cache, keys, tried_values(best.params, others))
+            self.places[best.key, keys] = built.situation(built.evidence())
         return self.places[best.key, keys]
 
 
@@ -132,24 +131,23 @@ def chosen(tried: Sequence[Found]) -> Found:
     return max(tried, key=lambda one: one.chooses)  # the first of equals
 
 
-def walk(fold: Fold, start: Words, step: Callable[[Situation], list[Trial]]) -> list[Found]:
+def walk(fold: Fold, start: CommandLine, step: Callable[[Situation], list[OpenTrial]]) -> list[Found]:
     """What is chosen at the start, and after each step."""
     tried = [fold.found(start)]
     best = [tried[0]]
     for _ in range(STEPS):
-        tried += [fold.found(trial.words) for trial in step(fold.situation(tried))]
+        tried += [fold.found(trial.line) for trial in step(fold.situation(tried))]
         best.append(chosen(tried))
     return best
 
 
-def first_advice(situation: Situation) -> list[Trial]:
-    return next((trials for _, trials in proposed(situation)), [])
+def first_advice(situation: Situation) -> list[OpenTrial]:
+    return next((trials for _, trials in open_proposals(situation)), [])
 
 
-def random_advice(generator: random.Random) -> Callable[[Situation], list[Trial]]:
-    def step(situation: Situation) -> list[Trial]:
-        assert situation.ground is not None
-        ideas = catalogue(situation.ground)
+def random_advice(generator: random.Random) -> Callable[[Situation], list[OpenTrial]]:
+    def step(situation: Situation) -> list[OpenTrial]:
+        ideas = catalogue(situation.setup)
         generator.shuffle(ideas)
         found = (list(open_trials(situation, idea)) for idea in ideas)
         return next((trials for trials in found if trials), [])
@@ -159,9 +157,9 @@ def random_advice(generator: random.Random) -> Callable[[Situation], list[Trial]
 
 def backtest(case: Case, cache: Cache) -> None:
     began = time.perf_counter()
-    base = Words(
-        {key: value for key, value in case.words.items() if key in command_words.GROUPS},
-        {key: value for key, value in case.words.items() if key not in command_words.GROUPS}
+    base = CommandLine(
+        {key: value for key, value in case.words.items() if key in command_line.GROUPS},
+        {key: value for key, value in case.words.items() if key not in command_line.GROUPS}
         | {"objective": case.objective, "metrics": [case.objective]},
     )
     data = load_dataset(RunConfig.of(base.composed().config), case.name)
@@ -194,7 +192,7 @@ def mean(found: Sequence[Found]) -> float:
 
 def told(one: Found, start: Found) -> str:
     """What a configuration has that the start has not."""
-    said = [word for word in one.words.texts if one is start or word not in start.words.texts]
+    said = [word for word in one.words.words if one is start or word not in start.words.words]
     return f"{' '.join(word for word in said if not word.startswith(('dataset', 'metrics', 'objective'))) or 'plain'}"
 
 
@@ -232,8 +230,8 @@ def _one_question_each(file: Path, scratch: Path) -> Path:
 
 def main(data: str, *names: str) -> None:
     remembered = functools.cache(lambda words: plain_compose("run", list(words), silent=True))
-    plain_compose = command_words.compose
-    command_words.compose = lambda _, words, silent: remembered(tuple(words))  # Hydra composes the same words once
+    plain_compose = command_line.compose
+    command_line.compose = lambda _, words, silent: remembered(tuple(words))  # Hydra composes the same words once
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases(Path(data), Path(scratch)):
             if not names or case.name in names:
@@ -242,7 +240,7 @@ def main(data: str, *names: str) -> None:
 
 def case_cache() -> Path:
     """The cache that `harness run` would use here."""
-    return RunConfig.of(Words({}, {}).composed().config).cache
+    return RunConfig.of(CommandLine({}, {}).composed().config).cache
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from harness.board.recommendation import Words
 from harness.board.runs import BoardRun, BoardRuns, check_measure, tables
 from harness.config.text import counted
 from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.score_table import ScoreTable
 from harness.evaluation.scores import plain
 from harness.gates.calibration import CLOSE, folds
 from harness.reports.markup import interval
@@ -150,6 +151,12 @@ class Values:
     values: np.ndarray
     needs: np.ndarray
     public: np.ndarray
+
+    @classmethod
+    def of(cls, scores: Sequence[ScoreTable], metric: str) -> Values:
+        """Of the scores of runs, all with the same queries; out of fold where something was learnt."""
+        values = np.stack([one.oof.get(metric, one.values[metric]) for one in scores])
+        return cls(values, scores[0].needs, scores[0].public)
 
     def first(self, count: int) -> Values:
         return replace(self, values=self.values[:count])
@@ -282,8 +289,7 @@ def of_experiment(
 
         def read(count: int) -> Values:
             own = tables(tracker, [one.run for one in found.runs[:count]], asked.metric, Path(folder))
-            values = np.stack([one.oof.get(asked.metric, one.values[asked.metric]) for one in own])
-            return Values(values, own[0].needs, own[0].public)
+            return Values.of(own, asked.metric)
 
         family = Family(asked.metric, found.select_on, found.runs, len(found.runs), read)
         return of_family(tracker, family, most, replay)

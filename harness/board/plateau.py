@@ -7,7 +7,7 @@ the differences on the same queries (as `gates.calibration.plateau` says of thre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -109,12 +109,8 @@ def plateau(
     [raw] = [one for one in keys if one.name == key.name]
     line = _line(raw, [one for one in keys if one.name not in (key.name, *key.also)])
     if len(line) >= LEAST:
-        found = _shape("run", [raw.values[raw.places[run]] for run in line], values[line])
-    elif averages is None:
-        return None
-    else:
-        found = _shape("average", key.values, averages)
-    return replace(found, grows=grows)
+        return shape_along("run", [raw.values[raw.places[run]] for run in line], values[line], grows)
+    return None if averages is None else shape_along("average", key.values, averages, grows)
 
 
 def _line(key: Key, others: Sequence[Key]) -> list[int]:
@@ -125,7 +121,8 @@ def _line(key: Key, others: Sequence[Key]) -> list[int]:
     return [int(run) for run in alike[np.unique(key.places[alike], return_index=True)[1]]]
 
 
-def _shape(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray) -> Plateau:
+def shape_along(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray, grows: bool) -> Plateau:
+    """Return the shape of values by query. texts: of the key, ascending; rows: float64 [len(texts), Q], all finite."""
     means = rows.mean(axis=1)
     best = int(np.argmax(means))
     less = rows[best] - rows
@@ -134,4 +131,4 @@ def _shape(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndar
     low = best - int(np.argmin([*reached[best::-1], False])) + 1
     high = best + int(np.argmin([*reached[best:], False])) - 1
     floats = [tuple(float(one) for one in row) for row in (means, below, error)]
-    return Plateau(along, tuple(texts), floats[0], best, low, high, floats[1], floats[2])
+    return Plateau(along, tuple(texts), floats[0], best, low, high, floats[1], floats[2], grows)

@@ -6,11 +6,13 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from harness.board.advice import others, reading
-from harness.board.advice.advising import Advice, Ceiling, advise, ceilings
-from harness.board.advice.evidence import RANKS, Place, places
-from harness.board.advice.reading import Read, Where
 from harness.board.expected import shown_of_run
+from harness.board.proposals import logged
+from harness.board.proposals.advising import Ceiling, advise, ceilings
+from harness.board.proposals.catalogue import Proposal
+from harness.board.proposals.command_line import key_of
+from harness.board.proposals.evidence import RANKS, RankCounts, rank_counts
+from harness.board.proposals.logged import RunToImprove, Where
 from harness.config import consent
 from harness.config.check import Invocation
 from harness.progress import stage
@@ -43,18 +45,20 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             cache=config["store"]["path"],
             config_dir=invocation.config_dir,
         )
-        read = reading.read(tracker, where)
+        read = logged.read(tracker, where)
         read = replace(read, notes=[*notes, *read.notes])
     with stage("looking for what to try"):
-        found = advise(read.situation, config["top"])
+        found = advise(read.situation, config["top"]) if read.situation else []
         expected = shown_of_run(tracker, read.run, config["metric"], config["select_on"])
     place = next_steps.Place.of(config, invocation)
-    withheld = list(dict.fromkeys(word for one in found for word in one.words if _needs_consent(word)))
+    withheld = list(
+        dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(key_of(word)))
+    )
     commands = [place.command(one.verb, *(word for word in one.words if word not in withheld)) for one in found]
     notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
-    evidence = read.situation.evidence
-    limits, stand = ceilings(evidence, read.others.best), places(evidence)
-    if near := others.untold(read.run, evidence, read.others):
+    evidence = read.evidence
+    limits, stand = ceilings(evidence, read.others.best), rank_counts(evidence)
+    if near := logged.untold(read.run, evidence, read.others):
         metric = needed_metric(evidence.measure.name, read.run, near.run)
         labels = place.command("power", f"runs=[{read.run.short_id},{near.run.short_id}]", metric=metric)
     document = {
@@ -64,7 +68,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         "expected": expected and expected.to_json(),
         "queries": len(evidence.query_ids),
         "ceilings": [{"of": one.of, "bound": one.bound} for one in limits],
-        "places": [_place_json(one) for one in stand],
+        "places": [one.to_json() for one in stand],
         "advice": [one.to_json() | {"command": command} for one, command in zip(found, commands, strict=True)],
         "not_told_apart": {"run_id": near.run.run_id, "p": near.p, "command": labels} if near else None,
         "notes": notes,
@@ -81,7 +85,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     said = Report(
         _title(read),
         [expected.sentence] if expected else [],
-        [_to_try(found, commands), _ceilings(limits), _places(stand)],
+        [_to_try(found, commands), _ceilings(limits), _rank_counts(stand)],
         [*notes, *untold],
         steps=[labels] if near else [],
     )
@@ -89,19 +93,14 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     return document
 
 
-def _needs_consent(word: str) -> bool:
-    """Whether an override says what only the command line may."""
-    return consent.needs_command_line(word.partition("=")[0].lstrip("+~"))
-
-
-def _title(read: Read) -> str:
-    evidence = read.situation.evidence
+def _title(read: RunToImprove) -> str:
+    evidence = read.evidence
     return (
         f"Run {read.run.named}: {evidence.measure.name} {number(evidence.value)} on {len(evidence.query_ids):,} queries"
     )
 
 
-def _places(found: list[Place]) -> Table:
+def _rank_counts(found: list[RankCounts]) -> Table:
     counts = [Column(name, "count") for name in (*(f"at {rank}" for rank in RANKS), "never", "here alone")]
     rows: Rows = [[one.name, *one.found, one.never, one.alone] for one in found]
     return Table("Queries with a relevant document by rank", [Column("ranking"), *counts], rows)
@@ -116,7 +115,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
     return Table("The most that could be won, everything else unchanged", columns, rows)
 
 
-def _to_try(found: list[Advice], commands: list[str]) -> Table:
+def _to_try(found: list[Proposal], commands: list[str]) -> Table:
     """Return the ideas with their commands; what holds of several is said of the first."""
     said: set[str] = set()
     lines = []
@@ -129,18 +128,13 @@ def _to_try(found: list[Advice], commands: list[str]) -> Table:
     return Table("To try, the likeliest gain first", notes=lines or [NOTHING])
 
 
-def _worth(one: Advice) -> str:
+def _worth(one: Proposal) -> str:
     if one.exact:
         return f"{number(one.bound)} more on these queries"
     return f"usually about {number(one.expected)} more"
 
 
-def _cost(one: Advice) -> str:
-    if one.cost.seconds is None:
-        return f"Cost unknown: {one.cost.reason}."
+def _cost(one: Proposal) -> str:
+    if one.cost is None or one.cost.seconds is None:
+        return f"Cost unknown{f': {one.cost.reason}' if one.cost else ''}."
     return f"About {max(1, round(one.cost.seconds)):,} s: {one.cost.reason}."
-
-
-def _place_json(one: Place) -> dict[str, Any]:
-    found = {str(rank): count for rank, count in zip(RANKS, one.found, strict=True)}
-    return {"ranking": one.name, "found": found, "never": one.never, "alone": one.alone}

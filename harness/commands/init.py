@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.board.proposals.catalogue import Setup
+from harness.board.proposals.ladder import Ladder
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
@@ -15,7 +17,7 @@ from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import load_dataset
 from harness.reports import terminal
-from harness.reports.next_steps import Proposals, flag
+from harness.reports.next_steps import flag
 from harness.storage.atomic import write_text
 from harness.testset.scripts import Better, Writing
 from retrievers.base import BadInput
@@ -112,17 +114,12 @@ def _start(config: dict[str, Any], invocation: Invocation) -> _Start:
     rows = {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": len(grades)}
     writing = Writing.of(dataset.documents)
     better = writing.better_tokenizer(run_config.tokenizer_of(invocation.choices))
-    of = Proposals(
-        replace(invocation, overrides=(), defaults=invocation.overrides),
-        list(run_config.retriever),
-        run_config.depth,
-        rows["documents"],
-        run_config.objective,
-        better.name if better and any(word.startswith("tokenizer=") for word in invocation.overrides) else None,
-        writing.reads_bigrams,
-    )
+    asked = any(word.startswith("tokenizer=") for word in invocation.overrides)
+    choices = {**invocation.choices, **({"tokenizer": better.name} if better and not asked else {})}
     needless = sum(not one for one in grades.values())
-    commands = list(of.commands(needless)) if grades else []
+    setup = Setup(run_config, choices, writing, rows["documents"], needless)
+    ladder = Ladder(setup, replace(invocation, overrides=(), defaults=invocation.overrides))
+    commands = ladder.commands() if grades else []
     return _Start(rows, better, commands)
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.board.proposals.catalogue import Setup
+from harness.board.proposals.ladder import Ladder
 from harness.config.check import Invocation
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
@@ -21,7 +23,7 @@ from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
-from harness.reports.next_steps import Place, Proposals
+from harness.reports.next_steps import Place
 from harness.reports.run_note import RunScores
 from harness.storage.cache import open_cache
 from harness.testset.scripts import Writing
@@ -45,8 +47,8 @@ class Result(Evaluation):
     folder: of the run's files. predictions: the documents returned, by query.
     gate, fusion: what they learnt from labels, as in `gate.json` and `fusion.json`; None if nothing. measured: as in
     `Outcome`.
-    data_notes: sentences about unusual data. proposals: what to try next. best_before: the best finished run so far
-    that compares.
+    data_notes: sentences about unusual data. next_commands: what to try next, the best first.
+    best_before: the best finished run so far that compares.
     private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
     untraced: why the tracking server does not have all of them; "" if it has.
     """
@@ -61,7 +63,7 @@ class Result(Evaluation):
     fusion: Mapping[str, Any] | None
     measured: Mapping[str, float]
     data_notes: Sequence[str]
-    proposals: Proposals
+    next_commands: Sequence[str]
     best_before: LoggedRun | None
     private_peeks: int
     traces: int
@@ -169,15 +171,7 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
             *leaks.notes(session.dataset, outcome.candidates),
             *([better.why] if better else []),
         ),
-        proposals=Proposals(
-            invocation,
-            list(run_config.retriever),
-            run_config.depth,
-            len(dataset.documents),
-            run_config.objective,
-            better.name if better else None,
-            writing.reads_bigrams,
-        ),
+        next_commands=_next_commands(run_config, invocation, dataset, writing, outcome) if run_id else [],
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
         traces=traced,
@@ -258,9 +252,9 @@ def show(console: Console, result: Result) -> None:
         console.print(beside)
     for note in result.data_notes:
         console.print(f"Data: {note}")
-    if steps_on := commands(result):
+    if result.next_commands:
         console.print("To try next, the best first:")
-        for command in steps_on:
+        for command in result.next_commands:
             console.print(f"  {command}")
     console.print(f"Files: {result.folder}")
     if result.run_id:
@@ -279,9 +273,12 @@ def _beside(result: Result) -> str:
     return " ".join([f"Also: {values}."] * bool(values) + ["All measures: metrics=all"] * bool(result.scores))
 
 
-def commands(result: Result) -> list[str]:
-    """The commands that may win back what a run loses; none for a run without scores, or that is not logged."""
-    scores = result.held_out or result.scores
-    if not result.run_id or scores is None:
+def _next_commands(
+    config: RunConfig, invocation: Invocation, dataset: Dataset, writing: Writing, outcome: steps.Outcome
+) -> list[str]:
+    """The commands that may win back what a run loses; none for a run without scores."""
+    if (scores := outcome.held_out or outcome.scores) is None:
         return []
-    return list(result.proposals.commands(scores.counts["needs_no_retrieval"], scores.losses))
+    needless = scores.counts["needs_no_retrieval"]
+    setup = Setup(config, invocation.choices, writing, len(dataset.documents), needless)
+    return Ladder(setup, invocation).commands(scores.losses)

@@ -192,7 +192,7 @@ class SearchingConfig(CommonConfig):
 class RunConfig(TaskConfig, SearchingConfig):
     """Run one experiment, from documents and queries to a tracked score that can be exported."""
 
-    answer: Node = component()
+    answer: Node = component(ONCE)
     experiment: None = component()
     run_name: str | None = key(None, "null: what was chosen", most=NAME, why=NAMES, roles=ASIDE | ONCE)
     query: QueryKeys

@@ -171,8 +171,8 @@ def groups(cls: type) -> Mapping[str, Group]:
     return _members(cls)[1]
 
 
-def aside(cls: type) -> tuple[str, ...]:
-    """The keys and groups of a class, at the top level, that decide no result."""
+def with_role(cls: type, role: Role) -> tuple[str, ...]:
+    """The keys and groups of a class, at the top level, that have a role."""
     roles = {name: one.roles for name, one in keys(cls).items()} | {
         name: one.roles for name, one in groups(cls).items()
     }

@@ -25,7 +25,7 @@ from harness.config.components import (
     reusable,
     target_class,
 )  # fmt: skip
-from harness.config.schema import absolute_path, aside, keys, recipes
+from harness.config.schema import Role, absolute_path, keys, recipes, with_role
 from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text
@@ -46,7 +46,7 @@ from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
 # Keys that decide where output goes and how it looks, but no result.
-ELSEWHERE = aside(RunKeys)
+ELSEWHERE = with_role(RunKeys, Role.ASIDE)
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts

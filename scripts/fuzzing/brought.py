@@ -27,13 +27,14 @@ from harness.corpus.files import find_files
 from harness.corpus.notes import Note
 from harness.corpus.units import load_tokenizer
 from harness.data import contest, dataset, labels, qa, run_file, submissions, tables, trec
-from harness.data.files import json_lines, json_text, sha256_of, unique_rows, write_text
+from harness.data.files import json_lines, json_text, sha256_of, unique_rows
 from harness.data.predictions import read_predictions
 from harness.data.span_labels import SpanQrels
 from harness.data.testset import SpanLabelled
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.evaluation.scores import ShownLists, score
 from harness.llm.prompts import read_prompt
+from harness.storage.atomic import write_text
 from harness.storage.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections

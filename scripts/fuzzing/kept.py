@@ -44,7 +44,7 @@ from harness.corpus.output import prepare_output
 from harness.data import tables
 from harness.data.checked_labels import FrozenQrels
 from harness.data.dataset import load
-from harness.data.files import opened, write_text
+from harness.data.files import opened
 from harness.data.frozen import Frozen
 from harness.data.shards import CorpusWriter, ShardedDocuments, ShardWriter, fingerprint_row
 from harness.data.spans import Evidence, Span
@@ -62,6 +62,7 @@ from harness.llm.reply_log import FILE, Completion, ReplyLog
 from harness.llm.structured import Schema, WrongReply
 from harness.pipeline import cache as caches
 from harness.pipeline import entries
+from harness.storage.atomic import write_text
 from harness.testset import exports, freezing
 from harness.testset import pool as pools
 from harness.testset.audit_sample import AuditSample, draw, read_audit

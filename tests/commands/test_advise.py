@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 from search_server import SearchServer
 
-from harness.board.advice import reading
+from harness.board.proposals import catalogue
 from harness.tracking.tracker import RunRecord
 from retrievers.dense import models
 
@@ -44,7 +44,7 @@ def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_pat
 
 def test_models_whose_packages_are_not_installed_are_not_checked(harness, toy, monkeypatch):
     harness("run", *SMALL, "experiment_name=e")
-    for module in (models, reading):
+    for module in (models, catalogue):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in models.PACKAGES else find_spec(name))
     found = harness(*ASK, "format=json").json
     assert found["notes"][-1] == (

@@ -173,9 +173,7 @@ def tested_family(
     if not ranked or parse(metric).family is MeasureFamily.POOLED:
         return None, None
     folder.mkdir()
-    own = tables(tracker, [one.run for one in ranked], metric, folder)
-    values = np.stack([one.oof.get(metric, one.values[metric]) for one in own])
-    known = Values(values, own[0].needs, own[0].public)
+    known = Values.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)
     expected = of_family(tracker, Family(metric, choice.select_on, ranked, len(ranked), known.first))
     judges = settings.judging(known.public, "queries")
-    return against_first(values[:, judges], settings.seed, settings.resamples)[1], expected
+    return against_first(known.values[:, judges], settings.seed, settings.resamples)[1], expected

@@ -13,7 +13,7 @@ from harness.commands.reproduce.proof import LISTED, Proof, bare_rows, rows_sha2
 from harness.config.check import Invocation, check
 from harness.config.commands import config_class
 from harness.config.components import reusable, target_class
-from harness.config.schema import aside, defaults
+from harness.config.schema import Role, defaults, with_role
 from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
@@ -122,7 +122,7 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
             raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
         cls = config_class(command)
         shipped = defaults(cls)
-        ours = {name: config.get(name, shipped.get(name)) for name in aside(cls)}
+        ours = {name: config.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
         ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours

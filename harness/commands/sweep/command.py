@@ -15,11 +15,11 @@ from typing import Any
 
 from harness.commands.sweep import plan
 from harness.commands.sweep.auto.course import AutoCourse, planned
-from harness.commands.sweep.auto.settings import Auto
 from harness.commands.sweep.courses import GridCourse, SearchCourse
 from harness.commands.sweep.definition import HydraLauncher, Sweep, define
 from harness.commands.sweep.ending import Ending
 from harness.commands.sweep.execution import Course, Execution, Forecast, finished_trials, search_counts
+from harness.commands.sweep.search import Auto
 from harness.commands.sweep.submitted import Submitted
 from harness.commands.sweep.trials import Context, Jobs, Result, sweep_lock
 from harness.config.canonical import digest

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.sweep import plan
-from harness.commands.sweep.auto.catalogue import check_request
-from harness.commands.sweep.auto.settings import Auto
+from harness.commands.sweep.auto.menu import check_request
 from harness.commands.sweep.axes import Interval, axis_of
 from harness.commands.sweep.groups import cut_in_different_ways
 from harness.commands.sweep.plan import Planner, Trial
-from harness.commands.sweep.search import Grid, Objective, Search, Study
+from harness.commands.sweep.search import Auto, Grid, Objective, Search, Study
 from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
 from harness.config.components import build

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from harness.board.choice import Asked
+from harness.board.expected import Expected, Family, Replay, Values, of_experiment
+from harness.board.runs import SCORES, tables
 from harness.commands.sweep import plan
 from harness.commands.sweep.boards import write_boards
 from harness.commands.sweep.execution import Course, Execution, tell
-from harness.commands.sweep.expected import expected, replay_of
 from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import sweep_report, write_files
 from harness.commands.sweep.summary import Summary
-from harness.commands.sweep.trials import Runner
+from harness.commands.sweep.trials import Context, Result, Runner
 from harness.config.text import counted
 from harness.evaluation.measures import grows_with
+from harness.evaluation.score_table import read_table
 from harness.reports import terminal
 from harness.reports.next_steps import Place
-from harness.tracking import recording
+from harness.tracking import file_hashes, recording
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, member_tag
+from harness.tracking.ranking import RankedRun
+from harness.tracking.run_kind import kind_of
+from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, member_tag
+from retrievers.base import BadInput
 
 
 @dataclass(frozen=True)
@@ -105,12 +115,31 @@ class Ending:
         if best is None:
             return summary
         sweep, context = execution.sweep, execution.context
-        replay = replay_of(summary.automatic, sweep.sweep_id)
+        replay = summary.automatic.replay(sweep.sweep_id) if summary.automatic else None
         found = expected(summary.results, best, execution.tracker, context, sweep.settings, replay)
-        objective = summary.objectives[0].name
-        apart = [one for one in edges(summary.points, best, sweep.intervals) if not grows_with(objective, one.key)]
-        beyond = [one for one in apart if self._possible(summary, one)]
+        beyond = [one for one in self._edges(summary, best) if self._possible(summary, one)]
         return replace(summary, expected=found, edges=beyond)
+
+    def _edges(self, summary: Summary, best: int) -> list[Edge]:
+        """The keys whose best value is at the edge of what was tried; [] where values by query are unknown."""
+        execution, objective = self.execution, summary.objectives[0].name
+        if not execution.sweep.kind.is_query_mean(objective):
+            return []
+
+        def by_query(trials: Sequence[int]) -> np.ndarray:
+            results = [summary.results[trial] for trial in trials]
+            known = _values(results, execution.tracker, execution.context, objective)
+            counts = ~np.isnan(known.values).any(axis=0)
+            counts &= known.public if summary.select_on == "public" else True
+            if counts.sum() < 2:
+                raise BadInput("fewer than two queries rank the trials.")
+            return known.values[:, counts]
+
+        grows = partial(grows_with, objective)
+        try:
+            return edges(summary.points, best, execution.sweep.intervals, by_query, grows)
+        except (BadInput, Unreachable, OSError):
+            return []
 
     def _possible(self, summary: Summary, edge: Edge) -> bool:
         """Whether the best trial could run with the value beyond the edge."""
@@ -185,3 +214,62 @@ class Ending:
             "unsent": unsent,
             "seconds": round(time.perf_counter() - self.began, 3),
         }
+
+
+def expected(
+    results: Mapping[int, Result],
+    best: int,
+    tracker: Tracker,
+    context: Context,
+    config: Mapping[str, Any],
+    replay: Replay | None = None,
+) -> Expected | None:
+    """Return what to expect of the best run of the experiment that compares with the best trial.
+
+    Where trials are not logged, it is of the sweep's own alone. None if the objective is not a mean over queries, and
+    if there is nothing to choose from.
+
+    best: number of the best trial. replay: of its choices.
+    """
+    objective = config["objective"]
+    if not kind_of(config).is_query_mean(objective):
+        return None
+    best_first = sorted(results, key=lambda number: number != best)
+    different: dict[str, Result] = {}
+    for result in (results[number] for number in best_first if results[number].status == "FINISHED"):
+        different.setdefault(result.key, result)
+    own = list(different.values())
+    try:
+        if all(result.run_id for result in own):
+            like = tracker.run(own[0].run_id or "")
+            asked = Asked(config["experiment_name"], objective, config["select_on"], like=like)
+            return of_experiment(tracker, asked, replay=replay)
+    except Unreachable:
+        return None
+    ranked = [RankedRun(one.logged(context), one.objective) for one in own if one.objective]
+    if len(ranked) < len(own) or not all(_file(context, one).exists() for one in own):
+        return None
+
+    def read(count: int) -> Values:
+        return _values(own[:count], tracker, context, objective)
+
+    return Family(objective, config["select_on"], ranked, len(ranked), read, alone=True).expected(replay)
+
+
+def _values(results: Sequence[Result], tracker: Tracker, context: Context, metric: str) -> Values:
+    """The values by query of trials, from the tracker, or where they are not logged from the files that they left."""
+    if all(result.run_id for result in results):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [tracker.run(result.run_id or "") for result in results]
+            return Values.of(tables(tracker, runs, metric, Path(folder)), metric)
+    found = []
+    for result in results:
+        file_hashes.verify(result.logged(context), SCORES, _file(context, result))
+        found.append(read_table(_file(context, result), metric).by_id())
+        if found[-1].query_ids != found[0].query_ids or (found[-1].public != found[0].public).any():
+            raise BadInput("the trials are scored on different queries.")
+    return Values.of(found, metric)
+
+
+def _file(context: Context, result: Result) -> Path:
+    return context.folder / "trials" / str(result.number) / SCORES

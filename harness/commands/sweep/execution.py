@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from harness.commands.sweep import plan
-from harness.commands.sweep.auto.outcome import Automatic
+from harness.commands.sweep.auto.procedure import Automatic
 from harness.commands.sweep.definition import JobsLost, Sweep
 from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.report import watch

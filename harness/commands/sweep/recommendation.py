@@ -7,12 +7,13 @@ money, and of those the quickest costs the least.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from harness.board.plateau import LEAST, shape_along
 from harness.commands.sweep.axes import Interval
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
@@ -166,22 +167,28 @@ class Edge:
     note: str
 
 
-def edges(points: Points, best: int, intervals: Mapping[str, Interval]) -> list[Edge]:
-    """The keys whose best value is at an edge and better than the one beside it.
+def edges(
+    points: Points,
+    best: int,
+    intervals: Mapping[str, Interval],
+    by_query: Callable[[Sequence[int]], np.ndarray],
+    grows: Callable[[str], bool],
+) -> list[Edge]:
+    """Return the keys whose best value is at an edge and better than others beyond chance, by the rule of boards.
 
     intervals: key -> the interval that a search draws it from; other keys need three values or more.
+    by_query: numbers of trials -> their values on the queries that rank them, float64 [n, Q].
+    grows: whether the objective grows with a key by construction.
     """
     found = []
     for key in (one for one in points.numeric if one in points.texts[best]):
-        value = points.number(best, key)
-        values = sorted({points.number(trial, key) for trial, own in points.texts.items() if key in own})
+        line = [trial for trial in points.line(best, key) if not np.isnan(points.values[trial])]
         if key in intervals:
-            found += _end(key, points.texts[best][key], intervals[key])
-        elif len(values) >= 3 and value in (values[0], values[-1]):
-            line = points.line(best, key)
-            others = line[1:2] if line[0] == best else line[-2:-1]  # empty if all others failed
-            if others and points.values[(beside := others[0])] <= points.values[best] - CLOSE:
-                found.append(_edge(points, key, best, beside, value == values[-1]))
+            found += _end(points, key, best, intervals[key], by_query, grows(key))
+        elif len(line) >= LEAST and best in (line[0], line[-1]):
+            shape = shape_along("run", [points.texts[trial][key] for trial in line], by_query(line), grows(key))
+            if shape.at_end and line[shape.best] == best:
+                found.append(_edge(points, key, best, line[1] if best == line[0] else line[-2], best == line[-1]))
     return found
 
 
@@ -194,18 +201,32 @@ def _edge(points: Points, key: str, best: int, beside: int, top: bool) -> Edge:
     return Edge(key, str(int(beyond)) if whole else repr(beyond), f"{name}, and the best ({scores}): go beyond it.")
 
 
-def _end(key: str, text: str, interval: Interval) -> list[Edge]:
-    """The end of a search's interval near which the value lies."""
+def _end(
+    points: Points,
+    key: str,
+    best: int,
+    interval: Interval,
+    by_query: Callable[[Sequence[int]], np.ndarray],
+    grows: bool,
+) -> list[Edge]:
+    """The end of a search's interval near which the best value lies, if the best trial elsewhere is worse."""
     scale = np.log if interval.log else float
-    low, high, value = scale(interval.low), scale(interval.high), scale(float(text))
-    share = (value - low) / (high - low)
-    if NEAR <= share <= 1 - NEAR:
+    low, high = scale(interval.low), scale(interval.high)
+
+    def share(trial: int) -> float:
+        return float((scale(points.number(trial, key)) - low) / (high - low))
+
+    top = share(best) > 0.5
+    inside = [trial for trial in points.values if key in points.texts[trial] and NEAR <= share(trial) <= 1 - NEAR]
+    if NEAR <= share(best) <= 1 - NEAR or not inside or (top and grows):
         return []
-    top = share > 0.5
+    other = max(inside, key=lambda trial: points.values[trial])
+    if not shape_along("run", ["inside", "end"], by_query([other, best]), grows=False).clear:
+        return []
     end, sign = (interval.high, 1) if top else (interval.low, -1)
     beyond = str(end + sign) if interval.size else repr(end + sign * 0.01 * (interval.high - interval.low))
-    name = f"{key}={text} lies at the {'upper' if top else 'lower'} end of what was searched, {interval}"
-    return [Edge(key, beyond, f"{name}: go beyond it.")]
+    name = f"{key}={points.texts[best][key]} lies at the {'upper' if top else 'lower'} end of what was searched"
+    return [Edge(key, beyond, f"{name}, {interval}: go beyond it.")]
 
 
 def _is_whole(text: str) -> bool:

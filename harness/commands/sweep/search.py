@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from harness.commands.sweep.auto.budget import seconds_of
 from harness.commands.sweep.axes import Axis, Values
 from retrievers.base import AtMost, BadInput, Seed, did_you_mean
 
@@ -52,8 +53,20 @@ class Grid:
     def __init__(self) -> None: ...
 
 
+class Auto:
+    """What the catalogue proposes and is installed, within a budget of time.
+
+    budget: the time that it may take, such as 90s, 10m or 2h; None: 10m. BadInput for anything else.
+    """
+
+    recorded_as = "search/auto"
+
+    def __init__(self, budget: str | None = None) -> None:
+        self.seconds = seconds_of("10m" if budget is None else budget)
+
+
 @dataclass(frozen=True)
-class Proposal:
+class Drawn:
     """number: counts the study's points from 0. overrides: key=value, in the order of the space."""
 
     number: int
@@ -194,12 +207,12 @@ class Study:
         self._size = math.prod(size for size in sizes if size) if all(sizes) else math.inf
 
     @property
-    def finished(self) -> list[Proposal]:
+    def finished(self) -> list[Drawn]:
         """The points whose values are known, failed ones included."""
         trials = self._stored.get_trials(deepcopy=False)
-        return [Proposal(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
+        return [Drawn(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 
-    def ask(self, n: int) -> list[Proposal]:
+    def ask(self, n: int) -> list[Drawn]:
         """At most n different points whose values are not known yet; [] if the space has no new ones.
 
         Points of an unfinished batch come first and alone: a batch that was cut short is completed before the next
@@ -214,7 +227,7 @@ class Study:
             self._stored.add_trial(new)
             trials.append(new)
             waiting.append(new)
-        return [Proposal(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
+        return [Drawn(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
 
     def tell(self, number: int, values: Sequence[float] | None) -> None:
         """Save the values of a proposed point, one per objective. None, or a value that is not finite: it failed."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.board.expected import Expected
-from harness.commands.sweep.auto.outcome import Automatic
+from harness.commands.sweep.auto.procedure import Automatic
 from harness.commands.sweep.groups import System, best_by_mean, cut_in_different_ways, split, systems
 from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
@@ -300,7 +300,7 @@ class Summary:
             f"run {short_id(self.results[best].run_id or '')}."
         )
         listed = f"[The runs, best first]({page})." if page else ""
-        of_procedure = self.automatic.note() if self.automatic else ""
+        of_procedure = self.automatic.procedure.sentence if self.automatic else ""
         return " ".join(filter(None, [note, listed, *self.expectation, *self.notes, of_procedure]))
 
     def to_json(self) -> dict[str, Any]:

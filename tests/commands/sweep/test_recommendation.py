@@ -18,6 +18,20 @@ def points(rows, numeric, ms=None):
     return Points(values, {n: texts for n, (_, texts) in numbered.items()}, numeric, ms or {})
 
 
+def by_query(given, noise=0.0):
+    """Values by query of trials: the trial's own, and noise that differs from trial to trial."""
+
+    def of(trials):
+        noises = [np.random.default_rng(trial).normal(0, noise, 40) if noise else np.zeros(40) for trial in trials]
+        return np.array([given.values[trial] + one - one.mean() for trial, one in zip(trials, noises, strict=True)])
+
+    return of
+
+
+def found_edges(given, best, intervals=None, noise=0.0, grows=False):
+    return edges(given, best, intervals or {}, by_query(given, noise), lambda key: grows)
+
+
 def line(*values, key="k", start=1):
     return points([(value, {key: str(n)}) for n, value in enumerate(values, start=start)], [key])
 
@@ -99,8 +113,8 @@ def test_trials_that_lack_a_key_are_no_points_of_its_line():
     )
     assert recommend(points(rows, ["k"])).trial == 0  # the first of those that differ in texts
     climbing = [(0.3, {"gate": "none"}), *((k / 10, {"gate": "score", "k": str(k)}) for k in (1, 2, 4))]
-    assert [edge.key for edge in edges(points(climbing, ["k"]), 3, {})] == ["k"]
-    assert edges(points([(0.9, {"gate": "none"}), *climbing[1:]], ["k"]), 0, {}) == []
+    assert [edge.key for edge in found_edges(points(climbing, ["k"]), 3)] == ["k"]
+    assert found_edges(points([(0.9, {"gate": "none"}), *climbing[1:]], ["k"]), 0) == []
 
 
 @pytest.mark.parametrize("ms", [{}, {0: 1.0, 1: 1.0}, {1: 1.0}])
@@ -118,8 +132,8 @@ def test_it_is_always_one_of_the_best(drawn):
     assert found.trial in found.tied
 
 
-def noted(given, best, intervals=None):
-    return [(edge.beyond, edge.note) for edge in edges(given, best, intervals or {})]
+def noted(given, best, intervals=None, **more):
+    return [(edge.beyond, edge.note) for edge in found_edges(given, best, intervals, **more)]
 
 
 def test_the_greatest_and_the_least_value():
@@ -131,6 +145,17 @@ def test_the_greatest_and_the_least_value():
     assert noted(line(0.1, 0.3), 1) == []  # two values have nothing but edges
     assert noted(line(0.1, 0.3, 0.3), 2) == []  # no better than its neighbour
     assert noted(line(np.nan, np.nan, 0.3), 2) == []  # its neighbours have failed
+    assert noted(line(0.1, 0.2, 0.3), 2, grows=True) == []  # by construction
+    assert noted(line(0.3, 0.2, 0.1), 0, grows=True) != []
+
+
+def test_an_edge_that_is_better_by_chance_is_none():
+    """As on boards: 40 queries with a standard deviation of 1 tell no two values apart that differ by .1."""
+    assert noted(line(0.1, 0.2, 0.3), 2, noise=0.1) != []
+    assert noted(line(0.1, 0.2, 0.3), 2, noise=1.0) == []
+    draw = points([(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"})], ["w"])
+    assert noted(draw, 0, {"w": Interval(0, 3.0, log=False)}, noise=0.1) != []
+    assert noted(draw, 0, {"w": Interval(0, 3.0, log=False)}, noise=1.0) == []
 
 
 def test_beyond_a_fraction_is_a_small_step():
@@ -147,7 +172,7 @@ def test_neighbours_differ_in_this_key_alone():
 
 
 def test_the_end_of_a_searched_interval():
-    draw = [(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"})]
+    draw = [(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"}), (0.3, {"w": "30"})]
     given = points(draw, ["w"])
     [(beyond, note)] = noted(given, 0, {"w": Interval(0, 3.0, log=False)})
     assert note == "w=2.97 lies at the upper end of what was searched, interval(0,3.0): go beyond it."

@@ -10,7 +10,7 @@ import yaml
 
 from harness.board.expected import Replay
 from harness.commands.sweep import trials, work
-from harness.commands.sweep.expected import expected
+from harness.commands.sweep.ending import expected
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
 from harness.data.files import sha256_of
 from harness.evaluation.objective import Objective

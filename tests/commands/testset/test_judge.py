@@ -12,7 +12,8 @@ from documents_folders import documents_folder
 from judged_sets import RUNS, JudgedSet, judged_set
 from scripted_judge import asked_for, gullible, judge, reply, truth
 
-from harness.config.check import shipped_keys
+from harness.config.commands import JudgeConfig
+from harness.config.schema import keys
 from harness.testset import pool as pools
 from harness.testset.judge_record import read_records
 from harness.testset.judgements import JudgementLog, current
@@ -264,7 +265,7 @@ def test_a_dry_run_sends_and_writes_nothing(judging, made, model, tmp_path):
 
 
 def test_a_limit_is_said_before_anything_is_asked_and_how_to_lift_it(judging, made, model):
-    assert shipped_keys("testset_judge")["limit"] == 200, "nobody pays for thousands of requests by a first command"
+    assert keys(JudgeConfig)["limit"].default == 200, "nobody pays for thousands of requests by a first command"
     some = f"Judging 7 of {len(pairs(made))} pairs (limit=null: all)"
     assert f"{some} takes 7 requests" in judging(model, "limit=7", "judge.controls=0", "dry_run=true").out
     done = judging(model, "limit=7", "judge.controls=0")

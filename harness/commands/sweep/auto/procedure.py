@@ -1,8 +1,8 @@
-"""The score of the procedure on queries that it has not seen: nested cross-validation.
+"""The score of an automatic sweep on queries that it has not seen: nested cross-validation.
 
 The queries are split into folds. Without the labels of one fold, the whole procedure is carried out again: what gates
 learn, which configurations are tried, and which of them is the best. The one that it chooses scores the queries of the
-fold. Component rankings depend on no label, so that all of this is arithmetic.
+fold. Component rankings depend on no label: all of this is arithmetic on what the trials have left in the cache.
 """
 
 from __future__ import annotations
@@ -10,38 +10,134 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from harness.commands.sweep.auto.ascent import Menu, Words, ascend
-from harness.data.files import json_file
+from harness.board.expected import Replay
+from harness.commands.sweep.auto.budget import seconds_text
+from harness.commands.sweep.auto.menu import Menu, Words, climb
+from harness.commands.sweep.plan import Planner
+from harness.commands.sweep.work import dataset_of, expected_data
+from harness.config.components import build
+from harness.config.text import counted
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import sign_flip_test
+from harness.evaluation.split import Split
 from harness.gates.calibration import folds
-from harness.storage.atomic import write_text
-from retrievers.base import BadInput, Progress
+from harness.gates.payoff import Payoff
+from harness.pipeline import ordering, steps
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import Session, open_session
+from retrievers.base import Progress, Ranking
 
 FOLDS = 10
 REPEATS = 3  # at most: as many as the budget allows
 LEAST = 20  # labelled queries; with fewer, no interval and no test means anything
 RESAMPLES = 10_000
+SHOWN = 12  # lines of what was not tried
 _SPLITS = 500  # gates draw their own folds by lower numbers
 
 
-class Values(Protocol):
-    """Gives the value of a configuration for each query; see `Bench.values`."""
+# The value of a configuration for each query, where the labels of some queries are known; see `Arithmetic.values`.
+ByQuery = Callable[[Words, np.ndarray], np.ndarray]
 
-    def values(self, words: Words, known: np.ndarray) -> np.ndarray: ...
+
+@dataclass(frozen=True, eq=False)
+class _Retrieved:
+    """A configuration whose component rankings are known."""
+
+    config: RunConfig
+    rankings: Mapping[str, Ranking]
+    session: Session
+
+    @property
+    def learns(self) -> bool:
+        return bool(build(self.config.gate, where="gate").learns) or ordering.learns(self.config)
+
+
+@dataclass(eq=False)
+class Arithmetic:
+    """Values of configurations, each computed once, also where the labels of some queries are hidden.
+
+    planner: makes the trials; they have been run, or could be.
+    """
+
+    planner: Planner
+    _retrieved: dict[Words, _Retrieved] = field(default_factory=dict)
+    _sessions: dict[str, Session] = field(default_factory=dict)
+    _rankings: dict[tuple[str, int], Ranking] = field(default_factory=dict)
+    _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
+
+    def labelled(self, words: Words) -> Payoff:
+        """A payoff whose `rows` are the queries that choose, and whose `needs` say which queries need retrieval."""
+        made = self._retrieve(words)
+        return _payoff(made, next(iter(made.rankings.values())))
+
+    def values(self, words: Words, known: np.ndarray) -> np.ndarray:
+        """The objective of each query, float64 [Q]; NaN for queries that are not part of its mean.
+
+        known: int [n], the queries whose labels may be learnt from. Where the gate or the fusion learns, each of them
+        has the value of what was learnt without its own label, as the run of a trial has it, and every other query that
+        of what was learnt from all of `known`.
+        """
+        made = self._retrieve(words)
+        key = (words, known.tobytes() if made.learns else b"")
+        if key not in self._values:
+            hidden = _hidden(made, known) if made.learns else made
+            outcome = steps.conclude(hidden.config, hidden.rankings, hidden.session, detailed=())
+            payoff, shown = _payoff(made, outcome.candidates), outcome.decision.shown
+            values = payoff.values[np.arange(len(shown)), np.minimum(shown, payoff.values.shape[1] - 1)]
+            if apart := outcome.held_out:
+                row_of = {query.query_id: row for row, query in enumerate(outcome.queries)}
+                rows = [row_of[query_id] for query_id in apart.query_ids]
+                values[rows] = apart.values[made.config.objective]
+            self._values[key] = values
+        return self._values[key]
+
+    def _retrieve(self, words: Words) -> _Retrieved:
+        if words not in self._retrieved:
+            trial = self.planner.trial(0, words)
+            if trial.error:
+                raise trial.error
+            config = RunConfig.of(trial.config)
+            key = json.dumps([config.dataset, config.document["query"], dict(trial.fingerprints)], sort_keys=True)
+            if key not in self._sessions:
+                dataset = dataset_of(expected_data(config, trial.fingerprints), trial.choices["dataset"] or "")
+                self._sessions[key] = replace(open_session(config, dataset), timed="never")
+            rankings = {}
+            for (name, node), of in zip(config.retriever.items(), trial.ranking_keys, strict=True):
+                if (place := (of, config.depth)) not in self._rankings:
+                    self._rankings |= {place: steps.retrieve({name: node}, self._sessions[key], config.depth)[name]}
+                rankings[name] = self._rankings[place]
+            config = replace(config, metrics=(config.objective,))
+            self._retrieved[words] = _Retrieved(config, rankings, self._sessions[key])
+        return self._retrieved[words]
+
+
+def _payoff(made: _Retrieved, candidates: Ranking) -> Payoff:
+    """What showing candidates earns each query, by all labels."""
+    payoff = steps.payoff_of(made.config, made.config.objective, candidates, made.session.dataset)
+    assert payoff is not None, "the planner refuses trials without labels"
+    return payoff
+
+
+def _hidden(made: _Retrieved, known: np.ndarray) -> _Retrieved:
+    """The same without the labels of other queries. known: int [n]."""
+    dataset, split = made.session.dataset, made.config.split
+    assert dataset.qrels is not None
+    kept = {dataset.queries[row].query_id for row in known}
+    grades = {query_id: grades for query_id, grades in dataset.qrels.grades.items() if query_id in kept}
+    session = replace(made.session, dataset=replace(dataset, qrels=replace(dataset.qrels, grades=grades)))
+    return replace(made, session=session, config=replace(made.config, split=Split(split.public, split.seed, "all")))
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replayed:
     """The procedure carried out without each fold, once.
 
     values: of the n queries, each of the configuration that was chosen without its fold. chosen: one for each fold.
@@ -50,24 +146,54 @@ class Replay:
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
 
-    def write(self, file: Path, of: str) -> None:
-        """of: digest of what it was made of."""
-        write_text(file, json.dumps({"of": of, "values": self.values, "chosen": self.chosen}))
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, file: Path, of: str) -> Replay | None:
-        """The replay that `write` wrote; None if the file has another one, or is missing or damaged."""
+    def from_json(cls, text: str) -> Replayed:
+        read = json.loads(text)
+        return cls(tuple(read["values"]), tuple(map(tuple, read["chosen"])))
+
+
+def replay(
+    menu: Menu,
+    by_query: ByQuery,
+    rows: np.ndarray,
+    needs: np.ndarray,
+    seed: int,
+    number: int,
+    progress: Progress | None = None,
+) -> Replayed:
+    """Carry the procedure out without each fold of the queries.
+
+    rows: int [n], the queries that choose, n >= 2. needs: bool [Q], whether a query needs retrieval, by which folds
+    are drawn. number: of the repeat, from 0; each has other folds.
+    """
+    fold = folds(needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
+    values, chosen = np.full(len(rows), np.nan), []
+    for one in range(fold.max() + 1):
+        known, own = rows[fold != one], fold == one
+        words = choose(menu, partial(_mean, by_query, known))
+        values[own] = by_query(words, known)[rows[own]]
+        chosen.append(words)
+        if progress:
+            progress(len(chosen), int(fold.max()) + 1, "folds")
+    return Replayed(tuple(values.tolist()), tuple(chosen))
+
+
+def _mean(by_query: ByQuery, known: np.ndarray, words: Words) -> float:
+    return float(by_query(words, known)[known].mean())
+
+
+def choose(menu: Menu, value: Callable[[Words], float]) -> Words:
+    """What the procedure chooses where configurations have these values."""
+    steps_on = climb(menu)
+    asked = next(steps_on)
+    while True:
         try:
-            content = json_file(file)
-        except BadInput:
-            return None
-        match content:
-            case {"of": str() as made_of, "values": [*values], "chosen": [*chosen]} if made_of == of:
-                numbers = all(isinstance(one, float | int) and math.isfinite(one) for one in values)
-                lists = all(isinstance(one, list) and all(isinstance(word, str) for word in one) for one in chosen)
-                if numbers and lists and values and chosen:
-                    return cls(tuple(values), tuple(map(tuple, chosen)))
-        return None
+            asked = steps_on.send({words: value(words) for words in asked})
+        except StopIteration as over:
+            return over.value
 
 
 @dataclass(frozen=True)
@@ -101,6 +227,7 @@ class Procedure:
     agreement: float
     notes: tuple[str, ...] = ()
 
+    @property
     def sentence(self) -> str:
         """What the numbers mean, for people."""
         interval = "" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})"
@@ -108,68 +235,19 @@ class Procedure:
         apart = f"{abs(self.difference):.4f} {than} than {self.baseline_words} ({self.baseline:.4f})"
         if not math.isnan(self.p):
             apart += f", 95 % interval {self.difference_low:+.3f} to {self.difference_high:+.3f}, p = {self.p:.2g}"
-        return (
-            f"On queries that it has not seen, this procedure scores {self.objective} {self.value:.4f}{interval}: "
-            f"{apart}."
-        )
+        scores = f"this procedure scores {self.objective} {self.value:.4f}{interval}"
+        return " ".join([f"On queries that it has not seen, {scores}: {apart}.", *self.notes])
 
     def to_json(self) -> dict[str, Any]:
         """NaN becomes None."""
         found: dict[str, Any] = plain(asdict(self))
-        return found | {"notes": list(self.notes), "sentence": self.sentence()}
-
-    def metrics(self) -> dict[str, float]:
-        """For the parent run."""
-        names = ("value", "low", "high", "baseline", "difference", "p", "agreement")
-        found = {f"procedure/{name}": float(getattr(self, name)) for name in names}
-        return {name: value for name, value in found.items() if not math.isnan(value)}
-
-
-def replay(
-    menu: Menu,
-    bench: Values,
-    rows: np.ndarray,
-    needs: np.ndarray,
-    seed: int,
-    number: int,
-    progress: Progress | None = None,
-) -> Replay:
-    """Carry the procedure out without each fold of the queries.
-
-    rows: int [n], the queries that choose, n >= 2. needs: bool [Q], whether a query needs retrieval, by which folds
-    are drawn. number: of the repeat, from 0; each has other folds.
-    """
-    fold = folds(needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
-    values, chosen = np.full(len(rows), np.nan), []
-    for one in range(fold.max() + 1):
-        known, own = rows[fold != one], fold == one
-        words = choose(menu, partial(_mean, bench, known))
-        values[own] = bench.values(words, known)[rows[own]]
-        chosen.append(words)
-        if progress:
-            progress(len(chosen), int(fold.max()) + 1, "folds")
-    return Replay(tuple(values.tolist()), tuple(chosen))
-
-
-def _mean(bench: Values, known: np.ndarray, words: Words) -> float:
-    return float(bench.values(words, known)[known].mean())
-
-
-def choose(menu: Menu, value: Callable[[Words], float]) -> Words:
-    """What the procedure chooses where configurations have these values."""
-    steps = ascend(menu)
-    asked = next(steps)
-    while True:
-        try:
-            asked = steps.send({words: value(words) for words in asked})
-        except StopIteration as over:
-            return over.value
+        return found | {"notes": list(self.notes), "sentence": self.sentence}
 
 
 def judged(
     objective: str,
     select_on: str,
-    replays: Sequence[Replay],
+    replays: Sequence[Replayed],
     winner: tuple[Words, float],
     baseline: tuple[Words, np.ndarray],
     seed: int,
@@ -189,7 +267,7 @@ def judged(
         notes.append(f"Only {n} labelled queries choose: no interval and no test means much with fewer than {LEAST}.")
     if raw:
         notes.append("Labels come partly from a model: values are raw means, without interval and test.")
-    if n < LEAST or raw:
+    if notes:
         low = high = gap_low = gap_high = p = math.nan
     counts = Counter(words for one in replays for words in one.chosen)
     return Procedure(
@@ -203,7 +281,7 @@ def judged(
         queries=n,
         winner=winner[1],
         baseline=float(baseline[1].mean()),
-        baseline_words=" ".join(baseline[0]),
+        baseline_words=" ".join(baseline[0]) or "the run as it is",
         difference=float(rows[1].mean()),
         difference_low=float(gap_low),
         difference_high=float(gap_high),
@@ -211,3 +289,51 @@ def judged(
         agreement=counts[winner[0]] / counts.total(),
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """What an automatic sweep says beside its trials.
+
+    systems: how many were tried. untried: (overrides, why), of what was not tried. budget: seconds that were allowed.
+    seconds: part of the work -> seconds that it took, in all starts of the sweep.
+    """
+
+    procedure: Procedure
+    systems: int
+    budget: float
+    untried: tuple[tuple[str, str], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        parts = ", ".join(f"{part} {seconds_text(seconds)}" for part, seconds in self.seconds.items())
+        spent = f"{counted(self.systems, 'system')} tried in {seconds_text(sum(self.seconds.values()))} of "
+        return [self.procedure.sentence, f"{spent}{seconds_text(self.budget)} ({parts}).", *untried_lines(self.untried)]
+
+    def replay(self, sweep_id: str) -> Replay:
+        """What to expect of its winner."""
+        found = self.procedure
+        return Replay(sweep_id, found.winner, found.value, found.low, found.high)
+
+    def metrics(self) -> dict[str, float]:
+        """For the parent run."""
+        names = ("value", "low", "high", "baseline", "difference", "p", "agreement")
+        found = {f"procedure/{name}": float(getattr(self.procedure, name)) for name in names}
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
+    def to_json(self) -> dict[str, Any]:
+        spent = {part: round(seconds, 3) for part, seconds in self.seconds.items()}
+        return {
+            "procedure": self.procedure.to_json(),
+            "untried": [{"overrides": words, "reason": why} for words, why in self.untried],
+            "budget": {"seconds": self.budget, "spent": spent},
+        }
+
+
+def untried_lines(untried: Sequence[tuple[str, str]]) -> list[str]:
+    """What is not tried, for people: a line for each reason. untried: (overrides, why)."""
+    reasons: dict[str, list[str]] = {}
+    for words, why in untried:
+        reasons.setdefault(why, []).append(words)
+    return [f"not tried: {'; '.join(words)}: {why}" for why, words in reasons.items()][:SHOWN]

@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.commands.sweep.auto.ascent import Menu, System
-from harness.commands.sweep.auto.procedure import FOLDS, Replay, judged, replay
+from harness.commands.sweep import command
+from harness.commands.sweep.auto import procedure
+from harness.commands.sweep.auto.menu import Candidate, Menu
+from harness.commands.sweep.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, choose, judged, replay
+from harness.commands.sweep.work import dataset_of
 from harness.gates.calibration import folds
 
 PLAIN = ("gate=none",)
-SYSTEMS = tuple(System((f"retriever=r{number}",), ("r",), fusible=False) for number in range(30))
-MENU = Menu(SYSTEMS, (PLAIN,), ((),), weigh=False)
+SYSTEMS = tuple(Candidate((f"retriever=r{number}",)) for number in range(30))
+MENU = Menu(SYSTEMS, (PLAIN,))
 ROWS = np.arange(60)
 NEEDS = np.ones(60, bool)
 
@@ -37,7 +40,7 @@ def test_equally_good_systems_bring_no_gain():
     gains, lucks = [], []
     for draw in range(60):
         values = np.random.default_rng(draw).random((30, 60))
-        found = replay(MENU, made(values), ROWS, NEEDS, seed=0, number=draw % 3)
+        found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=draw % 3)
         gains.append(np.mean(found.values) - values[0].mean())
         lucks.append(values.mean(axis=1).max() - values[0].mean())
     # The mean of 60 gains, each with a standard deviation of about .05: .02 is three standard errors.
@@ -49,35 +52,32 @@ def test_a_system_that_is_better_is_found():
     values = (
         np.random.default_rng(0).random((30, 60)) + np.array([0.3 * (number == 7) for number in range(30)])[:, None]
     )
-    found = replay(MENU, made(values), ROWS, NEEDS, seed=0, number=0)
+    found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=0)
     assert set(found.chosen) == {("retriever=r7", "gate=none")}
     assert found.values == tuple(values[7])
 
 
 def test_no_fold_sees_its_own_labels():
-    bench = made(np.random.default_rng(1).random((30, 60)))
-    replay(MENU, bench, ROWS, NEEDS, seed=0, number=0)
+    values = made(np.random.default_rng(1).random((30, 60)))
+    replay(MENU, values.values, ROWS, NEEDS, seed=0, number=0)
     fold = folds(NEEDS, FOLDS, 500)
-    known = {tuple(rows) for _, rows in bench.asked}
+    known = {tuple(rows) for _, rows in values.asked}
     assert known == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
 
 
 def test_few_queries_have_as_many_folds():
-    bench = made(np.random.default_rng(1).random((30, 60)))
-    found = replay(MENU, bench, ROWS[:3], NEEDS, seed=0, number=0)
+    values = made(np.random.default_rng(1).random((30, 60)))
+    found = replay(MENU, values.values, ROWS[:3], NEEDS, seed=0, number=0)
     assert len(found.chosen) == len(found.values) == 3
 
 
-def test_a_replay_survives_its_file(tmp_path):
-    found = Replay((0.5, 1 / 3), (("a=1", "b=2"), ("a=1",)))
-    found.write(tmp_path / "replay.json", "these labels")
-    assert Replay.read(tmp_path / "replay.json", "these labels") == found
-    assert Replay.read(tmp_path / "replay.json", "other labels") is None
-    assert Replay.read(tmp_path / "none.json", "these labels") is None
+def test_a_replay_survives_its_file():
+    found = Replayed((0.5, 1 / 3), (("a=1", "b=2"), ("a=1",)))
+    assert Replayed.from_json(found.to_json()) == found
 
 
 def numbers(values, baseline, **named):
-    replays = [Replay(tuple(row), (("a",), ("b",))) for row in values]
+    replays = [Replayed(tuple(row), (("a",), ("b",))) for row in values]
     asked = {"objective": "map", "select_on": "all", "seed": 0, "raw": False} | named
     return judged(
         asked["objective"], asked["select_on"], replays, (("a",), 0.9), (("base",), np.array(baseline)), asked["seed"],
@@ -108,13 +108,105 @@ def test_numbers_without_intervals(count, named, note):
     assert math.isnan(found.p)
     assert note in found.notes[0]
     assert found.to_json()["p"] is None
-    assert "p =" not in found.sentence()
-    assert "procedure/p" not in found.metrics()
-    assert found.metrics()["procedure/value"] == 0.75
+    assert "p =" not in found.sentence
+    metrics = Automatic(found, 1, 1.0).metrics()
+    assert "procedure/p" not in metrics
+    assert metrics["procedure/value"] == 0.75
 
 
 def test_the_sentence_says_what_the_procedure_brings():
     found = numbers([[1.0, 0.5] * 20], [0.5, 0.5] * 20)
-    assert "scores map 0.7500" in found.sentence()
-    assert "0.2500 better than base (0.5000)" in found.sentence()
-    assert "worse than base" in replace(found, difference=-0.1).sentence()
+    assert "scores map 0.7500" in found.sentence
+    assert "0.2500 better than base (0.5000)" in found.sentence
+    assert "worse than base" in replace(found, difference=-0.1).sentence
+
+
+WORDS = (
+    "retriever=hybrid_lexical",
+    "retriever.bm25.k1=1.5",
+    "tokenizer=word",
+    "query.text=user_turns",
+    "rerank=none",
+    "fusion.weights.bm25=1",
+)
+AUTO = ("gate=auto", "gate.signals=[top_score,margin]", "gate.sources=[bm25]", "gate.repeats=1", "gate.folds=3")
+LEARNED = ("fusion=learned", "fusion.folds=3", "fusion.repeats=1")
+
+
+@pytest.fixture
+def arithmetic(harness, monkeypatch):
+    """Values for the sample."""
+    swept = []
+    monkeypatch.setattr(command, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
+    assert harness("sweep", "sweep=auto", "tokenizer=word", "dry_run=true").code == 0
+    return Arithmetic(swept[0].planner)
+
+
+@pytest.mark.parametrize(
+    ("learns", "select_on"),
+    [(("gate=none",), "all"), (AUTO, "public"), (("gate=none", *LEARNED), "all"), ((*AUTO, *LEARNED), "public")],
+)
+def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, learns, select_on):
+    words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
+    found = harness("sweep", *words, f"select_on={select_on}", "tracking=none", "format=json").json
+    assert found["trials"]["finished"] == 1
+    assert found["procedure"]["baseline"] == pytest.approx(found["best"]["value"], abs=1e-12)
+    # Nothing was chosen: only what a gate and a fusion learn from a tenth fewer labels differs.
+    assert found["procedure"]["value"] == pytest.approx(found["best"]["value"], abs=0.1)
+    assert found["procedure"]["queries"] == (60 if select_on == "all" else 24)
+
+
+def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monkeypatch):
+    """Each query gets the labels of another: nothing finds them, and the luckiest of six systems is no better."""
+    kinds, tokenizers = ("bm25", "hybrid_lexical"), ("word", "whitespace", "char_ngram")
+    systems = tuple(
+        Candidate((f"retriever={kind}", f"tokenizer={tokenizer}")) for kind in kinds for tokenizer in tokenizers
+    )
+    menu = Menu(systems, (PLAIN,))
+    gains, lucks = [], []
+    for draw in range(25):
+
+        def permuted(expected, name, draw=draw):
+            dataset = dataset_of(expected, name)
+            names = [one for one, grades in dataset.qrels.grades.items() if grades]
+            others = np.random.default_rng(draw).permutation(names)
+            grades = dict(dataset.qrels.grades) | {
+                one: dataset.qrels.grades[other] for one, other in zip(names, others, strict=True)
+            }
+            return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
+
+        monkeypatch.setattr(procedure, "dataset_of", permuted)
+        one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
+        labelled = one.labelled(menu.baseline)
+        baseline = one.values(menu.baseline, labelled.rows)[labelled.rows].mean()
+        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
+        best = choose(menu, lambda words, one=one, rows=labelled.rows: one.values(words, rows)[rows].mean())
+        gains.append(np.mean(found.values) - baseline)
+        lucks.append(one.values(best, labelled.rows)[labelled.rows].mean() - baseline)
+    error = np.std(gains, ddof=1) / 5  # of the mean of 25
+    assert abs(np.mean(gains)) < 3 * error + 1e-9
+    assert np.mean(lucks) > np.mean(gains) + 2 * error
+
+
+def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypatch):
+    """A random half needs no documents, the other half the first that is found: whatever is shown earns as much on
+    average, and a gate that had seen a label of its own would seem to gain."""
+    menu = Menu((Candidate(("retriever=bm25", "tokenizer=word")),), (PLAIN, AUTO))
+    arithmetic.labelled(menu.baseline)
+    [ranking] = arithmetic._rankings.values()
+    first = {query: next(iter(docs)) for query, docs in ranking.to_dict().items() if docs}
+    gains = []
+    for draw in range(25):
+        needless = set(np.random.default_rng(draw).permutation(list(first))[: len(first) // 2])
+
+        def drawn(expected, name, needless=needless):
+            dataset = dataset_of(expected, name)
+            grades = {query: {} if query in needless else {doc: 1} for query, doc in first.items()}
+            return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
+
+        monkeypatch.setattr(procedure, "dataset_of", drawn)
+        one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
+        labelled = one.labelled(menu.baseline)
+        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
+        gains.append(np.mean(found.values) - one.values(menu.baseline, labelled.rows)[labelled.rows].mean())
+    assert abs(np.mean(gains)) < 3 * np.std(gains, ddof=1) / 5

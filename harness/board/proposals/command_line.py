@@ -28,7 +28,7 @@ FIRST = ("dataset", "retriever")  # whose choices may bring others
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedRun:
     """A checked config of `harness run`, with absolute paths, and what it was made of."""
 
     config: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Composed:
 
 
 @dataclass(frozen=True)
-class Words:
+class CommandLine:
     """A command line of `harness run`.
 
     choices: group -> choice, of those that differ from the defaults of this folder. values: key -> a plain value.
@@ -48,17 +48,17 @@ class Words:
     config_dir: str | None = None
 
     @property
-    def texts(self) -> list[str]:
+    def words(self) -> list[str]:
         """As they are typed."""
         values = (_word(key, value) for key, value in self.values.items())
         return [*(f"{group}={choice}" for group, choice in self.choices.items()), *values]
 
-    def composed(self) -> Composed:
+    def composed(self) -> ComposedRun:
         """The config that they stand for. BadInput, or Hydra's error, where they stand for none."""
-        config, invocation = compose("run", [*flag(self.config_dir), *self.texts], silent=True)
-        return Composed(absolute(config), invocation)
+        config, invocation = compose("run", [*flag(self.config_dir), *self.words], silent=True)
+        return ComposedRun(absolute(config), invocation)
 
-    def changed(self, changes: Mapping[str, str]) -> Words:
+    def changed(self, changes: Mapping[str, str]) -> CommandLine:
         """With other choices or values; what only a former choice had is left out.
 
         changes: group or key -> what it is now.
@@ -68,9 +68,9 @@ class Words:
         plain = {key: plain_value(value) for key, value in changes.items() if key not in GROUPS}
         kept = {key: value for key, value in self.values.items() if key.partition(".")[0] not in groups}
         if groups and kept:
-            known = flatten(Words(choices, _required(choices, kept), self.config_dir).composed().config)
+            known = flatten(CommandLine(choices, _required(choices, kept), self.config_dir).composed().config)
             kept = {key: value for key, value in kept.items() if key.startswith("+") or key in known}
-        return Words(choices, {**kept, **plain}, self.config_dir)
+        return CommandLine(choices, {**kept, **plain}, self.config_dir)
 
 
 def _required(choices: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +87,11 @@ def _word(key: str, value: Any) -> str:
     return as_typed(key, value)
 
 
+def key_of(word: str) -> str:
+    """The key of an override."""
+    return word.partition("=")[0].lstrip("+~")
+
+
 def plain_value(text: str) -> int | float | str:
     """A number where the text is one."""
     for kind in (int, float):
@@ -95,7 +100,7 @@ def plain_value(text: str) -> int | float | str:
     return text
 
 
-def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> Words:
+def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
     """The words that repeat a logged run in this folder. BadInput where none do, such as for code of another version.
 
     params: of the run. config: its resolved config, as it was logged.
@@ -104,16 +109,16 @@ def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str
     usual = chosen_defaults("run", flag(config_dir))
     first = {name: wanted[name] for name in FIRST if wanted[name] != usual.get(name)}
     leaves = {key: _short(value) for key, value in flatten(config).items()}
-    implied = Words(first, _required(first, leaves), config_dir).composed().invocation.choices
+    implied = CommandLine(first, _required(first, leaves), config_dir).composed().invocation.choices
     choices = {name: choice for name, choice in wanted.items() if name in first or choice != implied.get(name)}
     needed = _required(choices, leaves)
-    known = Words(choices, needed, config_dir).composed()
+    known = CommandLine(choices, needed, config_dir).composed()
     unused = {*ELSEWHERE, *OPTIONAL} - {*active_groups(config), *(name for name in OPTIONAL if name in wanted)}
     values = needed | _differences(_plain(config, unused), _plain(known.config, unused), SHARED)
     if any(key.lstrip("+").partition(".")[0] in SHARED for key in values):  # components that refer to them follow
-        known = Words(choices, values, config_dir).composed()
+        known = CommandLine(choices, values, config_dir).composed()
     values |= _differences(_plain(config, unused), _plain(known.config, unused))
-    words = Words(choices, values, config_dir)
+    words = CommandLine(choices, values, config_dir)
     different = _differences(_plain(config, unused), _plain(words.composed().config, unused))
     if different:
         raise BadInput(f"No command line gives the run's {', '.join(different)} here.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Lists:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class RunEvidence:
     """The Q queries that a run is ranked by, and the lists that it made for them.
 
     measure: a mean over queries. top_k: documents returned.
@@ -56,7 +57,7 @@ class Evidence:
     signal: np.ndarray | None = None
 
     @classmethod
-    def of_outcome(cls, config: RunConfig, outcome: Outcome, dataset: Dataset) -> Evidence:
+    def of_outcome(cls, config: RunConfig, outcome: Outcome, dataset: Dataset) -> RunEvidence:
         """Of a run whose steps are known. BadInput without labels, and for an objective that is no mean of queries."""
         measure, qrels = fixed_mean(config.objective), _labels(dataset.qrels)
         scores = outcome.held_out or outcome.scores
@@ -82,7 +83,7 @@ class Evidence:
         )
 
     @classmethod
-    def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> Evidence:
+    def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
         """Of a run of which only the scores by query are known. BadInput where they lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
@@ -144,6 +145,21 @@ class Evidence:
         """Component ranking -> rank of the first relevant document, float64 [Q]; infinite where there is none."""
         return {name: judge(one, self.qrels, self.query_ids).first for name, one in self._components.items()}
 
+    @cached_property
+    def first_hit(self) -> np.ndarray:
+        """The best rank of a relevant document in any component ranking, float64 [Q]."""
+        return np.min(list(self.first_hits.values()), axis=0)
+
+    def first_within(self, low: int, high: int | None = None) -> int:
+        """How many queries that need documents have their first relevant one at these ranks."""
+        first = self.first_hit[self.needs]
+        return int(((first >= low) & (np.isfinite(first) if high is None else first <= high)).sum())
+
+    @property
+    def never(self) -> int:
+        """How many of them have it nowhere."""
+        return int((~np.isfinite(self.first_hit[self.needs])).sum())
+
     @property
     def _components(self) -> Mapping[str, Ranking]:
         assert self.lists is not None
@@ -168,7 +184,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankCounts:
     """Where a component ranking has the first relevant document, in numbers of queries.
 
     found: for each of RANKS, within so many ranks. never: nowhere in the ranking. alone: found by this one only.
@@ -179,15 +195,19 @@ class Place:
     never: int
     alone: int
 
+    def to_json(self) -> dict[str, Any]:
+        found = {str(rank): count for rank, count in zip(RANKS, self.found, strict=True)}
+        return {"ranking": self.name, "found": found, "never": self.never, "alone": self.alone}
 
-def places(evidence: Evidence) -> list[Place]:
+
+def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
     """Where relevant documents stand in each component ranking; [] where these are unknown."""
     if evidence.lists is None:
         return []
     needs, found = evidence.needs, evidence.first_hits
     there = {name: np.isfinite(ranks) & needs for name, ranks in found.items()}
     return [
-        Place(
+        RankCounts(
             name,
             tuple(int((ranks[needs] <= k).sum()) for k in RANKS),
             int((needs & ~there[name]).sum()),

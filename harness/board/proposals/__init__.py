@@ -1,0 +1,1 @@
+"""What to try next: one catalogue with one cost model, for `run`, `init`, `advise` and `sweep=auto`."""
