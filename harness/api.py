@@ -33,6 +33,7 @@ from harness.config.schema import Key, Role, check_value, groups, keys
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import read_predictions
+from harness.errors import BadInput, Failed
 from harness.evaluation import scores
 from harness.evaluation.measures import parse, requested
 from harness.evaluation.objective import objective_of
@@ -41,7 +42,7 @@ from harness.pipeline import session
 from harness.pipeline.file_scores import labels_alone
 from harness.pipeline.run_config import RunConfig
 from harness.reports.evaluation import Evaluation
-from retrievers.base import BadInput, Failed, Predictions, Ranking
+from retrievers.base import Predictions, Ranking
 from retrievers.external.function import Search
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 SAFE = {"PYTHONSAFEPATH": "1"}  # the same as -P, for all Python processes that inherit it
 

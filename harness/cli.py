@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _no_command(words: Sequence[str]) -> str:
     from harness.config.hints import misplaced
-    from retrievers.base import did_you_mean
+    from harness.errors import did_you_mean
 
     if right := misplaced(words, COMMANDS):
         return f"The command comes first: {right}"

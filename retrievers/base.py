@@ -20,9 +20,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from harness.errors import BadInput as BadInput
-from harness.errors import Failed as Failed
-from harness.errors import did_you_mean as did_you_mean
+from harness.errors import BadInput
 
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
 Progress = Callable[[int, int, str], None]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.redaction import register
 
 NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts named so far, for the processes of a command

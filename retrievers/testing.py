@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from retrievers.base import BadInput, Document, Failed, Fusion, Query, Ranking, Reranker, Retriever
+from harness.errors import BadInput, Failed
+from retrievers.base import Document, Fusion, Query, Ranking, Reranker, Retriever
 from retrievers.sharding import merge_rankings
 
 if TYPE_CHECKING:

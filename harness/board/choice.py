@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.config.text import counted
 from harness.data.files import some
+from harness.errors import BadInput
 from harness.tracking.ranking import (
     SCORED,
     SCORED_QUERIES,
@@ -23,7 +24,6 @@ from harness.tracking.ranking import (
 )
 from harness.tracking.retrieval_run import SCORED_IDS
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker, member_tag
-from retrievers.base import BadInput
 
 MEANING = {  # of what sets runs apart
     "task": "task",

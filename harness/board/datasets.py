@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.data.dataset import Dataset
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.tracking.logged_run import load_unchanged, logged_config, logged_value
 from harness.tracking.tracker import LoggedRun, Tracker
-from retrievers.base import BadInput
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
 

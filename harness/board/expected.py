@@ -21,6 +21,7 @@ from harness.board.choice import Asked, chosen
 from harness.board.recommendation import Words
 from harness.board.runs import BoardRun, BoardRuns, check_measure, tables
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.score_table import ScoreTable
 from harness.evaluation.scores import plain
@@ -28,7 +29,6 @@ from harness.gates.calibration import CLOSE, folds
 from harness.reports.markup import interval
 from harness.tracking.ranking import RankedRun, differ
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
-from retrievers.base import BadInput
 
 FOLDS, REPEATS, SEED = 10, 5, 0
 MOST = 200  # runs whose scores by query are read where a command is to be quick

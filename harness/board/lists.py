@@ -12,6 +12,7 @@ from typing import Any
 from harness.data.files import as_id, json_file, json_rows, numbered_lines, once, required
 from harness.data.files import field as checked
 from harness.data.predictions import is_contest, trec_order, trec_scores
+from harness.errors import BadInput
 from harness.gates.rule import Rule
 from harness.reports.gate_view import signal_name
 from harness.reports.markup import snippet
@@ -20,7 +21,7 @@ from harness.tracking.reading_ahead import Ahead
 from harness.tracking.retrieval_run import RUN_FILE
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, NoFile
-from retrievers.base import BadInput, one_word
+from retrievers.base import one_word
 
 DEPTH = 5  # documents shown of a list
 MOST_TEXT = 600  # characters shown of a document

@@ -12,10 +12,10 @@ from harness.board import runs as board_runs
 from harness.board.choice import Asked, chosen
 from harness.board.runs import BoardRun, BoardRuns
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.tracking.logged_run import recommended
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.tracker import Tracker
-from retrievers.base import BadInput
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import numpy as np
 from harness.board.choice import Asked, Chosen, chosen
 from harness.board.settings import short_names
 from harness.data.files import some
+from harness.errors import BadInput
 from harness.evaluation.losses import KINDS, LOSING
 from harness.evaluation.measures import Family, parse
 from harness.evaluation.objective import Objective
@@ -18,7 +19,6 @@ from harness.evaluation.score_table import ScoreTable, read_table
 from harness.progress import watch
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, Tracker
-from retrievers.base import BadInput
 
 LOSSES = KINDS
 CODES = {kind: code for code, kind in enumerate(LOSSES)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from harness.cluster.cluster import ResultT, Work
+from harness.errors import BadInput
 from harness.progress import silent, told
-from retrievers.base import AtMost, BadInput, Progress
+from retrievers.base import AtMost, Progress
 
 Documents = Annotated[int, AtMost(100_000_000, "no node has as much memory")]
 

@@ -16,7 +16,8 @@ from harness.cluster.cluster import ResultT, Work
 from harness.cluster.local import Documents, checked_shard
 from harness.cluster.ray_connection import Connection, connect, ray_module
 from harness.cluster.ray_crew import STATE, Crew, Member, Node, Shape, nodes, reason
-from retrievers.base import MOST_CORES, AtMost, BadInput, Failed, Progress
+from harness.errors import BadInput, Failed
+from retrievers.base import MOST_CORES, AtMost, Progress
 
 log = logging.getLogger(__name__)
 

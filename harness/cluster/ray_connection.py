@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from retrievers.base import BadInput, cores
+from harness.errors import BadInput
+from retrievers.base import cores
 from retrievers.hosts import name_host
 
 ANSWER_SECONDS = 5.0  # within which the head of a cluster answers

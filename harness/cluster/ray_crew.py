@@ -12,7 +12,7 @@ from harness import children
 from harness.cluster import ray_worker
 from harness.cluster.ray_connection import Connection, ray_module
 from harness.cluster.ray_worker import versions
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 log = logging.getLogger(__name__)
 

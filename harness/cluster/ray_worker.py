@@ -67,8 +67,8 @@ class Worker:
 
     def do(self, work: Callable[[Any], Any], job: Any) -> tuple[str, Any]:
         """("done", the result), or what was wrong and its message: the exceptions of a node stay there."""
+        from harness.errors import BadInput, Failed
         from harness.progress import told
-        from retrievers.base import BadInput, Failed
         from retrievers.redaction import redacted
 
         self._fraction = 0.0

@@ -16,6 +16,7 @@ from harness.board.leaderboard import ALPHA
 from harness.board.page import Board, assembled
 from harness.config.check import Invocation
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import Place
@@ -26,7 +27,6 @@ from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import refusal
-from retrievers.base import BadInput
 
 SHOWN = 20  # rows of a table on the terminal
 

@@ -13,6 +13,7 @@ from harness.board.proposals.ladder import Ladder
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
+from harness.errors import BadInput
 from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import load_dataset
@@ -20,7 +21,6 @@ from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.storage.atomic import write_text
 from harness.testset.scripts import Better, Writing
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console

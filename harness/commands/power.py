@@ -16,6 +16,7 @@ from harness.board.pair_values import PairValues
 from harness.board.runs import BoardRun
 from harness.config.check import Invocation
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.evaluation.power import MOST
 from harness.evaluation.scores import plain
 from harness.evaluation.telling_apart import TellingApart, telling_apart
@@ -30,7 +31,6 @@ from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
-from retrievers.base import BadInput
 
 BAR = 20  # characters of a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run

@@ -13,6 +13,7 @@ from harness.board.proposals.ladder import Ladder
 from harness.config.check import Invocation
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
+from harness.errors import Failed
 from harness.evaluation import leaks
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import UNANSWERABLE, plain
@@ -31,7 +32,7 @@ from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.ranking import GET_LABELS, leader
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
-from retrievers.base import Failed, Ranking
+from retrievers.base import Ranking
 
 SHOWN = 5  # measures that are printed, with the one that ranks
 

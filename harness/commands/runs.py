@@ -12,6 +12,7 @@ from typing import Any
 from harness.board.expected import Expected, shown_of_run
 from harness.config.check import Invocation
 from harness.config.text import counted
+from harness.errors import BadInput, did_you_mean
 from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.progress import stage
@@ -23,7 +24,6 @@ from harness.tracking.mlflow_client import redacted
 from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
-from retrievers.base import BadInput, did_you_mean
 
 EXPERIMENTS = (
     Column("experiment"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.text import short_id
+from harness.errors import BadInput
 from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.reports import run_page, terminal
 from harness.reports.markup import number
@@ -25,7 +26,6 @@ from harness.tracking.retrieval_run import LISTS
 from harness.tracking.run_files import FileScores
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
 from harness.tracking.tracker import NOTE, RunRecord, as_note
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,6 +9,7 @@ from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.data.shards import IndexedTexts
+from harness.errors import BadInput
 from harness.gates.signals import random_queries
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
@@ -17,7 +18,7 @@ from harness.reports import markup, report, terminal
 from harness.reports.report import Report
 from harness.reports.tables import Column, Rows, Table
 from harness.storage.cache import open_cache
-from retrievers.base import BadInput, Query
+from retrievers.base import Query
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from harness import children
 from harness.config.check import Invocation
+from harness.errors import BadInput
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import Tracker, refusal
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console

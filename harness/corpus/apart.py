@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from harness import children
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 # The search path is handed over, so that both processes import the same modules wherever they are started.
 _START = "import sys; sys.path[:] = {path!r}; from harness.corpus.apart import serve; serve({function!r}, {limits!r})"

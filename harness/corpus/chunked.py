@@ -19,8 +19,8 @@ from harness.corpus.preparation import Unreadable, identity, prepare
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import SpanLabelled
+from harness.errors import BadInput
 from harness.storage.cache import open_cache
-from retrievers.base import BadInput
 
 SAMPLE = Path(__file__).parents[1] / "sample"
 FOLDER = "documents"  # within the entry of the cache, which has a manifest of its own

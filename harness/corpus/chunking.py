@@ -21,7 +21,7 @@ import numpy as np
 from harness.corpus import units
 from harness.corpus.notes import Note
 from harness.corpus.sentences import SENTENCE_END, Share, by_kiwi, by_pattern, compiled, cut_long, cuts
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 from retrievers.lexical.tokenize import UNBROKEN
 
 Splitter = Literal["regex", "kiwi"]

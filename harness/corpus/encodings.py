@@ -6,7 +6,7 @@ import codecs
 from itertools import islice
 from pathlib import Path
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)

@@ -16,7 +16,7 @@ from typing import Any
 from harness.corpus.apart import Apart, Ended
 from harness.corpus.kinds import HEAD, advice_on, kind_of
 from harness.corpus.readers import html, hwpx, pdf, text
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 
 _MB = 1 << 20
 _SECONDS, _MEMORY = 60, 1536 * _MB  # for a file that a foreign library parses

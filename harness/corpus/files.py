@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from harness.data.files import listing
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 
 # What editors, browsers and systems leave behind. A wildcard takes these only if it spells the beginning of the name.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")

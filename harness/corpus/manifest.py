@@ -12,8 +12,8 @@ import numpy as np
 
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, VERSION
 from harness.data.files import field, json_file, required, sha256_of
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
-from retrievers.base import BadInput
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
 COUNTS = ("files", "texts", "documents", "spans", "characters", "near_duplicates")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from harness.data.files import numbered_lines
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 
 PLACEHOLDERS = ("name", "stem", "path")
 LONGEST = 2_000  # characters of a template: a note is indexed with every chunk

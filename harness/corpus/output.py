@@ -19,7 +19,7 @@ from harness.corpus.manifest import SUMMED, Manifest, Prepared
 from harness.corpus.preparation import Unreadable, identity, prepare
 from harness.data.documents_folder import MANIFEST, TEXTS, DocumentsFolder
 from harness.data.files import some
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 UNFINISHED, REPLACED = ".unfinished", ".replaced"
 NAMES = {*SUMMED, MANIFEST, TEXTS}

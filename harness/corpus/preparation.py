@@ -32,8 +32,9 @@ from harness.corpus.sentences import Share
 from harness.corpus.work_log import Extraction, WorkLog
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
 from harness.data.files import json_line
+from harness.errors import BadInput
 from harness.progress import stage, watch
-from retrievers.base import BadInput, Progress
+from retrievers.base import Progress
 
 Unreadable = Literal["stop", "skip"]
 KB = 1000

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
 
 # A full stop, question mark or exclamation mark, with the quotation marks and brackets that close after it, and white

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.lexical.tokenize import kiwi_model
 
 BATCH = 1000  # texts that are tokenized at a time

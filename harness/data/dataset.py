@@ -19,7 +19,8 @@ from harness.data.shards import ShardedDocuments, fingerprint_of
 from harness.data.source import Source
 from harness.data.span_labels import SpanQrels
 from harness.data.spans import Span
-from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import Document, Qrels, Query, Turn
 
 _TEXTS = ("user_turns", "last", "file")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

@@ -28,7 +28,8 @@ from harness.data.files import (
     unique_rows,
 )
 from harness.data.spans import Span
-from retrievers.base import BadInput, Document
+from harness.errors import BadInput
+from retrievers.base import Document
 
 DOCUMENTS, FILES, MANIFEST, TEXTS = "documents.jsonl", "files.jsonl", "manifest.json", "texts"
 NEAR_DUPLICATES = "near_duplicates.jsonl"

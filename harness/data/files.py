@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # what reading a file or a gzip stream raises
 # What a damaged or hostile file may take: a line and a file of JSON are in memory several times over.

@@ -36,7 +36,8 @@ from harness.data.files import (
 from harness.data.labels import Label, qrels_of, read_label
 from harness.data.source import turns
 from harness.data.testset import EvidencedQuery, read_evidence, span_qrels
-from retrievers.base import BadInput, Document, Query
+from harness.errors import BadInput
+from retrievers.base import Document, Query
 
 FROZEN, QUERIES, LABELS, EVIDENCE = "frozen.json", "queries.jsonl", "labels.jsonl", "evidence.jsonl"
 MODEL_LABELS, CHECKED_LABELS = "model_labels.jsonl", "checked_labels.jsonl"

@@ -17,7 +17,8 @@ from typing import Any
 from harness.data.files import as_id, field, optional_text, required, some
 from harness.data.source import check_grade
 from harness.data.testset import KINDS
-from retrievers.base import BadInput, Qrels, did_you_mean
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import Qrels
 
 UNANSWERABLE = "unanswerable"  # the kind of queries that need retrieval and that the documents do not answer
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.data.files import as_id, field, finite, json_lines, no_rows, numbered_lines, unique_rows
-from retrievers.base import BadInput, Predictions
+from harness.errors import BadInput
+from retrievers.base import Predictions
 
 _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 

@@ -23,7 +23,8 @@ from harness.data.files import (
     unique_rows,
 )
 from harness.data.source import Grades, Streamed, locate, single_turn
-from retrievers.base import BadInput, Document, Qrels, Query
+from harness.errors import BadInput
+from retrievers.base import Document, Qrels, Query
 
 
 class Squad:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from harness.config.schema import ReadPath
 from harness.data.files import no_rows, numbered_lines, sha256_of, some
 from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
-from retrievers.base import BadInput, Document, Query, Ranking
+from harness.errors import BadInput
+from retrievers.base import Document, Query, Ranking
 from retrievers.external.function import descending
 
 log = logging.getLogger(__name__)

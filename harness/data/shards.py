@@ -30,7 +30,8 @@ from typing import Any, overload
 import numpy as np
 
 from harness.data.files import json_file
-from retrievers.base import BadInput, Document
+from harness.errors import BadInput
+from retrievers.base import Document
 
 TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"

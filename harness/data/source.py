@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.data.files import field, identifier, no_rows, repeated, unique_rows
-from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import Document, Qrels, Query, Turn
 
 ROLES = ("user", "assistant", "system")
 

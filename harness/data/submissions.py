@@ -12,7 +12,8 @@ import numpy as np
 from harness.config.text import counted
 from harness.data.files import field, json_line, json_lines, json_text, some, unique_rows
 from harness.data.predictions import contest_rows
-from retrievers.base import BadInput, Document, Query, Ranking, remembered
+from harness.errors import BadInput
+from retrievers.base import Document, Query, Ranking, remembered
 
 _LISTED = 10  # the most problems that one error message lists
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from harness.data.files import DAMAGED, finite, opened
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 _QUOTED = re.compile(r'[",\r\n]')
 AGAIN = "The file is damaged: make it again."

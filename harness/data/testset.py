@@ -22,7 +22,8 @@ from harness.data.files import field, json_file, json_lines, optional_text, requ
 from harness.data.source import check_grade, turns
 from harness.data.span_labels import Finding, Places, SpanQrels, label
 from harness.data.spans import Evidence, Span
-from retrievers.base import BadInput, Document, Query, did_you_mean
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import Document, Query
 
 # Kinds of queries. The last two have no evidence: `none` needs no retrieval, and the texts have no answer to
 # `unanswerable`.

@@ -21,7 +21,8 @@ from harness.data.files import (
     unique_rows,
 )
 from harness.data.source import Grades, Streamed, check_grade, locate, single_turn
-from retrievers.base import BadInput, Document, Qrels, Query, one_word
+from harness.errors import BadInput
+from retrievers.base import Document, Qrels, Query, one_word
 
 _NO_TEXT = (
     "dataset=trec has only labels, no documents and no queries: use it with `harness score`. To search, use "

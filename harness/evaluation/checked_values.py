@@ -13,11 +13,12 @@ import numpy as np
 from harness.config.text import counted
 from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.errors import BadInput
 from harness.evaluation.hole_measures import CONDENSED, WHOLE
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import Family, Measure, of_spans
 from harness.evaluation.prediction_powered import NO_ESTIMATE, Estimate, Sample, difference, estimate
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import Predictions, Qrels, Ranking
 
 FILE = "checked.csv"
 FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that the documents below the first hit do not change

@@ -15,12 +15,13 @@ from functools import partial
 import numpy as np
 
 from harness.data.span_labels import SpanQrels
+from harness.errors import BadInput, did_you_mean
 from harness.evaluation import ranking_measures  # noqa: F401 (registers its measures, which come first)
 from harness.evaluation.families import GROWS, MEASURES, Family
 from harness.evaluation.hole_measures import CONDENSED, OF_HOLES, UPPER, WHOLE
 from harness.evaluation.judged import Judged
 from harness.evaluation.losses import SHOWN
-from retrievers.base import BadInput, Qrels, did_you_mean
+from retrievers.base import Qrels
 
 OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate or a fusion that was fitted to labels
 LONGEST = 100_000  # cut-off, as of `depth`

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.errors import BadInput
 from harness.evaluation.losses import KINDS
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores
-from retrievers.base import BadInput
 
 FLAGS = ("needs", "multi_turn", "public")
 LOSS = "loss"  # column

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.config.text import counted
 from harness.data.checked_labels import Checked
+from harness.errors import BadInput
 from harness.evaluation import checked_values
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
@@ -21,7 +22,7 @@ from harness.evaluation.measures import Family, Measure, check_labels, of_spans,
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.shown_lists import Lists, ShownLists
 from harness.evaluation.split import Split, public_part
-from retrievers.base import BadInput, Qrels, Ranking, remembered
+from retrievers.base import Qrels, Ranking, remembered
 
 RESAMPLES = 2000
 NO_QUERY = {  # why a ratio of abstention has the denominator 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.errors import BadInput
 from harness.fusion.pool import Labels, Pool
 from harness.fusion.ranker import STRENGTHS, Ranker
 from harness.fusion.rule import VERSION, FusionRule
@@ -20,7 +21,7 @@ from harness.fusion.weights import Grid, Weights
 from harness.gates import calibration
 from harness.gates.calibration import CLOSE
 from harness.gates.learned import INNER, Folds, Repeats
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 from retrievers.combine.fusion import WeightedSum
 
 FIXED, WEIGHTS = "fixed", "weights"

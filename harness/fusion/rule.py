@@ -12,7 +12,8 @@ import numpy as np
 
 from harness.config.schema import ReadPath
 from harness.data.files import field, json_file, required
-from retrievers.base import BadInput, Ranking, did_you_mean
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
 VERSION = 1  # of fusion.json: raise it when a rule of before would fuse otherwise

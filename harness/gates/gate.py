@@ -12,10 +12,11 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
+from harness.errors import BadInput, did_you_mean
 from harness.gates.calibration import Curve
 from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
-from retrievers.base import AtMost, BadInput, did_you_mean
+from retrievers.base import AtMost
 
 Threshold = Annotated[float, AtMost(1e9, "no signal is as large")]
 TopK = Annotated[int, AtMost(100_000, "no ranking is as long")]

@@ -14,12 +14,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from harness.errors import BadInput
 from harness.gates import calibration
 from harness.gates.gate import Decision, TopK, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.rule import Rule, json_number
 from harness.gates.signals import SIGNALS, GateInputs, choices, signal_of
-from retrievers.base import AtMost, BadInput
+from retrievers.base import AtMost
 
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]

@@ -11,10 +11,11 @@ import numpy as np
 
 from harness.config.schema import ReadPath
 from harness.data.files import some
+from harness.errors import Failed
 from harness.gates.gate import ALL, Decision
 from harness.llm.chat import ChatModel, Prompt, checked_request
 from harness.llm.structured import WrongReply, quoted, without_thought
-from retrievers.base import Failed, Query, Turn
+from retrievers.base import Query, Turn
 
 if TYPE_CHECKING:
     from harness.gates.payoff import Payoff

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.errors import BadInput
 from harness.evaluation.judged import judge
 from harness.evaluation.measures import Family, Measure, parse
 from harness.evaluation.split import Split, public_part
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:

@@ -14,11 +14,11 @@ import numpy as np
 
 from harness.config.schema import ReadPath
 from harness.data.files import field, json_file, required
+from harness.errors import BadInput, did_you_mean
 from harness.gates import calibration
 from harness.gates.gate import ALL, Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
-from retrievers.base import BadInput, did_you_mean
 
 _OF_EMBEDDING = ("embedding_centre", "embedding_scale")
 

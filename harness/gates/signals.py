@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from harness.config.canonical import digest, digest_texts
+from harness.errors import BadInput, did_you_mean
 from harness.llm.chat import Chat, ChatModel
-from retrievers.base import BadInput, Query, Ranking, did_you_mean, remembered
+from retrievers.base import Query, Ranking, remembered
 
 _VERSION = 1  # raise it when a cached signal changes its values
 _FLAT = 1e-12  # a spread below this share of the scores is rounding error

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.data.files import text_file
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 
 MOST = 200_000  # bytes of a prompt file
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -11,10 +11,11 @@ from harness.config.components import build
 from harness.config.text import counted
 from harness.data.dataset import conversations
 from harness.data.source import Source, Streamed
+from harness.errors import BadInput
 from harness.evaluation.measures import requested
 from harness.evaluation.scores import UNKNOWN, Scores, ShownLists, score
 from harness.evaluation.split import Split
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import Predictions, Qrels, Ranking
 
 
 def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Scores, Qrels]:

@@ -25,11 +25,12 @@ from harness.data.shards import (
     fingerprint_row,
 )
 from harness.data.source import Source, Streamed
+from harness.errors import BadInput, Failed
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.storage.document_sort import DocumentSort, Placed
 from harness.storage.entries import CacheEntry
-from retrievers.base import BadInput, Document, Failed, Progress
+from retrievers.base import Document, Progress
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
 VERSION = 1  # of the order of documents, their boundaries, and the files of shards

@@ -11,12 +11,13 @@ from harness.config.canonical import digest_texts
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
 from harness.data.shards import Shard
+from harness.errors import BadInput
 from harness.gates.payoff import payoffs
 from harness.pipeline import ordering, sharded, steps
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import queries_digest
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Qrels, Query, Ranking
+from retrievers.base import Qrels, Query, Ranking
 
 Identify = Callable[[Node], dict[str, Any]]
 

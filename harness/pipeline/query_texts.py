@@ -8,11 +8,12 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.components import WRITTEN, identity
+from harness.errors import BadInput
 from harness.llm.chat import Chat
 from harness.llm.prompts import PromptText
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.writing import Task, prompt_of
-from retrievers.base import BadInput, Query, Turn
+from retrievers.base import Query, Turn
 
 VERSION = 1  # raise it when the same replies give other texts
 # query.text -> characters of the longest text that a model may write, tokens of a usual one

@@ -14,6 +14,7 @@ import numpy as np
 from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.data.shards import IndexedTexts, Shard
+from harness.errors import BadInput
 from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import ordering, sharded, steps
@@ -23,7 +24,7 @@ from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import cache_for, cluster_of
 from harness.progress import watch
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Document, Query, Ranking
+from retrievers.base import Document, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Reranker, Retriever

@@ -18,6 +18,7 @@ from harness.config.canonical import digest
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
+from harness.errors import BadInput, Failed
 from harness.evaluation.measures import check_labels, parse, requested
 from harness.evaluation.objective import Objective, objective_of
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
@@ -32,7 +33,7 @@ from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Failed, Qrels, Query, Ranking
+from retrievers.base import Qrels, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Retriever

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.files import some
+from harness.errors import Failed
 from harness.gates.llm import transcript
 from harness.llm.chat import Chat, Prompt, Schema, WrongReply
 from harness.llm.prompts import PromptText, read_prompt
-from retrievers.base import Failed, Query, Turn
+from retrievers.base import Query, Turn
 
 PROMPTS = Path(__file__).with_name("prompts")
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.storage.locks import locked
 from harness.storage.typed import fields_of, row_as
-from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

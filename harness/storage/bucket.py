@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness.config.places import BucketPlace
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 from retrievers.hosts import name_host
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30  # until a server that does not answer is given up, each time

@@ -24,6 +24,7 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.places import BucketPlace, bucket_place
+from harness.errors import BadInput, Failed
 from harness.storage.atomic import write_text
 from harness.storage.bucket import Bucket, NotAllowed, endpoint
 from harness.storage.bucket_entries import BucketEntries
@@ -44,7 +45,7 @@ from harness.storage.entries import (
     verify_entry,
 )
 from harness.storage.lease import Until, never
-from retrievers.base import BadInput, Failed, Ranking
+from retrievers.base import Ranking
 
 if TYPE_CHECKING:
     from filelock import FileLock

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.config.canonical import flatten
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
-from retrievers.base import BadInput
 
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"

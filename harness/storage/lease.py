@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from harness.errors import BadInput, Failed
 from harness.progress import stage
 from harness.storage.bucket import Bucket
-from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # between two renewals

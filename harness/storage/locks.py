@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.storage.typed import fields_of, row_as
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from filelock import FileLock

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.errors import BadInput, Failed
 from harness.storage.atomic import create_text, write_text
 from harness.storage.bucket import Bucket
-from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
 SEND_SECONDS = 30.0  # between two segments: the most that a machine loses that never comes back

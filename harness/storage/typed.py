@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises _Unfit

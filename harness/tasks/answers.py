@@ -11,13 +11,13 @@ import numpy as np
 
 from harness.config.components import build
 from harness.data.files import check_pairs, field, identifier, json_objects, no_rows, optional_text, required, some
+from harness.errors import BadInput, did_you_mean
 from harness.pipeline.cached_parts import CachedTokenizer
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tasks.model_measures import ModelAbsent
 from harness.tasks.task import JudgedItems, Marked
 from harness.tasks.text_measures import accuracy, alternatives, exact_match, nfc, rouge_1, split_reason
-from retrievers.base import BadInput, did_you_mean
 
 TEXT = ("rouge_1", "bertscore", "bleurt")
 TOKENIZERS: dict[str, dict[str, Any]] = {  # of ROUGE-1, as components

@@ -16,11 +16,12 @@ import numpy as np
 
 from harness.data.files import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, some, unique_rows
 from harness.data.tables import strict_reader
+from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tasks.alignment import JudgedEdits, Scheme, compare
 from harness.tasks.task import JudgedItems, Marked
-from retrievers.base import AtMost, BadInput, did_you_mean
+from retrievers.base import AtMost
 
 COLUMNS = {"id": "id", "source": "source", "reference": "reference", "prediction": "prediction", "type": "error_type"}
 COUNTS = ("tp", "fp", "fn", "fr")

@@ -17,10 +17,11 @@ from unicodedata import normalize
 
 import numpy as np
 
+from harness.errors import BadInput
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tasks.pair_models import Encoder, Pair, PairModel, Regression
-from retrievers.base import AtMost, BadInput, Progress
+from retrievers.base import AtMost, Progress
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
 

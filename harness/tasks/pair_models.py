@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.dense import models
 
 MAX_TOKENS = 512  # of BLEURT's input, and of a text for BERTScore if the tokenizer has no limit

@@ -29,11 +29,11 @@ from pathlib import Path
 from filelock import FileLock
 
 from harness.data.files import field, json_file, required
+from harness.errors import BadInput
 from harness.evaluation.allocation import apportion, spreads
 from harness.storage.atomic import write_text
 from harness.testset.judged_set import JudgedSet
 from harness.testset.resolution import RELEVANT_FROM, Resolved, resolve_model_only, resolve_people_only
-from retrievers.base import BadInput
 
 AUDIT = "audit.json"
 PILOT = 10  # queries of the first draw

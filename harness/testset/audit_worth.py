@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.data.checked_labels import Checked
 from harness.data.labels import qrels_of
+from harness.errors import BadInput
 from harness.evaluation.checked_values import CheckedValues, checked_values
 from harness.evaluation.measures import Family, Measure, of_spans, parse
 from harness.evaluation.prediction_powered import Sample, estimate
@@ -18,7 +19,7 @@ from harness.testset.audit_sample import AuditSample
 from harness.testset.judged_set import JudgedSet
 from harness.testset.pool import Pool, PooledPair
 from harness.testset.resolution import resolve_model_only, resolve_people_only
-from retrievers.base import BadInput, Predictions
+from retrievers.base import Predictions
 
 MORE = 20  # queries
 IMAGINED = 30  # samples with more queries, whose half-widths are averaged

@@ -12,6 +12,7 @@ from harness.config.canonical import digest
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.spans import Evidence
+from harness.errors import BadInput
 from harness.llm.chat import Chat, Prompt, Reply
 from harness.llm.prompts import PromptText
 from harness.testset import examples as real
@@ -20,7 +21,7 @@ from harness.testset.evidence import located
 from harness.testset.prompts import filled, situations
 from harness.testset.replies import Item, read_as, schema
 from harness.testset.sampling import drawn
-from retrievers.base import BadInput, Query, Turn
+from retrievers.base import Query, Turn
 
 TOKENS = 120  # of a drafted query with its answer and evidence, until the model's own replies tell
 KEPT_TEXTS = 64  # texts in memory at a time

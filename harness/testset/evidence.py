@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from harness.data.documents_folder import Chunk
 from harness.data.spans import Evidence, Span
+from harness.errors import BadInput
 from harness.testset.quotes import locate
-from retrievers.base import BadInput
 
 CONTEXT = 32  # code points kept before and after evidence
 

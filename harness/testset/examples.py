@@ -10,8 +10,9 @@ from harness.data.contest import Contest
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.files import json_lines, no_rows, numbered_lines
 from harness.data.testset import EvidencedQuery, read_queries, span_qrels
+from harness.errors import BadInput
 from harness.testset.sampling import picked
-from retrievers.base import BadInput, Query
+from retrievers.base import Query
 
 SHOWN = 5  # examples in a prompt
 

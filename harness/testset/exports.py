@@ -12,9 +12,10 @@ from typing import Any
 from harness.data.files import json_text, optional_text
 from harness.data.frozen import FROZEN, Frozen
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
+from harness.errors import BadInput, did_you_mean
 from harness.storage.atomic import write_text
 from harness.testset.hold import held, unfinished
-from retrievers.base import BadInput, Document, Qrels, Query, did_you_mean, one_word
+from retrievers.base import Document, Qrels, Query, one_word
 
 
 @dataclass(frozen=True)

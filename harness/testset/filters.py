@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from harness.errors import BadInput
 from harness.testset import scripts
 from harness.testset.drafts import Draft, Rejection
 from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, REFERENCE, asks_nothing
-from retrievers.base import AtMost, BadInput, Document, Progress, Query
+from retrievers.base import AtMost, Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
 ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer stands in the corpus

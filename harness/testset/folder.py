@@ -15,9 +15,9 @@ from typing import Any
 
 from harness.config.canonical import flatten
 from harness.data.files import json_file, json_text, sha256_of
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.testset.drafts import Draft, Rejection
-from retrievers.base import BadInput
 
 VERSION = 1
 QUERIES, REJECTED, MANIFEST, UNFINISHED = "queries.jsonl", "rejected.jsonl", "testset.json", "unfinished.json"

@@ -30,6 +30,7 @@ from harness.data.frozen import (
 from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.spans import Evidence
 from harness.data.testset import EvidencedQuery, span_qrels
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.testset.audit_sample import AuditSample
 from harness.testset.auditing import AGREEMENT, blind
@@ -38,7 +39,7 @@ from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import BASES, JUDGEMENTS, LLM, Judgement, current
 from harness.testset.pool import PooledPair
 from harness.testset.resolution import Resolved, resolve, resolve_model_only, resolve_people_only
-from retrievers.base import BadInput, Query
+from retrievers.base import Query
 
 _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's labels must not leave open
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from harness.config.text import short_id
 from harness.data.files import field, json_file, required, some
+from harness.errors import BadInput
 from harness.evaluation.proportions import Proportion
 from harness.storage.atomic import write_text
 from harness.testset import controls
 from harness.testset.judgements import GRADES
 from harness.testset.pool import Pool
-from retrievers.base import BadInput
 
 RECORD = "judge.json"
 VERSION = 1

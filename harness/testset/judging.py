@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.config.text import counted
 from harness.data.files import some
+from harness.errors import BadInput
 from harness.gates.llm import transcript
 from harness.llm.chat import Prompt, Reply
 from harness.llm.prompts import PromptText, read_prompt
@@ -20,7 +21,7 @@ from harness.testset.judgements import GRADES, LLM
 from harness.testset.prompts import SHIPPED, filled
 from harness.testset.quotes import locate
 from harness.testset.resolution import RELEVANT_FROM
-from retrievers.base import BadInput, Document, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 TOKENS = 60  # of a reply, until the model's own replies tell
 PROMPT_DIGITS = 8  # of the sha256 of a prompt in the name of a judge

@@ -11,6 +11,7 @@ from harness.config.text import counted
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import KINDS, EvidencedQuery, read_queries
+from harness.errors import BadInput
 from harness.evaluation.proportions import Proportion
 from harness.llm.chat import Prompt
 from harness.testset import controls
@@ -22,7 +23,7 @@ from harness.testset.judging import Judge, Verdict, check_conversations, read_ju
 from harness.testset.pool import Pool, PooledPair, documents_of, read_pool
 from harness.testset.prompts import language_of
 from harness.testset.resolution import RELEVANT_FROM
-from retrievers.base import BadInput, Document
+from retrievers.base import Document
 
 LOOKED_AT = 100  # documents that decide the language of the prompt
 NO_NEED = "none"  # the kind of queries that need no retrieval: no document answers them

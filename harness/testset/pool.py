@@ -20,8 +20,8 @@ from harness.data import testset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import as_id, json_file, json_lines, json_text, once, required
 from harness.data.files import field as value_of
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
-from retrievers.base import BadInput
 
 POOL, MANIFEST = "pool.jsonl", "pool.json"
 VERSION = 1

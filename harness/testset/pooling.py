@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.data.files import some
+from harness.errors import BadInput
 from harness.testset.pool import PooledPair
-from retrievers.base import BadInput
 
 COPIES = 20  # near-duplicates of a document that are pooled, at most: a notice may stand in thousands of documents
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.data.files import text_file
+from harness.errors import BadInput
 from harness.llm.prompts import MOST, PromptText, read_prompt
 from harness.testset.sampling import picked
-from retrievers.base import BadInput
 
 SHIPPED = Path(__file__).parent / "prompts"
 # Places of a prompt about a document, and of one about none: those that it must have, and those that it may have.

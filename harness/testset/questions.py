@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.testset.resolution import Question, What
-from retrievers.base import BadInput
 
 SHOWN = 3  # of each kind
 _MEANING: dict[What, str] = {

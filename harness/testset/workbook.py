@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import BadInput
 from harness.progress import watch
 from harness.testset.judgements import text_digest
 from harness.testset.review_items import Item
 from harness.testset.workbook_cells import cell_text
-from retrievers.base import BadInput, Document, Query
+from retrievers.base import Document, Query
 
 if TYPE_CHECKING:
     from openpyxl import Workbook

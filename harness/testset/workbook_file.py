@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 if TYPE_CHECKING:
     from openpyxl import Workbook

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.files import some
+from harness.errors import BadInput, did_you_mean
 from harness.testset.audit_sample import AuditSample
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import ADJUDICATED, HUMAN, Judgement, text_digest
@@ -19,7 +20,6 @@ from harness.testset.review_items import Item
 from harness.testset.workbook import ABOUT, GRADE, ID, MOST_ROWS, NEEDS, PAIRS, QUERIES, VERSION, row_id
 from harness.testset.workbook_cells import blank, grade_of, need_of
 from harness.testset.workbook_file import opened_workbook
-from retrievers.base import BadInput, did_you_mean
 
 _SAMPLES = ("audit", "repair", "all", "open")
 _MOST_COLUMNS = 100  # that are read

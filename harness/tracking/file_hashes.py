@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness.data.files import sha256_of, some
+from harness.errors import BadInput
 from harness.tracking.mlflow_files import table_text
 from harness.tracking.tracker import LoggedRun, NoFile, RunRecord
-from retrievers.base import BadInput
 
 FILE_HASHES = "files.sha256"  # tag: name -> sha256 of each file that a command may read back, as JSON
 PAGES = (".html", ".png")  # for people; no command reads them

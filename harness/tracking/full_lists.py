@@ -10,11 +10,12 @@ from pathlib import Path
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.predictions import trec_scores
+from harness.errors import BadInput
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import Wanted, distinct, rank
 from harness.tracking.retrieval_run import RUN_FILE
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
-from retrievers.base import BadInput, one_word
+from retrievers.base import one_word
 
 LIGHT = "has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness run`"
 

@@ -17,9 +17,10 @@ from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, in_memory, load
 from harness.data.files import field, json_file
 from harness.data.source import Source
+from harness.errors import BadInput
 from harness.tracking.retrieval_run import ELSEWHERE, place
 from harness.tracking.tracker import METRICS, LoggedRun, NoFile, Tracker, mlflow_name
-from retrievers.base import BadInput, Document
+from retrievers.base import Document
 
 T = TypeVar("T")
 CONFIG = "config.yaml"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from harness import interruption
+from harness.errors import BadInput, Failed
 from harness.tracking.database import addresses, fault, is_damage, uri_of
-from retrievers.base import BadInput, Failed
 from retrievers.hosts import host_of, name_host
 from retrievers.redaction import redacted as without_keys
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from harness.errors import BadInput, did_you_mean
 from harness.tracking import file_hashes, mlflow_spans
 from harness.tracking.database import place_of, uri_of
 from harness.tracking.in_progress import TAG
@@ -39,7 +40,6 @@ from harness.tracking.tracker import (
     RunRecord,
     mlflow_name,
 )
-from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Literal, cast
 
 from harness.data.files import DAMAGED, opened
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.storage.typed import row_as
 from harness.tracking.mlflow_client import without_login
 from harness.tracking.tracker import Detail, RunRecord, Tracker
-from retrievers.base import BadInput
 
 ENDING = ".unsent"
 UNFINISHED = ".unfinished"

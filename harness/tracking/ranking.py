@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.config.text import counted
+from harness.errors import BadInput, did_you_mean
 from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
@@ -24,7 +25,6 @@ from harness.tracking.tracker import (
     member_tag,
     refusal,
 )
-from retrievers.base import BadInput, did_you_mean
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
 

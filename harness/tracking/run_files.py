@@ -14,6 +14,7 @@ from harness.config.check import Invocation
 from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.predictions import read_predictions
+from harness.errors import BadInput
 from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import table_text
@@ -22,7 +23,6 @@ from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.storage.atomic import write_text
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord, mlflow_name
-from retrievers.base import BadInput
 
 ID = re.compile(r"[0-9a-f]{4,32}")
 SCORING = ("dataset", "missing", "public")  # keys that say how files are scored

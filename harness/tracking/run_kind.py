@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.data.submissions import validate_against, validate_submission, with_contents
+from harness.errors import BadInput
 from harness.evaluation.measures import SPAN_MEASURES, Family, of_spans, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.logged_run import ValidRun, load_unchanged, logged_config, logged_value
 from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Tracker
-from retrievers.base import BadInput
 
 VERSION = {"version.measures": "version of the measures"}
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.config.components import active_groups, build
 from harness.data.dataset import Dataset
+from harness.errors import BadInput
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
 from harness.evaluation.measures import SPAN_MEASURES, Family, parse
@@ -25,7 +26,7 @@ from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tracking.mlflow_spans import Span, Trace
 from harness.tracking.tracker import Tracker
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 
 DOCUMENTS = 10  # shown per ranking
 CONTENT = 300  # characters shown of a document's text

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from harness.config.text import short_id
+from harness.errors import BadInput
 from harness.evaluation.objective import Kind, Objective, kind_of, logged_name
 from harness.evaluation.prediction_powered import Estimate
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.children import refuse_settings
+from harness.errors import BadInput, Failed
 from harness.tracking.csv_tracker import plain_tags
 from harness.tracking.tracker import Detail, NoTracker, RunRecord
-from retrievers.base import BadInput, Failed
 from retrievers.hosts import name_host
 
 OFFLINE = ("offline", "disabled")  # values of WANDB_MODE

@@ -14,7 +14,8 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Ranking, did_you_mean, is_whole, remembered
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost, Ranking, is_whole, remembered
 
 LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
 Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]

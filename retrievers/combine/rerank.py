@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from retrievers.base import BadInput, Progress
+from harness.errors import BadInput
+from retrievers.base import Progress
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
 

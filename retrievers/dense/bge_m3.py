@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking
+from harness.errors import BadInput
+from retrievers.base import DocIds, Document, Progress, Query, Ranking
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
 from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest, write_whole

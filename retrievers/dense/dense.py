@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean, is_whole
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost, DocIds, Document, Progress, Query, Ranking, is_whole
 from retrievers.dense.embeddings import BadVector
 from retrievers.dense.encoders import Encoder
 from retrievers.dense.vectors import Flat, VectorIndex

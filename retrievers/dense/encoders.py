@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Threads, cores, is_whole
+from harness.errors import BadInput
+from retrievers.base import AtMost, Progress, Threads, cores, is_whole
 from retrievers.dense import models
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Seed, is_whole
+from harness.errors import BadInput
+from retrievers.base import AtMost, Progress, Seed, is_whole
 from retrievers.lexical.tokenize import Characters
 
 if TYPE_CHECKING:

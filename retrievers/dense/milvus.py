@@ -28,7 +28,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Failed, Progress
+from harness.errors import BadInput, Failed
+from retrievers.base import AtMost, Progress
 from retrievers.dense.inner_product import Candidates, Propose
 from retrievers.dense.vectors import Approximate, checked_count
 from retrievers.hosts import name_host

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, did_you_mean, is_whole
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost, is_whole
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 

@@ -16,7 +16,8 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, is_whole
+from harness.errors import BadInput
+from retrievers.base import AtMost, is_whole
 from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, rank_candidates
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]

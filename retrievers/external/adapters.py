@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.external.function import Found, Search, descending
 
 Tokenize = Callable[[str], list[str]]

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Failed, Query, Ranking, did_you_mean
+from harness.errors import BadInput, Failed, did_you_mean
+from retrievers.base import DocIds, Document, Query, Ranking
 
 Found = list[tuple[str, float]]  # (doc_id, score) of one query, in any order
 # Called with the texts of queries and the most documents to return for each; one list for each, in their order.

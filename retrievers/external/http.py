@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Failed, Progress, Query, Ranking, did_you_mean
+from harness.errors import BadInput, Failed, did_you_mean
+from retrievers.base import DocIds, Document, Progress, Query, Ranking
 from retrievers.dense.encoders import Encoder
 from retrievers.external.http_client import (
     FailedAttempt,

@@ -19,7 +19,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from retrievers.base import AtMost, BadInput
+from harness.errors import BadInput
+from retrievers.base import AtMost
 from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import redacted
 

@@ -8,18 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from retrievers.base import (
-    AtMost,
-    BadInput,
-    DocIds,
-    Document,
-    Progress,
-    Query,
-    Ranking,
-    Threads,
-    did_you_mean,
-    is_whole,
-)
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost, DocIds, Document, Progress, Query, Ranking, Threads, is_whole
 from retrievers.lexical import bm25_shards
 from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Engine, Parameters, SparseEngine
 from retrievers.lexical.tokenize import Tokenizer, Tokens

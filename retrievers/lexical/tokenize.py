@@ -20,7 +20,8 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean, is_whole
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost, Progress, Threads, cores, is_whole
 
 Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from harness.board.lists import DEPTH, GateRule, ListReader, Returned, signals
+from harness.errors import BadInput
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, NoFile
-from retrievers.base import BadInput
 
 RULE = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [2.5],
         "centre": [0.0], "scale": [1.0], "weights": [1.0]}  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 
 from harness.cluster.cluster import Work
 from harness.cluster.local import Local
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 def test_jobs_are_done_in_order_and_the_progress_counts_their_sizes():

@@ -17,7 +17,8 @@ from harness.cluster import ray_cluster, ray_crew, ray_worker
 from harness.cluster.cluster import Work
 from harness.cluster.ray_cluster import RayCluster
 from harness.cluster.ray_crew import Node, Shape
-from retrievers.base import BadInput, Failed, cores
+from harness.errors import BadInput, Failed
+from retrievers.base import cores
 
 pytestmark = pytest.mark.xdist_group("ray")
 

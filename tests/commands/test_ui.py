@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from planted_modules import Planted
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ import yaml
 from harness.config import canonical, components, schema
 from harness.config.commands import RunConfig
 from harness.config.components import conf_folder
-from retrievers.base import AtMost, BadInput
+from harness.errors import BadInput
+from retrievers.base import AtMost
 
 CLASSES = sorted(components._recorded_classes().items())
 NUMBERS = (int, float)

@@ -6,7 +6,7 @@ import pytest
 
 from harness.config import canonical, components, schema
 from harness.config.commands import CommonConfig
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
 

@@ -10,10 +10,10 @@ import yaml
 from harness.config import components
 from harness.config.canonical import digest
 from harness.config.components import conf_folder, identity, recorded, recorded_name, target_class
+from harness.errors import BadInput
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import ranking_identity
 from harness.tracking import retrieval_run
-from retrievers.base import BadInput
 
 TARGETS = sorted({
     target

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from harness.config import consent, defaults
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 # Keys that a stranger's harness.yaml may set to anything. They decide what is computed or read. None says where
 # anything is sent or written, which secret is used, what is overwritten or deleted, who reaches this machine, or which

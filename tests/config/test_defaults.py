@@ -3,7 +3,7 @@
 import pytest
 
 from harness.config import defaults, overrides
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 FIRST = "dataset: contest\ndataset.path: data\nexperiment_name: first\n"
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness import cli
 from harness.config import hints
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.components import conf_folder
 from harness.config.messages import explain, failure
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 
 def of_hydra(*words):

@@ -4,7 +4,7 @@ import pytest
 
 from harness.config.places import BucketPlace, bucket_place, full_place
 from harness.config.recipes import name_senders
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 @pytest.mark.parametrize("path", ["outputs/cache", "/a/b", "s3", "s3/b", "./s3:x", "a b", "한국어/캐시", "c:b"])

@@ -8,7 +8,7 @@ import pytest
 
 from harness.config import components, help, manual, plugins
 from harness.config.components import identity, recorded_name, target_class
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json")
 OVERLAP = {"_target_": "overlap_search.retriever.Overlap", "least": 1}

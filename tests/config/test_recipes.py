@@ -9,7 +9,7 @@ from harness.config import recipes
 from harness.config.check import primary
 from harness.config.manual import manual
 from harness.config.recipes import unfolded
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 MINE = """# @package _global_
 # What everybody here uses.

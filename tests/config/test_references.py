@@ -3,7 +3,7 @@
 import pytest
 
 from harness.config.references import MOST, check_size
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 def bomb(levels: int, each: int) -> dict[str, str]:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from harness.config import yaml_files
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 BOMB = "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
 

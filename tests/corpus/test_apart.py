@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness.corpus.apart import Apart, Ended
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from documents_folders import folder_of_testset, query, quoted
 from harness.corpus import chunked
 from harness.corpus.chunked import Chunked
 from harness.data.dataset import load
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 SEA = "해달은 조개를 돌로 깬다. 문어는 다리가 여덟이다. 고래는 젖을 먹인다."
 OCTOPUS = "문어는 다리가 여덟이다."

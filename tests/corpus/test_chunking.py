@@ -13,7 +13,7 @@ from harness.config import manual
 from harness.corpus.chunking import Chunking
 from harness.corpus.sentences import SENTENCE_END, cuts
 from harness.data.files import json_file
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 LANGCHAIN = json_file(Path(__file__).parent / "langchain_chunks.json")
 PROFILES = Path(__file__).parents[2] / "harness" / "sample" / "profiles"

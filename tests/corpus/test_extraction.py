@@ -25,7 +25,7 @@ from harness.corpus.encodings import decoded
 from harness.corpus.extraction import READERS, extract
 from harness.corpus.readers import hwpx as hwpx_reader
 from harness.corpus.readers import pdf as pdf_reader
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True

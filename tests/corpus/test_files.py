@@ -5,7 +5,7 @@ import os
 import pytest
 
 from harness.corpus.files import find_files, listed
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 TREE = ("corpus/b.txt", "corpus/a.txt", "corpus/a/c.md", "corpus/a/b/d.txt", "corpus/a-b/e.txt", "corpus/.hidden.txt",
         "corpus/.git/f.txt", "corpus/b.txt~", "corpus/~$b.docx", "corpus/.b.txt.swp", "corpus/[x].txt",

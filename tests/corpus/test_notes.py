@@ -3,7 +3,7 @@
 import pytest
 
 from harness.corpus.notes import Note
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from harness.corpus.output import prepare_output
 from harness.corpus.preparation import identity, prepare
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import json_lines, json_text
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 SMALL = Chunking(size=12, overlap=6)
 ONE = "가나다라마. 바사아자차.\n"  # size 12: both sentences are a document

@@ -11,7 +11,8 @@ from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, load, search_queries
 from harness.data.qa import Autorag
 from harness.data.trec import Beir
-from retrievers.base import BadInput, Document, Qrels, Query, Turn
+from harness.errors import BadInput
+from retrievers.base import Document, Qrels, Query, Turn
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")

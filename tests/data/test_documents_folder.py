@@ -8,7 +8,7 @@ from documents_folders import lines
 
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.spans import Span
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 TEXT = "해달은 조개를 돌로 깨 먹는다.\n문어는 다리가 여덟이다.\n"
 ID = hashlib.sha256(TEXT.encode()).hexdigest()[:20]

@@ -20,7 +20,7 @@ from harness.data.files import (
     sha256_of,
     some,
 )
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True

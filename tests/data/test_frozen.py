@@ -9,7 +9,7 @@ from frozen_sets import frozen, judged, sealed
 
 from harness.data.dataset import load
 from harness.data.frozen import Frozen
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 @pytest.fixture(scope="module")

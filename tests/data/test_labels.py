@@ -10,7 +10,8 @@ from harness.data.contest import Contest
 from harness.data.files import json_text
 from harness.data.labels import Label, label_row, qrels_of, read_label
 from harness.data.trec import Trec, judged_pairs, trec_qrels_lines
-from retrievers.base import BadInput, Qrels
+from harness.errors import BadInput
+from retrievers.base import Qrels
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from harness.data.files import json_text
 from harness.data.predictions import read_predictions
 from harness.data.submissions import bare_text, submission_rows, validate_against, validate_submission, with_contents
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
-from retrievers.base import BadInput, Document, Query, Ranking, Turn
+from retrievers.base import Document, Query, Ranking, Turn
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")

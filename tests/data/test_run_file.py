@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from harness.config.components import identity
 from harness.data.predictions import read_predictions
 from harness.data.run_file import RunFile, read_lists
-from retrievers.base import BadInput, Document, Query
+from harness.errors import BadInput
+from retrievers.base import Document, Query
 
 DOCUMENTS = [Document(doc_id, "x") for doc_id in ("a", "b", "c", "d")]
 QUERIES = [Query.of("q2", "?"), Query.of("q1", "?")]

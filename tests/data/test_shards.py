@@ -26,7 +26,8 @@ from harness.data.shards import (
     fingerprint_row,
     open_shard,
 )
-from retrievers.base import BadInput, Document
+from harness.errors import BadInput
+from retrievers.base import Document
 
 quick = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True

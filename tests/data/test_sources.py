@@ -15,7 +15,8 @@ from harness.data.dataset import load
 from harness.data.files import json_file
 from harness.data.qa import Autorag, Squad
 from harness.data.trec import Beir, Trec
-from retrievers.base import BadInput, Document, Qrels, Query, Turn
+from harness.errors import BadInput
+from retrievers.base import Document, Qrels, Query, Turn
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")

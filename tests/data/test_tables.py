@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.data.tables import csv_text, numbers, read_columns, taken, taken_ids
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 def test_csv_is_quoted_where_needed_and_none_is_an_empty_cell():

@@ -9,7 +9,7 @@ from documents_folders import documents_folder, folder_of_testset, lines, pieces
 from harness.data.contest import Contest
 from harness.data.dataset import load
 from harness.data.testset import SpanLabelled
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 #       0         10        20        30        40
 SEA = "해달은 조개를 돌로 깬다. 문어는 다리가 여덟이다. 고래는 젖을 먹인다. "  # three sentences of 15, 14 and 13

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from harness.data.checked_labels import Checked, FrozenQrels
+from harness.errors import BadInput
 from harness.evaluation import checked_values
 from harness.evaluation.checked_values import averaged, read_table, table_text
 from harness.evaluation.objective import objective_of
 from harness.evaluation.scores import ShownLists, score
 from harness.evaluation.scores import averaged as averaged_scores
 from harness.evaluation.split import Split
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 
 MEASURES = ["modified_map@3", "hit@1", "mrr", "recall@2", "abstention_accuracy", "abstention_f1"]
 

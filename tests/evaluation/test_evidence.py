@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from harness.data.span_labels import Places, SpanQrels, label
 from harness.data.spans import Evidence, Span
+from harness.errors import BadInput
 from harness.evaluation.judged import judge
 from harness.evaluation.measures import OF_SPANS, SPAN_MEASURES, parse, requested
 from harness.evaluation.scores import ShownLists, score
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import Predictions, Qrels, Ranking
 
 
 def piece(text, start, end, grade=1.0):

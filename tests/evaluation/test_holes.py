@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.data.labels import Label, qrels_of
+from harness.errors import BadInput
 from harness.evaluation.holes import Holes
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import MEASURES, check_labels, of_holes, parse, requested
 from harness.evaluation.scores import ShownLists, score
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 
 Pairs = Mapping[str, Mapping[str, int]]
 OF_HOLES = list(filter(of_holes, MEASURES))

@@ -14,11 +14,12 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import BadInput
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import ceilings, losses
 from harness.evaluation.measures import MEASURES, Family, of_holes, of_spans, parse
 from harness.tracking.tracker import mlflow_name
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 PLAIN = {name: family for name, (family, _) in MEASURES.items() if not of_holes(name)}

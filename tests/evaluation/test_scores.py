@@ -12,6 +12,7 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import BadInput
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import read_table, table_text
@@ -19,7 +20,7 @@ from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.evaluation.split import Split, split
 from harness.gates.payoff import fixed_mean, payoffs
 from harness.tracking import retrieval_run
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import Predictions, Qrels, Ranking
 
 
 def ranking(lists: Mapping[str, str]) -> Ranking:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from harness.errors import BadInput
 from harness.evaluation.judged import judge
 from harness.evaluation.measures import parse
 from harness.evaluation.split import Split
@@ -14,7 +15,7 @@ from harness.fusion.pool import Labels, Pool
 from harness.fusion.ranker import regress
 from harness.fusion.weights import NORMALISATIONS, POINTS, Grid, simplex
 from harness.gates.payoff import payoffs
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
 
 DOCS = [f"d{i:02}" for i in range(12)]

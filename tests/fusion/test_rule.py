@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import BadInput
 from harness.fusion.rule import FEATURES, FittedFusion, FusionRule
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
 
 A = Ranking.from_scores({"q1": {"d1": 4.0, "d2": 3.0, "d3": 2.0}, "q2": {}})

@@ -3,8 +3,9 @@
 import pytest
 from fakes import FakeInputs
 
+from harness.errors import BadInput
 from harness.gates.gate import NoGate, ScoreGate
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 
 # q1: 5, 3, 1.  q2: one document, 2.  q3: nothing.  q4: three equal scores.
 RANKING = Ranking.from_scores(

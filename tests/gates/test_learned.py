@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from fakes import FakeInputs
 
+from harness.errors import BadInput
 from harness.gates import calibration
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 
 GATES = [AutoGate, DepthGate, ClassifierGate]
 FEW = {"signals": ["top_score", "margin"], "repeats": 2}

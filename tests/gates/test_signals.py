@@ -10,8 +10,9 @@ from fakes import FakeInputs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import BadInput
 from harness.gates.signals import SIGNALS, choices, random_queries, signal_of, signal_spec
-from retrievers.base import BadInput, Query, Ranking
+from retrievers.base import Query, Ranking
 
 RANKED = [name for name, spec in SIGNALS.items() if spec.reads == "ranking" and not spec.slow]
 

@@ -15,10 +15,11 @@ from chat_server import ChatServer, Reply, completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.errors import BadInput, Failed
 from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
 from harness.pipeline.session import chat_for
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Failed, Turn
+from retrievers.base import Turn
 from retrievers.external import http_client
 
 KEY = "sk-secret-0123456789"

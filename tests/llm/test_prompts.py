@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
+from harness.errors import BadInput
 from harness.llm.prompts import MOST, PromptText, read_prompt
-from retrievers.base import BadInput
 
 
 def written(tmp_path, content):

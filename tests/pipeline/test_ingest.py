@@ -16,12 +16,13 @@ from harness.data.dataset import Dataset, in_memory, load
 from harness.data.files import json_text
 from harness.data.qa import Autorag, Squad
 from harness.data.trec import Beir, Trec
+from harness.errors import BadInput
 from harness.pipeline import ingest
 from harness.pipeline.ingest import sharded
 from harness.pipeline.session import read_dataset
 from harness.storage import document_sort
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Document
+from retrievers.base import Document
 
 SAMPLE = {"_target_": "harness.data.contest.Sample"}
 LOCAL = {"_target_": "harness.cluster.local.Local"}

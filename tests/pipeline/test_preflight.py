@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.dense.lsa import LSA
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")

@@ -10,9 +10,9 @@ from chat_server import ChatServer, Reply, completion
 from talks import last_turn, llm, rewritten, rows, write_talk
 
 from harness.config.components import WRITTEN
+from harness.errors import BadInput, Failed
 from harness.pipeline.query_texts import LENGTHS
 from harness.pipeline.writing import PROMPTS
-from retrievers.base import BadInput, Failed
 from retrievers.external import http_client
 
 TALK = ("dataset=contest", "dataset.path=talk", "tokenizer=char_ngram", "format=json")

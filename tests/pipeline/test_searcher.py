@@ -12,13 +12,14 @@ from chat_server import ChatServer
 from harness.config import check, components
 from harness.config.components import build
 from harness.data.dataset import load, search_queries
+from harness.errors import BadInput
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Query, Turn
+from retrievers.base import Query, Turn
 
 
 def composed(*words):

@@ -11,8 +11,9 @@ from search_server import Reply, SearchServer
 
 import harness as package
 from harness.commands.export import model
+from harness.errors import BadInput
 from harness.pipeline import session
-from retrievers.base import BadInput, Document, Query
+from retrievers.base import Document, Query
 from retrievers.external import http_client
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word

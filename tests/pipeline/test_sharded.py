@@ -12,11 +12,11 @@ from harness.config.components import identity
 from harness.data.contest import Sample
 from harness.data.dataset import Dataset, in_memory, load
 from harness.data.qa import Squad
+from harness.errors import BadInput, Failed
 from harness.pipeline import shard_jobs, sharded, steps
 from harness.pipeline.ingest import sharded as ingested
 from harness.pipeline.session import Session
 from harness.storage.cache import Cache
-from retrievers.base import BadInput, Failed
 from retrievers.dense.dense import Dense
 from retrievers.lexical.bm25 import BM25
 from retrievers.testing import same

@@ -6,7 +6,8 @@ Needs numpy and the library alone: `pytest --noconftest` runs this file in an en
 import numpy as np
 import pytest
 
-from retrievers.base import BadInput, Query
+from harness.errors import BadInput
+from retrievers.base import Query
 from retrievers.external import adapters
 from retrievers.external.function import ranking_of
 

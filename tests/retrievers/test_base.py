@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.base import Document, Query, Ranking, Turn, did_you_mean, remembered
+from harness.errors import did_you_mean
+from retrievers.base import Document, Query, Ranking, Turn, remembered
 
 
 def ranking(docs, scores, query_ids=("q1",), doc_ids=("a", "b", "c")):

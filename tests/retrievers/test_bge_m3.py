@@ -17,7 +17,8 @@ from transformers import AutoModel, AutoTokenizer
 from harness.config import components
 from harness.config import components as config_parts
 from harness.config.components import check_component
-from retrievers.base import BadInput, Document, Query
+from harness.errors import BadInput
+from retrievers.base import Document, Query
 from retrievers.dense import bge_m3, token_weights
 from retrievers.dense.bge_m3 import MultiVector, Sparse
 from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest

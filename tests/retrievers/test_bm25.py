@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from korean_texts import KOREAN, KOREAN_QUERIES, documents, queries
 
-from retrievers.base import BadInput, Document, Query
+from harness.errors import BadInput
+from retrievers.base import Document, Query
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Tokens, Whitespace, Word
 from retrievers.testing import check_retriever, same

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from korean_texts import documents, queries
 
-from retrievers.base import BadInput, Document
+from harness.errors import BadInput
+from retrievers.base import Document
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.bm25_index import VARIANTS
 from retrievers.lexical.bm25_shards import CorpusStatistics

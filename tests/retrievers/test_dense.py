@@ -8,7 +8,8 @@ from fakes import TrigramEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrievers.base import BadInput, Document, Query
+from harness.errors import BadInput
+from retrievers.base import Document, Query
 from retrievers.dense import dense as module
 from retrievers.dense.dense import Dense, Passages, best_documents, sentences
 from retrievers.dense.embeddings import BadVector

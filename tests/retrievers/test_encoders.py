@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_models import LENGTH, SENTENCES, tiny_sentence_model
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.dense import embeddings, encoders, models
 from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
 from retrievers.testing import check_encoder

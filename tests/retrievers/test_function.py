@@ -10,7 +10,8 @@ import pytest
 
 from harness.config import plugins
 from harness.config.components import build, identity
-from retrievers.base import BadInput, Document, Failed, Query
+from harness.errors import BadInput, Failed
+from retrievers.base import Document, Query
 from retrievers.external import function as module
 from retrievers.external.function import Function, imported_object, spec_of
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config.components import build, check_component
-from retrievers.base import BadInput, Ranking
+from harness.errors import BadInput
+from retrievers.base import Ranking
 from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum, pool_candidates
 from retrievers.testing import check_fusion, same
 

@@ -14,7 +14,8 @@ from search_server import DIALECTS, Reply, SearchServer
 
 from harness.config import components
 from harness.config.folders import conf_folder
-from retrievers.base import BadInput, Document, Failed, Query
+from harness.errors import BadInput, Failed
+from retrievers.base import Document, Query
 from retrievers.external import http_client
 from retrievers.external.http import (
     HttpRetriever,

@@ -19,7 +19,7 @@ import pytest
 from raw_server import RawServer
 from search_server import Reply, SearchServer
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.external import http_client, wire
 from retrievers.external.http_client import FailedAttempt, HttpClient, HttpRequest, Limits, Unanswered, shown_value
 from retrievers.hosts import Address, Secrets

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.dense import lsa
 from retrievers.dense.lsa import LSA
 from retrievers.testing import check_encoder

@@ -15,7 +15,7 @@ pytest.importorskip("pymilvus", reason="needs the extra [milvus]")
 
 from pymilvus.exceptions import MilvusException
 
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 from retrievers.dense import milvus as module
 from retrievers.dense.dense import Dense
 from retrievers.dense.milvus import Milvus, MilvusIndex, connect_milvus

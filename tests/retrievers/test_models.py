@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import COMMIT, hub_cache, tiny_bge_m3, use_hub_cache
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.dense import models
 from retrievers.dense.models import Compute, ModelSource
 

@@ -11,7 +11,7 @@ from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 from tiny_models import SENTENCES, tiny_cross_encoder
 
 from harness.config.components import arguments, build, check_component, conf_folder, identity
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.combine.rerank import CrossEncoder
 from retrievers.dense import models
 from retrievers.testing import check_reranker, pair_scores

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.lexical import tokenize
 from retrievers.lexical.tokenize import CharNgram, Kiwi, Snowball, Tokens, Whitespace, Word
 

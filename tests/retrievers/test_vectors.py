@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 from retrievers.dense import inner_product
 from retrievers.dense.vectors import HNSW, IVFPQ, Flat, IVFFlat
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import BadInput
 from harness.storage.append_log import START, AppendLog, Shortened
-from retrievers.base import BadInput
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from buckets import SECRET, Place
 
 from harness.config.canonical import digest
 from harness.config.places import bucket_place
+from harness.errors import BadInput, Failed
 from harness.llm.reply_log import Completion, ReplyLog
 from harness.storage import lease
 from harness.storage.bucket import Bucket
@@ -18,7 +19,7 @@ from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
 from harness.storage.lease import Lease
-from retrievers.base import BadInput, Failed, Ranking
+from retrievers.base import Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
 DAY = 86_400

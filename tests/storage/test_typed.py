@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
+from harness.errors import BadInput
 from harness.storage.typed import fields_of, row_as
-from retrievers.base import BadInput
 
 
 @dataclass(frozen=True)

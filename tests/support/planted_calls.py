@@ -4,7 +4,7 @@ import ctypes
 import os
 import time
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 KEPT: list[bytes] = []
 

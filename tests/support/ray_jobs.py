@@ -6,7 +6,8 @@ import signal
 import time
 from pathlib import Path
 
-from retrievers.base import BadInput, Failed, cores
+from harness.errors import BadInput, Failed
+from retrievers.base import cores
 
 
 def double(number):

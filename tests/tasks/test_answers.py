@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config import components
+from harness.errors import BadInput
 from harness.storage.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.model_measures import ModelAbsent
-from retrievers.base import BadInput
 
 TEXT = ("rouge_1", "bertscore", "bleurt")
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.config import components
+from harness.errors import BadInput
 from harness.storage.cache import Cache
 from harness.tasks.corrections import Corrections, correction_precision, correction_recall
-from retrievers.base import BadInput
 
 quick = settings(
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

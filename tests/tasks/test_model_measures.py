@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import COMMIT, SENTENCES, hub_cache, tiny_sentence_model, use_hub_cache
 
 from harness.config.components import check_component, identity
+from harness.errors import BadInput
 from harness.storage.cache import Cache
 from harness.tasks import model_measures, pair_models
 from harness.tasks.model_measures import BertScore, Bleurt, ModelAbsent
-from retrievers.base import BadInput
 
 WORDS = [word for sentence in SENTENCES for word in sentence.split()]
 NAME = "somebody/tiny"

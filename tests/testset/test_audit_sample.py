@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.testset import EvidencedQuery
+from harness.errors import BadInput
 from harness.evaluation.allocation import apportion, spreads
 from harness.testset.audit_sample import AUDIT, AuditSample, draw, drawn, read_audit
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import Judgement, text_digest
 from harness.testset.pool import PooledPair
-from retrievers.base import BadInput, Query
+from retrievers.base import Query
 
 KINDS = ["fact"] * 60 + ["search"] * 30 + ["none"] * 30
 

@@ -6,12 +6,13 @@ import pytest
 from documents_folders import documents_folder, pieces
 
 from harness.data.documents_folder import DocumentsFolder
+from harness.errors import BadInput
 from harness.llm.chat import Reply
 from harness.llm.structured import WrongReply
 from harness.testset.drafting import Plan, draft, sample, tasks
 from harness.testset.drafts import KINDS
 from harness.testset.prompts import read_prompts
-from retrievers.base import BadInput, Query
+from retrievers.base import Query
 
 #       0         1         2         3
 TEXT = "다온의 첫 가마는 강진에 있다.\n다온은 시월에 그릇을 바꾼다.\n다온의 값은 매출 전체의 절반이다."

@@ -4,8 +4,9 @@ import pytest
 
 from harness.data.documents_folder import Chunk
 from harness.data.spans import Span
+from harness.errors import BadInput
 from harness.testset.evidence import located
-from retrievers.base import BadInput, Document
+from retrievers.base import Document
 
 #       0         1         2         3
 #       0123456789012345678901234567890

@@ -6,8 +6,9 @@ import pytest
 from documents_folders import documents_folder, folder_of_testset, pieces, query, quoted
 
 from harness.data.documents_folder import DocumentsFolder
+from harness.errors import BadInput
 from harness.testset.examples import read_examples, shown
-from retrievers.base import BadInput, Query
+from retrievers.base import Query
 
 
 def test_one_query_per_line(tmp_path):

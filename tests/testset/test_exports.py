@@ -12,9 +12,10 @@ from harness.data.documents_folder import DocumentsFolder
 from harness.data.frozen import Frozen
 from harness.data.qa import Autorag
 from harness.data.trec import Beir, Trec
+from harness.errors import BadInput
 from harness.testset.exports import FORMATS, export
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 
 MEASURES = ["hit@3", "recall@5", "precision@3", "mrr", "map", "ndcg@10", "ndcg"]
 UNMET = "q00009"

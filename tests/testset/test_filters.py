@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.data.spans import Evidence, Span
+from harness.errors import BadInput
 from harness.testset import filters, scripts
 from harness.testset.drafts import KINDS, Draft
 from harness.testset.filters import NO_HELP, Filters, sift
 from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, asks_nothing
-from retrievers.base import BadInput, Document, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 from simulations import filters as filters_simulated

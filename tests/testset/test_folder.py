@@ -7,9 +7,10 @@ import pytest
 
 from harness.data.spans import Evidence, Span
 from harness.data.testset import read_queries
+from harness.errors import BadInput
 from harness.testset.drafts import Draft, Rejection
 from harness.testset.folder import TestsetFolder
-from retrievers.base import BadInput, Turn
+from retrievers.base import Turn
 
 TEXT = "0123456789abcdef0123"
 EVIDENCE = Evidence(Span(TEXT, 3, 5), "위성", "달은 ", "이다.")

@@ -6,9 +6,9 @@ import json
 import pytest
 from fuzzing.kept import JUDGE as RECORD
 
+from harness.errors import BadInput
 from harness.testset.judge_record import circular, read_records, write_record
 from harness.testset.pool import About, Pool, PooledRun
-from retrievers.base import BadInput
 
 
 def test_records_of_several_judges_stand_side_by_side(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from chat_server import Invocation
 from scripted_judge import asked_for
 
+from harness.errors import BadInput
 from harness.llm.chat import Reply, WrongReply
 from harness.testset.judging import (
     SCHEMA,
@@ -16,7 +17,7 @@ from harness.testset.judging import (
     read_reply,
     verdict,
 )
-from retrievers.base import BadInput, Document, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 TEXT = '가람1호의 첫 항해는\n1901년 봄에 있었다. 선원은 "열두 명"이었다.'
 DOCUMENT = Document("d1", TEXT, "가람에 관한 글")

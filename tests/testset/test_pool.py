@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_sets import judged_set
 
+from harness.errors import BadInput
 from harness.testset import pool as pools
 from harness.testset.pool import About, Pool, PooledPair, PooledRun
-from retrievers.base import BadInput
 
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 pairs = st.builds(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import BadInput
 from harness.testset.pool import PooledPair
 from harness.testset.pooling import COPIES, Draw, Sources, pooled, require_documents
-from retrievers.base import BadInput
 
 LISTS = {"bm25": {"q1": ["a", "b", "c", "d", "e"], "q2": ["a"]}, "dense": {"q1": ["b", "f", "g"]}}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from harness.errors import BadInput
 from harness.llm.prompts import PromptText
 from harness.testset import prompts
 from harness.testset.drafts import KINDS
-from retrievers.base import BadInput
 
 NONE_GIVEN = dict.fromkeys(KINDS)
 VALUES = {"questions": "2", "text": "달은 지구를 돈다.", "note": "이 문서는 '달'에 대한 정보이다.", "examples": "- 달?",

@@ -9,12 +9,12 @@ import pytest
 from judged_sets import judged_set
 
 from harness.data.documents_folder import DocumentsFolder
+from harness.errors import BadInput
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
 from harness.testset.review.desk import Desk, Material, Reviewer
 from harness.testset.review.ledger import Changed, ReviewLedger
 from harness.testset.review.server import FILES, ReviewServer
 from harness.testset.review_items import Item
-from retrievers.base import BadInput
 
 JSON = {"Content-Type": "application/json"}
 NAMES = ("kim", "lee")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from judged_sets import AT, judged_set
 from text_files import zipped
 
+from harness.errors import BadInput
 from harness.testset.audit_sample import drawn
 from harness.testset.judged_set import JudgedSet, read_judged_set
 from harness.testset.judgements import JudgementLog
@@ -19,7 +20,7 @@ from harness.testset.review_items import Item, items
 from harness.testset.workbook import ABOUT, GRADE, ID, NEEDS, PAIRS, QUERIES, Questions, row_id, write_workbook
 from harness.testset.workbook_cells import MOST, cell_text
 from harness.testset.workbook_reader import read_workbook
-from retrievers.base import BadInput, Document, Query
+from retrievers.base import Document, Query
 
 
 @dataclass

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
+from harness.errors import BadInput
 from harness.tracking import database, mlflow_client
 from harness.tracking.database import fault
 from harness.tracking.mlflow_client import Damaged, Unreachable
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import RunRecord
-from retrievers.base import BadInput
 
 pytestmark = pytest.mark.local
 

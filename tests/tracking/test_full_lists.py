@@ -3,10 +3,11 @@
 import pytest
 
 from harness.data.dataset import Dataset
+from harness.errors import BadInput
 from harness.tracking.full_lists import best, named
 from harness.tracking.ranking import Wanted
 from harness.tracking.tracker import LoggedRun, NoFile
-from retrievers.base import BadInput, Document, Qrels, Query, Ranking
+from retrievers.base import Document, Qrels, Query, Ranking
 
 DATA = Dataset(
     "testset",

@@ -2,9 +2,9 @@
 
 import pytest
 
+from harness.errors import BadInput
 from harness.tracking.logged_run import read_config, require_unchanged
 from harness.tracking.tracker import LoggedRun
-from retrievers.base import BadInput
 
 RUN = LoggedRun("r1", "n", "e", "FINISHED", {}, {}, {"data.documents": "a" * 64, "data.qrels": "b" * 64})
 PLACES = {"documents": "docs.jsonl", "queries": "eval.jsonl", "qrels": "qrels.jsonl"}

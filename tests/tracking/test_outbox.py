@@ -11,12 +11,12 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UN
 from mlflow.tracking import MlflowClient
 from mlflow_server import serving
 
+from harness.errors import BadInput
 from harness.pipeline import steps
 from harness.tracking import mlflow_client, outbox
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold
 from harness.tracking.tracker import NoTracker, RunRecord
-from retrievers.base import BadInput
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
 SWEEP = ("sweep", *RUN[1:], "gate=score", "gate.threshold=0.1,1,2")

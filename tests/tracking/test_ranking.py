@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.errors import BadInput
 from harness.evaluation.objective import Objective
 from harness.tracking.ranking import (
     Wanted,
@@ -18,7 +19,6 @@ from harness.tracking.ranking import (
     settled,
 )
 from harness.tracking.tracker import LoggedRun, NoFile, NoTracker, RunRecord, measured, objective_metrics
-from retrievers.base import BadInput
 
 METRIC = "map@3"
 NAMES = {"all": "map_at_3", "oof": "oof/map_at_3", "public": "public/map_at_3", "oof_public": "oof/public/map_at_3"}

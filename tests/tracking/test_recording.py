@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.errors import BadInput
 from harness.tracking import in_progress, outbox, recording
 from harness.tracking.mlflow_client import NoAnswer, Unreachable
 from harness.tracking.recording import begin, end_abandoned, exit_if_unsent, live_run, new_folder, scratch_folder
 from harness.tracking.tracker import Input, LoggedRun, NoTracker, RunRecord
-from retrievers.base import BadInput
 
 
 class Server(NoTracker):

@@ -10,9 +10,9 @@ import pytest
 from text_tasks import BETTER_SCORED, CORRECTIONS, WORSE_SCORED, write_corrections
 
 from harness import cli
+from harness.errors import BadInput
 from harness.tracking import full_lists
 from harness.tracking.mlflow_tracker import MlflowTracker
-from retrievers.base import BadInput
 
 PLAIN = ("tokenizer=whitespace", "format=json")
 MADE = {

@@ -14,7 +14,7 @@ from fuzzing.format import FORMATS, Format, Wrong
 from fuzzing.mutations import Odd
 from fuzzing.trial import Finding, Trial
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 PARSERS = {"loads", "safe_load", "PdfDocument", "LexborHTMLParser", "ZipFile", "ParserCreate", "ParquetFile"}

@@ -7,7 +7,7 @@ import pytest
 
 from harness import api
 from harness.config import plugins
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 FUNCTION = """
 from pathlib import Path

@@ -17,12 +17,12 @@ from harness.board.proposals.evidence import RunEvidence
 from harness.config.check import checked
 from harness.config.messages import explain
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.gates.calibration import CLOSE
 from harness.pipeline import preflight
 from harness.pipeline.run_config import RunConfig
 from harness.storage.cache import Cache
 from harness.tracking.retrieval_run import trial_key
-from retrievers.base import BadInput
 
 LEAST = 0.001  # a proposal that usually adds less is not worth a line
 

@@ -17,9 +17,9 @@ from harness.config.components import SHARED, active_groups, recorded
 from harness.config.composing import compose
 from harness.config.defaults import chosen as chosen_defaults
 from harness.config.overrides import as_typed
+from harness.errors import BadInput
 from harness.reports.next_steps import flag
 from harness.tracking.retrieval_run import ELSEWHERE, OPTIONAL, absolute
-from retrievers.base import BadInput
 
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate", "llm", "answer")
 NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # a text that Hydra's lexer reads as one

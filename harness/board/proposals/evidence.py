@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from harness.data.dataset import Dataset
+from harness.errors import BadInput
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import Measure, of_holes, of_spans
 from harness.evaluation.score_table import ScoreTable
 from harness.gates.payoff import fixed_mean, payoffs
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 from retrievers.combine.fusion import pool_candidates
 
 RANKS = (1, 3, 10, 100)  # at which it is told how many queries have a relevant document

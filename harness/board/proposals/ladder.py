@@ -15,9 +15,9 @@ from harness.config import manual
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
 from harness.config.schema import Role, with_role
+from harness.errors import BadInput
 from harness.gates.payoff import fixed_mean
 from harness.reports.next_steps import flag
-from retrievers.base import BadInput
 
 NEGLIGIBLE = 0.01  # a loss that is not worth another run
 ONCE = with_role(RunConfig, Role.ONCE)  # keys of one run alone

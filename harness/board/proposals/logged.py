@@ -23,6 +23,7 @@ from harness.config.components import identity
 from harness.config.messages import explain
 from harness.config.text import counted
 from harness.data.dataset import Dataset
+from harness.errors import BadInput
 from harness.evaluation.losses import SHOWN
 from harness.evaluation.measures import grows_with
 from harness.evaluation.score_table import read_table
@@ -37,7 +38,7 @@ from harness.tracking.logged_run import load_unchanged, logged_config, recommend
 from harness.tracking.ranking import SCORED, Wanted, best, compares, is_same, require_labels
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 from retrievers.dense.models import INSTALL
 
 MOST = 100  # runs whose scores by query are read, the best first

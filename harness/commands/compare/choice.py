@@ -16,6 +16,7 @@ from harness.board.expected import Expected, Family, Values, of_family
 from harness.board.runs import tables
 from harness.commands.compare.comparison import Settings
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.evaluation.measures import SPAN_MEASURES, of_spans, parse
 from harness.evaluation.measures import Family as MeasureFamily
 from harness.evaluation.significance import against_first
@@ -23,7 +24,6 @@ from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import RankedRun, Wanted, distinct, rank, repeated
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
-from retrievers.base import BadInput
 
 CUT = (
     "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "

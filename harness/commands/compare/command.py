@@ -15,13 +15,13 @@ from harness.commands.compare import page, retrieval_runs, task_runs
 from harness.commands.compare.choice import Choice, choose, tested_family
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
+from harness.errors import BadInput, Failed
 from harness.evaluation import measures
 from harness.reports import report, terminal
 from harness.storage.atomic import write_text
 from harness.tracking import provenance, ranking, recording, run_files
 from harness.tracking.run_kind import RunKind, Text, kind_of
 from harness.tracking.tracker import RunRecord, Tracker, refusal
-from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.board.expected import Expected
 from harness.commands.compare.unjudged import Unjudged
+from harness.errors import BadInput
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.evaluation.losses import LOSING
 from harness.evaluation.objective import Kind
@@ -19,7 +20,6 @@ from harness.evaluation.significance import ALPHA, Difference, pairs_of
 from harness.evaluation.significance import Pair as Rows
 from harness.tasks.task import Marked
 from harness.tracking.tracker import LoggedRun
-from retrievers.base import BadInput
 
 CHANGED = 10  # queries or items shown of each pair
 LISTED = 1000  # queries or items on a page

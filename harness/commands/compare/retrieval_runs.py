@@ -32,6 +32,7 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.predictions import read_predictions
+from harness.errors import BadInput, did_you_mean
 from harness.evaluation import checked_values
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
@@ -46,7 +47,6 @@ from harness.tracking.ranking import require_labels
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, Tracker
-from retrievers.base import BadInput, did_you_mean
 
 _Rows = TypeVar("_Rows", ScoreTable, CheckedValues)
 SHOWN = 3  # documents shown of each list

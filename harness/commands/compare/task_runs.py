@@ -25,6 +25,7 @@ from harness.commands.compare.comparison import (
 )
 from harness.config.components import build, check_component
 from harness.data.tables import AGAIN, numbers, read_columns, taken, taken_ids
+from harness.errors import BadInput
 from harness.evaluation.leaderboard import Score
 from harness.evaluation.objective import Kind
 from harness.tasks import scored_file
@@ -33,7 +34,6 @@ from harness.tasks.task import TextTask
 from harness.tracking import task_run
 from harness.tracking.logged_run import logged_config, logged_value
 from harness.tracking.tracker import LoggedRun, NoFile, Tracker
-from retrievers.base import BadInput
 
 SHOWN = ("kind", "question", "source", "reference")  # columns of an item that all submissions share
 

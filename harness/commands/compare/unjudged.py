@@ -13,13 +13,14 @@ import numpy as np
 from harness.config.text import counted
 from harness.data.files import some
 from harness.data.predictions import read_predictions
+from harness.errors import BadInput
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import SHOWN
 from harness.evaluation.measures import parse
 from harness.evaluation.scores import plain
 from harness.tracking.logged_run import load_unchanged, logged_value, read_config
 from harness.tracking.tracker import LoggedRun
-from retrievers.base import BadInput, Qrels
+from retrievers.base import Qrels
 
 GAP = 0.05  # difference in the share of judged documents from which on it is said
 NAMED = 10  # documents named in a sentence

@@ -20,6 +20,7 @@ from harness.config.check import Invocation
 from harness.config.components import build
 from harness.config.places import full_place
 from harness.config.text import counted
+from harness.errors import BadInput, Failed
 from harness.reports import figure, terminal
 from harness.reports.report import show_table
 from harness.reports.tables import Cell, Column, Table
@@ -27,7 +28,6 @@ from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker
-from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,11 @@ from harness.commands.doctor.finding import Finding
 from harness.config import plugins as installed
 from harness.config.components import build, plugin_targets, recorded_name, target_class
 from harness.data.dataset import load, search_queries
+from harness.errors import BadInput
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.steps import is_precomputed
 from harness.progress import watch
 from harness.storage.cache import open_cache
-from retrievers.base import BadInput
 from retrievers.testing import contract
 
 QUERIES = 50  # of the dataset, at most, that a retriever is examined with

@@ -12,10 +12,10 @@ from harness import children
 from harness.commands.doctor.finding import Finding
 from harness.config.places import full_place
 from harness.config.text import counted
+from harness.errors import BadInput, Failed
 from harness.storage.bucket import server_name
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
-from retrievers.base import BadInput, Failed
 
 ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
 _TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails where it is held

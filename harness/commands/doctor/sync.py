@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.components import build
+from harness.errors import BadInput
 from harness.progress import watch
 from harness.reports import terminal
 from harness.tracking import file_hashes, outbox
@@ -19,7 +20,6 @@ from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import RunRecord, Tracker
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,6 +12,7 @@ from harness.board.expected import shown_of_run
 from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
+from harness.errors import BadInput
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
@@ -21,7 +22,6 @@ from harness.tracking.ranking import SCORED, chosen, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import RunKind, kind_of, require_kind
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console

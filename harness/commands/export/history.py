@@ -22,13 +22,13 @@ from harness.commands.export.ledger import (
 from harness.config.check import Invocation
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
+from harness.errors import BadInput
 from harness.reports import terminal
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import measured
-from retrievers.base import BadInput
 
 Row = Mapping[str, Any]
 

@@ -21,12 +21,12 @@ from typing import Any, NoReturn
 
 from harness.config.text import short_id
 from harness.data.files import json_file
+from harness.errors import BadInput
 from harness.storage.append_log import AppendLog
 from harness.storage.atomic import create_text, write_text
 from harness.storage.typed import row_as
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
-from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
 PARTS = ("public", "private")  # of a leaderboard

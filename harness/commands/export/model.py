@@ -22,6 +22,7 @@ from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
 from harness.data.shards import IndexedTexts
 from harness.data.source import turns
+from harness.errors import BadInput
 from harness.gates.signals import random_queries
 from harness.pipeline import sharded, steps
 from harness.pipeline.cached_parts import link
@@ -37,7 +38,7 @@ from harness.tracking.logged_run import ValidRun, read_config, require_allowed
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import LoggedRun, Tracker, refusal
-from retrievers.base import BadInput, Document, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel

@@ -12,7 +12,7 @@ from mlflow.pyfunc import PythonModel, PythonModelContext
 from pandas import DataFrame
 
 from harness.commands.export.model import answer, load
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 class Retrieval(PythonModel):

@@ -18,6 +18,7 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
 from harness.data.submissions import submission_rows
+from harness.errors import BadInput, did_you_mean
 from harness.evaluation.measures import Family, parse, requested
 from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
@@ -33,7 +34,7 @@ from harness.tracking.logged_run import in_full, load_unchanged, logged_config, 
 from harness.tracking.ranking import chosen, settled
 from harness.tracking.recording import open_tracker, scratch_folder
 from harness.tracking.tracker import LoggedRun, Tracker, objective_metrics
-from retrievers.base import BadInput, Predictions, Qrels, did_you_mean
+from retrievers.base import Predictions, Qrels
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.data.files import field as entry
 from harness.data.files import json_lines, json_text, unique_rows
+from harness.errors import BadInput
 from harness.tracking.tracker import TIMES, mlflow_name
-from retrievers.base import BadInput
 
 TOLERANCE = 1e-12  # metrics that differ by more are different
 LISTED = 10  # differing queries that are shown

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.config.text import short_number, shortest
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 if TYPE_CHECKING:
     import optuna

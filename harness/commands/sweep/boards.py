@@ -12,11 +12,11 @@ from harness.board.expected import Expected
 from harness.board.runs import of_chosen
 from harness.commands.sweep.execution import Execution, tell
 from harness.commands.sweep.summary import Summary
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.ranking import distinct
 from harness.tracking.run_kind import Retrieval
-from retrievers.base import BadInput
 
 
 def write_boards(execution: Execution, summary: Summary, folder: Path) -> None:

@@ -10,7 +10,7 @@ from harness.commands.sweep.execution import Execution, search_counts, tell
 from harness.commands.sweep.report import best_value
 from harness.commands.sweep.summary import objective_values
 from harness.config.text import counted
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 if TYPE_CHECKING:
     from harness.commands.sweep.search import Study

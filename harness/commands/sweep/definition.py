@@ -18,12 +18,12 @@ from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.config.composing import Composer
+from harness.errors import BadInput, Failed
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.pipeline.timing import MS
 from harness.tracking import provenance
 from harness.tracking.run_kind import RunKind, kind_of
 from harness.tracking.tracker import LESS_IS_BETTER, Tracker, member_tag
-from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

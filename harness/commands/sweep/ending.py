@@ -25,6 +25,7 @@ from harness.commands.sweep.report import sweep_report, write_files
 from harness.commands.sweep.summary import Summary
 from harness.commands.sweep.trials import Context, Result, Runner
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.evaluation.measures import grows_with
 from harness.evaluation.score_table import read_table
 from harness.reports import terminal
@@ -34,7 +35,6 @@ from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.ranking import RankedRun
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, member_tag
-from retrievers.base import BadInput
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from harness.commands.sweep.trials import (
     refused,
 )
 from harness.config.program import runnable
+from harness.errors import Failed
 from harness.pipeline import timing
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, member_tag
-from retrievers.base import Failed
 
 
 class Forecast:

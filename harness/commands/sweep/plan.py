@@ -26,6 +26,7 @@ from harness.config.places import full_place
 from harness.config.schema import Role, groups, keys
 from harness.config.text import counted, in_short, plural, short_number
 from harness.data.files import sha256_of
+from harness.errors import BadInput
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
 from harness.pipeline.ordering import Ordering, learns
@@ -37,7 +38,7 @@ from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
 from harness.tracking.tracker import LESS_IS_BETTER
-from retrievers.base import BadInput, Qrels
+from retrievers.base import Qrels
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

@@ -21,7 +21,8 @@ import numpy as np
 
 from harness.commands.sweep.auto.budget import seconds_of
 from harness.commands.sweep.axes import Axis, Values
-from retrievers.base import AtMost, BadInput, Seed, did_you_mean
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost, Seed
 
 if TYPE_CHECKING:
     import optuna

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 SECONDS = 60.0  # after which a command of SLURM counts as one without an answer
 COMMANDS = ("sbatch", "srun", "squeue", "scancel")

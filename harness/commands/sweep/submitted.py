@@ -22,7 +22,7 @@ from harness.commands.sweep.definition import JobsLost
 from harness.commands.sweep.execution import tell
 from harness.commands.sweep.slurm import NoAnswer, State
 from harness.config.text import counted
-from retrievers.base import Failed
+from harness.errors import Failed
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn

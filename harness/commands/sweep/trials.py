@@ -22,13 +22,13 @@ from harness.commands.sweep.plan import Job, Trial
 from harness.commands.sweep.work import trial_runner
 from harness.config import plugins
 from harness.config.canonical import digest
+from harness.errors import BadInput, Failed
 from harness.evaluation.objective import Objective
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
 from harness.tracking import file_hashes, provenance, recording
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
-from retrievers.base import BadInput, Failed
 from retrievers.redaction import redacted
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from harness.commands.sweep.plan import Job, Trial
 from harness.config.canonical import digest
 from harness.data.dataset import Dataset
+from harness.errors import BadInput
 from harness.pipeline import steps
 from harness.pipeline.ordering import Ordered, Ordering, order
 from harness.pipeline.query_texts import QueryWriter
@@ -21,7 +22,7 @@ from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
 from harness.tracking.tracker import RunRecord
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 
 CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 

@@ -14,6 +14,7 @@ from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.files import sha256_of, some
 from harness.data.testset import read_queries
+from harness.errors import BadInput
 from harness.evaluation.agreement import Estimate
 from harness.evaluation.prediction_powered import FEW, LEAST
 from harness.evaluation.scores import plain
@@ -32,7 +33,6 @@ from harness.testset.judge_record import JudgeRecord, read_records
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import HUMAN, JUDGEMENTS, JudgementLog, current
 from harness.testset.pool import Pool, read_pool
-from retrievers.base import BadInput
 
 FEWEST = 2  # checked queries from which anything can be estimated
 LOW = 0.4  # kappas up to here are at best 'fair' (Landis and Koch 1977)

@@ -15,6 +15,7 @@ from harness.config.check import Invocation
 from harness.config.components import build
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.errors import BadInput, Failed, did_you_mean
 from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Estimate, Usage
 from harness.pipeline.session import chat_for
@@ -32,7 +33,6 @@ from harness.testset.examples import Examples, read_examples
 from harness.testset.filters import Filters, sift
 from harness.testset.folder import QUERIES, REJECTED, TestsetFolder
 from harness.testset.prompts import check_examples, language_of, read_prompts
-from retrievers.base import BadInput, Failed, did_you_mean
 
 PURPOSE = "draft"  # of the replies in the cache
 LOOKED_AT = 100  # documents that decide the language of the prompts

@@ -12,6 +12,7 @@ from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.frozen import FROZEN, judged_documents, read_frozen
 from harness.data.testset import read_queries
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import flag
@@ -23,7 +24,6 @@ from harness.testset.freezing import Material, Snapshot, read_agreement, snapsho
 from harness.testset.judgements import LLM, JudgementLog, text_digest
 from harness.testset.pool import documents_of, read_pool
 from harness.testset.resolution import DRAFTED, Question
-from retrievers.base import BadInput
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from harness.config.components import build
 from harness.config.text import counted
 from harness.data.files import some
 from harness.data.testset import read_manifest
+from harness.errors import BadInput
 from harness.llm.chat import Chat, ChatModel
 from harness.llm.usage import Estimate, Usage
 from harness.pipeline.session import chat_for
@@ -32,7 +33,6 @@ from harness.testset.judgements import JUDGEMENTS, JudgementLog
 from harness.testset.judging import read_reply, verdict
 from harness.testset.judging_work import Asked, Tally, Work, work
 from harness.testset.resolution import RELEVANT_FROM
-from retrievers.base import BadInput
 
 PURPOSE = "judge"  # of the replies in the cache
 CONTROLS = {

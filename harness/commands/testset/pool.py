@@ -18,6 +18,7 @@ from harness.data.dataset import Dataset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import EvidencedQuery, read_manifest, read_queries, span_qrels
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.report import Report
@@ -34,7 +35,6 @@ from harness.tracking.full_lists import FullLists
 from harness.tracking.ranking import Wanted, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, refusal
-from retrievers.base import BadInput
 
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
 

@@ -15,6 +15,7 @@ from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.testset import read_manifest
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import flag
@@ -27,7 +28,7 @@ from harness.testset.review.ledger import ReviewLedger, Target, Value, value_of
 from harness.testset.review.server import ReviewServer
 from harness.testset.review_items import Asked, Item, items
 from harness.testset.workbook import Questions
-from retrievers.base import BadInput, Document, Query
+from retrievers.base import Document, Query
 
 if TYPE_CHECKING:
     from rich.console import Console

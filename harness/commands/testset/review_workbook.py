@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports import terminal
 from harness.testset.audit_sample import AuditSample
@@ -17,7 +18,6 @@ from harness.testset.judgements import JUDGEMENTS, JudgementLog
 from harness.testset.review_items import Asked
 from harness.testset.workbook import Questions, write_workbook
 from harness.testset.workbook_reader import Filled, read_workbook
-from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.corpus.encodings import decoded
 from harness.corpus.readers.layout import Lines
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 _LEFT_OUT = (
     "[hidden], head, nav, script, style, noscript, template, svg, canvas, object, iframe, audio, video, button, select,"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.corpus.readers.layout import Lines
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 _MOST_BYTES = 256 << 20  # of all sections, unpacked
 _MOST_ENTRIES = 10_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.files import some
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 _MOST_PAGES = 10_000
 _FEW = 0.01  # share of the glyphs of a page that may lack a Unicode value

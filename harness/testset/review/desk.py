@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from harness.errors import BadInput
 from harness.testset.judgements import ADJUDICATED, HUMAN, Judgement, text_digest
 from harness.testset.review.ledger import UNKNOWN, ReviewLedger, Target, Value
 from harness.testset.review_items import Item, shuffled
-from retrievers.base import BadInput, Document, Query
+from retrievers.base import Document, Query
 
 NAME_LENGTH = 60  # characters
 GRADES, NEEDS = (0, 1, 2, 3, UNKNOWN, None), (0, 1, UNKNOWN, None)  # what may be said of a pair, and of a need

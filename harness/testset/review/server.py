@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+from harness.errors import BadInput
 from harness.reports.page import TEMPLATES
 from harness.testset.review.desk import Desk, Unfit
 from harness.testset.review.ledger import UNKNOWN, Changed
-from retrievers.base import BadInput
 
 HERE = Path(__file__).parent
 FILES = {

@@ -3,10 +3,10 @@
 import pytest
 
 from harness.commands.compare.choice import choose
+from harness.errors import BadInput
 from harness.evaluation import measures
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun
-from retrievers.base import BadInput
 
 CONFIG = {"runs": [], "metric": "map@3", "experiment_name": "e", "select_on": None, "top": 5}
 OTHER = "Left out, since they were scored on other queries: "

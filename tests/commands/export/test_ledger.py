@@ -10,10 +10,10 @@ import pytest
 
 from harness.commands.export import ledger as export_ledger
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, digest_file, now, provenance_of
+from harness.errors import BadInput
 from harness.storage.append_log import AppendLog
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun
-from retrievers.base import BadInput
 
 
 class Store:

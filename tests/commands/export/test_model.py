@@ -18,8 +18,8 @@ import pytest
 import harness as installed
 from harness.commands.export import model
 from harness.config import components
+from harness.errors import BadInput
 from harness.tracking.mlflow_tracker import MlflowTracker
-from retrievers.base import BadInput
 
 RUN = ("run", "tokenizer=word", "retriever=hybrid_lexical", "gate=auto", "gate.folds=2", "gate.repeats=1",
        "experiment_name=e", "format=json")  # fmt: skip

@@ -15,9 +15,10 @@ from search_server import SearchServer
 from harness.commands.reproduce.command import reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.config.check import Invocation
+from harness.errors import BadInput
 from harness.tracking import provenance
 from harness.tracking.file_hashes import FILE_HASHES
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=whitespace", "format=json")
 LIGHT = "tracking.detail=light"  # no pictures, which take the most of a run's time

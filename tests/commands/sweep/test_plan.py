@@ -16,9 +16,10 @@ from harness.commands.sweep import plan
 from harness.commands.sweep.axes import axis_of
 from harness.commands.sweep.plan import Planner, Trial
 from harness.config import composing
+from harness.errors import BadInput
 from harness.storage.cache import Cache
 from harness.tracking import retrieval_run
-from retrievers.base import BadInput, Ranking
+from retrievers.base import Ranking
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from harness.commands.sweep.axes import Interval, Values, axis_of
 from harness.commands.sweep.plan import expand
 from harness.commands.sweep.search import Objective, Search, importlib
 from harness.config import components
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 SAMPLERS = ["random", "tpe", "cmaes", "gp"]
 ONE = [Objective("map", "maximize")]

@@ -5,7 +5,7 @@ from fake_slurm import SILENT, FakeSlurm
 
 from harness.commands.sweep import slurm
 from harness.commands.sweep.slurm import State
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from harness import interruption
 from harness.commands.sweep import submitted
 from harness.commands.sweep.definition import JobsLost
 from harness.commands.sweep.submitted import Element, Submitted
-from retrievers.base import BadInput, Failed
+from harness.errors import BadInput, Failed
 
 pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")

@@ -13,6 +13,7 @@ from harness.commands.sweep import trials, work
 from harness.commands.sweep.ending import expected
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
 from harness.data.files import sha256_of
+from harness.errors import BadInput
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import table_text
@@ -22,7 +23,7 @@ from harness.pipeline import steps
 from harness.storage.append_log import START
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import NoTracker, mlflow_name
-from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.base import Qrels, Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 GRID = ("gate=score", "gate.threshold=0,1,2")

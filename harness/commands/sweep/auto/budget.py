@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import BadInput
 from harness.storage.append_log import AppendLog
-from retrievers.base import BadInput
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LEAST, MOST = 1, 168 * 3600  # seconds: a week

@@ -31,11 +31,12 @@ from harness.commands.sweep.plan import Trial, cache_of
 from harness.commands.sweep.work import dataset_of, expected_data
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
+from harness.errors import BadInput, Failed
 from harness.gates.payoff import payoffs
 from harness.pipeline.run_config import RunConfig
 from harness.progress import watch
 from harness.storage.atomic import write_text
-from retrievers.base import BadInput, Failed, Ranking
+from retrievers.base import Ranking
 
 if TYPE_CHECKING:
     from harness.commands.sweep.execution import Execution

@@ -16,11 +16,11 @@ from harness.board.proposals.command_line import key_of
 from harness.board.proposals.costs import CostModel, Workload
 from harness.commands.sweep.plan import Planner, Trial
 from harness.data.dataset import Dataset, conversations
+from harness.errors import BadInput
 from harness.gates.calibration import CLOSE
 from harness.gates.payoff import fixed_mean
 from harness.pipeline.run_config import RunConfig
 from harness.testset.scripts import Writing
-from retrievers.base import BadInput
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 Climb = Generator[list[Words], Mapping[Words, float], Words]

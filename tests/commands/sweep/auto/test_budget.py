@@ -3,7 +3,7 @@
 import pytest
 
 from harness.commands.sweep.auto.budget import StepLog, seconds_of, seconds_text
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 
 @pytest.mark.parametrize(
