@@ -40,7 +40,7 @@ from harness.evaluation.objective import objective_of
 from harness.evaluation.scores import ShownLists
 from harness.pipeline import session
 from harness.pipeline.file_scores import labels_alone
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.reports.evaluation import Evaluation
 from retrievers.base import Predictions, Ranking
 from retrievers.external.function import Search
@@ -138,7 +138,7 @@ def _dataset(config: dict[str, Any], invocation: Invocation) -> Dataset:
     source, name = config["dataset"], invocation.choices["dataset"]
     if labels_alone(source):  # enough for `evaluate`, as for `harness score`
         return Dataset(name, (), (), build(source, where="dataset").qrels())
-    return session.load_dataset(RunConfig.of(config), name)
+    return session.load_dataset(Plan.of(config), name)
 
 
 def _is_override(one: str | Result) -> bool:

@@ -35,7 +35,7 @@ from harness.evaluation.judged import judge
 from harness.evaluation.measures import parse
 from harness.gates.calibration import folds
 from harness.pipeline import steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Session, load_dataset
 from harness.storage.cache import Cache
 from harness.tracking import retrieval_run
@@ -98,7 +98,7 @@ class Fold:
         name = " ".join(words.words)
         if name not in self.known:
             composed = words.composed()
-            config, choices = RunConfig.of(composed.config), composed.invocation.choices
+            config, choices = Plan.of(composed.config), composed.invocation.choices
             built = BuiltRun(composed, words, self.seen, self.cache)
             outcome = steps.run(config, Session(self.seen, built.session.queries, self.cache, timed="never"))
             assert outcome.objective is not None
@@ -109,10 +109,10 @@ class Fold:
             )
         return self.known[name]
 
-    def _scored(self, config: RunConfig, outcome: steps.Outcome) -> np.ndarray:
-        measure, shown = parse(config.objective), outcome.decision.shown
-        final = outcome.candidates.cut(np.minimum(shown, config.top_k))
-        reads_final = not measure.family.of_rankings or (measure.reach or config.top_k + 1) <= config.top_k
+    def _scored(self, plan: Plan, outcome: steps.Outcome) -> np.ndarray:
+        measure, shown = parse(plan.objective), outcome.decision.shown
+        final = outcome.candidates.cut(np.minimum(shown, plan.top_k))
+        reads_final = not measure.family.of_rankings or (measure.reach or plan.top_k + 1) <= plan.top_k
         assert self.data.qrels is not None
         lists = final if reads_final else outcome.candidates.where(shown > 0)
         return measure.values(judge(lists, self.data.qrels, self.held_out))
@@ -162,7 +162,7 @@ def backtest(case: Case, cache: Cache) -> None:
         {key: value for key, value in case.words.items() if key not in command_line.GROUPS}
         | {"objective": case.objective, "metrics": [case.objective]},
     )
-    data = load_dataset(RunConfig.of(base.composed().config), case.name)
+    data = load_dataset(Plan.of(base.composed().config), case.name)
     parts = list(split(data, cache))
     followed = []
     for fold in parts:
@@ -240,7 +240,7 @@ def main(data: str, *names: str) -> None:
 
 def case_cache() -> Path:
     """The cache that `harness run` would use here."""
-    return RunConfig.of(CommandLine({}, {}).composed().config).cache
+    return Plan.of(CommandLine({}, {}).composed().config).cache
 
 
 if __name__ == "__main__":

@@ -254,12 +254,12 @@ def stand_in(script: str, delay: float) -> Iterator[str]:
 def one_ranking(words: Sequence[str]) -> tuple[Any, dict[str, float]]:
     """Return the ranking of one retriever as `harness run` computes it, and the seconds of read, index and search."""
     from harness.config.composing import compose
-    from harness.pipeline.run_config import RunConfig
+    from harness.pipeline.plan import Plan
     from harness.pipeline.session import Clock, load_dataset, open_session
     from harness.pipeline.steps import retrieve
 
     config, invocation = compose("run", list(words))
-    run, clock = RunConfig.of(config), Clock()
+    run, clock = Plan.of(config), Clock()
     with clock.stage("read"):
         dataset = load_dataset(run, invocation.choices["dataset"])
     session = open_session(run, dataset, clock)

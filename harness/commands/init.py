@@ -15,7 +15,7 @@ from harness.config.canonical import flatten
 from harness.config.check import Invocation
 from harness.errors import BadInput
 from harness.pipeline import steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import load_dataset
 from harness.reports import terminal
 from harness.reports.next_steps import flag
@@ -107,7 +107,7 @@ class _Start:
 
 def _start(config: dict[str, Any], invocation: Invocation) -> _Start:
     """BadInput where a file is wrong, or the gate lacks labels."""
-    run_config = RunConfig.of(config)
+    run_config = Plan.of(config)
     dataset = load_dataset(run_config, invocation.choices["dataset"])
     steps.check(run_config, dataset.qrels)
     grades = dataset.qrels.grades if dataset.qrels else {}

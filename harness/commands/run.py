@@ -18,7 +18,7 @@ from harness.evaluation import leaks
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.pipeline import preflight, steps, timing
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Clock, Session, foreseen_queries, load_dataset, open_session
 from harness.progress import stage
 from harness.reports import terminal
@@ -54,7 +54,7 @@ class Result(Evaluation):
     untraced: why the tracking server does not have all of them; "" if it has.
     """
 
-    config: RunConfig
+    plan: Plan
     invocation: Invocation
     record: RunRecord
     run_id: str | None
@@ -139,7 +139,7 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
     """Prepare, execute and record one experiment."""
     began = time.perf_counter()
-    run_config = RunConfig.of(retrieval_run.absolute(config))
+    run_config = Plan.of(retrieval_run.absolute(config))
     clock = Clock()
     dataset, record = prepare(run_config, invocation, clock)
     tracker = recording.open_tracker(config)
@@ -158,7 +158,7 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         scores=outcome.scores,
         held_out=outcome.held_out,
         objective=outcome.objective,
-        config=run_config,
+        plan=run_config,
         invocation=invocation,
         record=record,
         run_id=run_id,
@@ -192,24 +192,24 @@ def _trace(
         return 0, f"{lacking} Repeat the command to have them."
 
 
-def prepare(config: RunConfig, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
+def prepare(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
     """Read the data, refuse what cannot work, and name the run. Nothing is computed or logged yet."""
     with clock.stage("read"):
-        dataset = load_dataset(config, invocation.choices["dataset"])
+        dataset = load_dataset(plan, invocation.choices["dataset"])
     labelled = dataset.qrels is not None
-    facts = preflight.DataFacts.of(dataset, *foreseen_queries(config, dataset))
-    preflight.check(config, facts, open_cache(config.cache))
-    traces.check(config.document, labelled)
+    facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
+    preflight.check(plan, facts, open_cache(plan.cache))
+    traces.check(plan.document, labelled)
     tags = {
         "harness.verb": "run",
-        "trial_key": retrieval_run.trial_key(config, dataset.fingerprints, facts.texts),
+        "trial_key": retrieval_run.trial_key(plan, dataset.fingerprints, facts.texts),
     }
     record = RunRecord(
-        config.experiment_name,
-        config.run_name or retrieval_run.run_name(config, invocation),
-        params=retrieval_run.params(config.document, invocation.choices),
-        tags=provenance.provenance(dataset.fingerprints, config.document) | tags,
-        inputs=retrieval_run.inputs(dataset, config.dataset),
+        plan.experiment_name,
+        plan.run_name or retrieval_run.run_name(plan, invocation),
+        params=retrieval_run.params(plan.document, invocation.choices),
+        tags=provenance.provenance(dataset.fingerprints, plan.document) | tags,
+        inputs=retrieval_run.inputs(dataset, plan.dataset),
     )
     return dataset, record
 
@@ -218,16 +218,16 @@ def write_results(
     folder: Path,
     record: RunRecord,
     run_id: str | None,
-    config: RunConfig,
+    plan: Plan,
     session: Session,
     outcome: steps.Outcome,
     overrides: Sequence[str],
 ) -> None:
     """Write a run's files and page, and put its numbers into the record. overrides: of the command line."""
-    record.end_tags |= retrieval_run.write_files(folder, config, session.dataset, outcome, config.light)
-    retrieval_run.log_numbers(folder, record, outcome, retrieval_run.machine(config, session), config.light)
-    if not config.light:
-        retrieval_run.write_page(folder, record, run_id, config, session.dataset, outcome, overrides)
+    record.end_tags |= retrieval_run.write_files(folder, plan, session.dataset, outcome, plan.light)
+    retrieval_run.log_numbers(folder, record, outcome, retrieval_run.machine(plan, session), plan.light)
+    if not plan.light:
+        retrieval_run.write_page(folder, record, run_id, plan, session.dataset, outcome, overrides)
 
 
 def show(console: Console, result: Result) -> None:
@@ -241,7 +241,7 @@ def show(console: Console, result: Result) -> None:
         terminal.show_main_scores(console, result.scores, result.held_out, result.objective)
     if result.objective and (best := result.best_before) and best.objective:
         console.print(terminal.standing(result.objective, best.objective, best.short_id))
-    if result.private_peeks and result.config.split.select_on == "public":
+    if result.private_peeks and result.plan.split.select_on == "public":
         console.print(terminal.peeked(result.experiment, result.private_peeks))
     if result.fusion:
         terminal.show_fusion(console, result.fusion, whole)
@@ -259,7 +259,7 @@ def show(console: Console, result: Result) -> None:
             console.print(f"  {command}")
     console.print(f"Files: {result.folder}")
     if result.run_id:
-        place = Place.of(result.config.document, result.invocation)
+        place = Place.of(result.plan.document, result.invocation)
         console.print(f"Run {short_id(result.run_id)} of experiment {result.experiment!r}. To see and to submit it:")
         console.print(f"  {place.command('ui')}")
         console.print(f"  {place.command('export', f'run={short_id(result.run_id)}')}")
@@ -267,7 +267,7 @@ def show(console: Console, result: Result) -> None:
 
 def _beside(result: Result) -> str:
     """A few numbers beside the one that ranks, in one line."""
-    of = RunScores(result.scores, result.held_out, result.config.objective, result.objective)
+    of = RunScores(result.scores, result.held_out, result.plan.objective, result.objective)
     rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
     numbers = {name: one.known for name, one in rows[1:]} | timing.main(result.measured)
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
@@ -275,11 +275,11 @@ def _beside(result: Result) -> str:
 
 
 def _next_commands(
-    config: RunConfig, invocation: Invocation, dataset: Dataset, writing: Writing, outcome: steps.Outcome
+    plan: Plan, invocation: Invocation, dataset: Dataset, writing: Writing, outcome: steps.Outcome
 ) -> list[str]:
     """The commands that may win back what a run loses; none for a run without scores."""
     if (scores := outcome.held_out or outcome.scores) is None:
         return []
     needless = scores.counts["needs_no_retrieval"]
-    setup = Setup(config, invocation.choices, writing, len(dataset.documents), needless)
+    setup = Setup(plan, invocation.choices, writing, len(dataset.documents), needless)
     return Ladder(setup, invocation).commands(scores.losses)

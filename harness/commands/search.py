@@ -11,7 +11,7 @@ from harness.data.dataset import Dataset
 from harness.data.shards import IndexedTexts
 from harness.errors import BadInput
 from harness.gates.signals import random_queries
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import documents_of
 from harness.reports import markup, report, terminal
@@ -105,7 +105,7 @@ def find(config: dict[str, Any], invocation: Invocation) -> Hits:
     source = build(config["dataset"], where="dataset")
     documents = documents_of(source, config["cluster"], config["store"]["path"])
     searcher = Searcher(
-        RunConfig.of(config),
+        Plan.of(config),
         Dataset(invocation.choices["dataset"], documents, (), None),
         open_cache(config["store"]["path"]),
         lambda: random_queries(IndexedTexts(documents), source.queries()),

@@ -14,7 +14,7 @@ from harness.data.shards import IndexedTexts
 from harness.gates.signals import random_queries
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cached_parts import CachedEncoder, Caching
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
 from retrievers.base import Query, Ranking
@@ -29,9 +29,9 @@ class CachedInputs:
     search: ranks documents for other queries, with the run's retrievers.
     """
 
-    def __init__(self, config: RunConfig, rankings: Mapping[str, Ranking], session: Session, search: Search) -> None:
+    def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session, search: Search) -> None:
         self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
-        self._config, self._session, self._search = config, session, search
+        self._config, self._session, self._search = plan, session, search
         self._dataset, self._cache = session.dataset, session.cache
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:

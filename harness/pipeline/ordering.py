@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.config.components import build, identity, target_class
+from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.evaluation.split import Split
 from harness.fusion.learned import LearnedFusion, Learning
 from harness.fusion.pool import Labels
 from harness.gates.payoff import payoffs
 from harness.pipeline import timing
-from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Session
 from harness.progress import watch
 from retrievers.base import Query, Ranking
@@ -55,9 +56,9 @@ class Ordering:
     fitting: Fitting | None = None
 
     @classmethod
-    def of(cls, config: RunConfig) -> Ordering:
-        fitting = Fitting(config.objective, config.top_k, config.split) if learns(config) else None
-        return cls(config.fusion, config.rerank, config.depth, fitting)
+    def of(cls, plan: Plan) -> Ordering:
+        fitting = Fitting(plan.objective, plan.top_k, plan.split) if learns(plan) else None
+        return cls(plan.fusion, plan.rerank, plan.depth, fitting)
 
 
 class LearntOrder:
@@ -112,9 +113,9 @@ class Ordered:
     learnt: LearntOrder | None = None
 
 
-def learns(config: RunConfig) -> bool:
+def learns(plan: Plan) -> bool:
     """Whether the fusion learns from labels."""
-    return "fusion" in config.active and getattr(target_class(config.fusion, "fusion"), "learns", False)
+    return "fusion" in plan.active and getattr(target_class(plan.fusion, "fusion"), "learns", False)
 
 
 def order(ordering: Ordering, rankings: Mapping[str, Ranking], session: Session) -> Ordered:

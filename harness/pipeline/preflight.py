@@ -9,12 +9,13 @@ from typing import Any
 
 from harness.config.canonical import digest_texts
 from harness.config.components import build, identity, target_class
+from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.shards import Shard
 from harness.errors import BadInput
 from harness.gates.payoff import payoffs
 from harness.pipeline import ordering, sharded, steps
-from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import queries_digest
 from harness.storage.cache import Cache
 from retrievers.base import Qrels, Query, Ranking
@@ -70,26 +71,26 @@ class DataFacts:
         return digest_texts(query.text for query in self.queries)
 
 
-def check(config: RunConfig, facts: DataFacts, cache: Cache, identify: Identify = identity) -> None:
+def check(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = identity) -> None:
     """BadInput where the run would fail for what it is given: measures, labels, documents, models.
 
     identify: `components.identity`, or a version of it with a memory.
     """
-    steps.check(config, facts.qrels)
-    _check_learning(config, facts)
-    if facts.unwritten or "answer" in config.active:
-        build(config.llm, where="llm").require()
-    for node in config.retriever.values():
-        _check_retriever(node, config.depth, facts, cache, identify)
-    if "rerank" in config.active and not cache.holds_pairs(identify(config.rerank)):
-        _require_model(build(config.rerank, where="rerank"))
+    steps.check(plan, facts.qrels)
+    _check_learning(plan, facts)
+    if facts.unwritten or "answer" in plan.active:
+        plan.made("llm").require()
+    for node in plan.retriever.values():
+        _check_retriever(node, plan.depth, facts, cache, identify)
+    if "rerank" in plan.active and not cache.holds_pairs(identify(plan.rerank)):
+        _require_model(plan.made("rerank"))
 
 
-def _check_learning(config: RunConfig, facts: DataFacts) -> None:
+def _check_learning(plan: Plan, facts: DataFacts) -> None:
     """BadInput where gate or fusion learns and the selected part has no query to learn from."""
-    if facts.qrels and (build(config.gate, where="gate").learns or ordering.learns(config)):
+    if facts.qrels and (plan.made("gate").learns or ordering.learns(plan)):
         nothing = Ranking.from_scores({query.query_id: {} for query in facts.queries})
-        payoffs(nothing, facts.qrels, config.objective, 0, split=config.split, multi_turn=facts.turns).require_queries()
+        payoffs(nothing, facts.qrels, plan.objective, 0, split=plan.split, multi_turn=facts.turns).require_queries()
 
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:

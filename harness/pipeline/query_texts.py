@@ -8,10 +8,11 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.components import WRITTEN, identity
+from harness.config.schema import Node
 from harness.errors import BadInput
 from harness.llm.chat import Chat
 from harness.llm.prompts import PromptText
-from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.writing import Task, prompt_of
 from retrievers.base import Query, Turn
 
@@ -33,9 +34,9 @@ class QueryWriter:
     prompt: PromptText
 
     @classmethod
-    def of(cls, config: RunConfig) -> QueryWriter | None:
+    def of(cls, plan: Plan) -> QueryWriter | None:
         """The writer that a config asks for; None where texts are taken from the data. BadInput for a bad prompt."""
-        how, prompt, texts = config.query_text, config.query_prompt, config.query_file
+        how, prompt, texts = plan.query_text, plan.query_prompt, plan.query_file
         if how not in WRITTEN:
             if prompt:
                 raise BadInput(
@@ -47,7 +48,7 @@ class QueryWriter:
             raise BadInput(
                 f"query.file={texts} is not read with query.text={how}. Use query.text=file, or leave it out."
             )
-        return cls(how, config.llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
+        return cls(how, plan.llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = identity) -> dict[str, Any]:
         """What decides the texts, beside the conversations. identify: as for `retrieval_run.trial_key`."""

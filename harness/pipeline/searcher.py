@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from harness.config.components import build, target_class
+from harness.config.schema import Node
 from harness.data.dataset import Dataset, search_queries
 from harness.data.shards import IndexedTexts, Shard
 from harness.errors import BadInput
@@ -19,8 +20,8 @@ from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import ordering, sharded, steps
 from harness.pipeline.cached_parts import CachedEncoder, Caching
+from harness.pipeline.plan import Plan
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import cache_for, cluster_of
 from harness.progress import watch
 from harness.storage.cache import Cache
@@ -67,20 +68,20 @@ class Searcher:
     Models process queries that come together in one batch, which may change the last digits of their scores.
     """
 
-    def __init__(self, config: RunConfig, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
-        steps.check_learning(config, labelled=False)
-        for name, node in config.retriever.items():
+    def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
+        steps.check_learning(plan, labelled=False)
+        for name, node in plan.retriever.items():
             steps.require_search(name, node, "A search is for a new query")
-        self._config, self._dataset, self._drawn = config, dataset, drawn
-        self._writer = QueryWriter.of(config)
+        self._config, self._dataset, self._drawn = plan, dataset, drawn
+        self._writer = QueryWriter.of(plan)
         self.folders: list[Path] = []
-        self._retrievers = {name: self._retriever(name, node, cache) for name, node in config.retriever.items()}
-        self._reranker: Reranker = build(config.rerank, where="rerank")
-        self._gate: Gate = build(config.gate, where="gate")
+        self._retrievers = {name: self._retriever(name, node, cache) for name, node in plan.retriever.items()}
+        self._reranker: Reranker = plan.made("rerank")
+        self._gate: Gate = plan.made("gate")
         if "tokenizer" in self._gate.parts:
-            self._tokenizer: Tokenizer = build(config.tokenizer, where="tokenizer")
+            self._tokenizer: Tokenizer = build(plan.tokenizer, where="tokenizer")
         if "encoder" in self._gate.parts:
-            self._encoder: Encoder = build(config.encoder, where="encoder")
+            self._encoder: Encoder = build(plan.encoder, where="encoder")
             self._learnt = self._learnt_folder(cache)
         self._backgrounds: dict[str, tuple[Sequence[Query], Ranking]] = {}
 
@@ -119,7 +120,7 @@ class Searcher:
             if not query.text.strip():
                 raise BadInput(f"{query.query_id}: the query is empty. Give the text to search for.")
         if self._writer:
-            return self._writer.queries(conversations, Chat(build(self._config.llm, where="llm"), None))
+            return self._writer.queries(conversations, Chat(self._config.made("llm"), None))
         return searched
 
     def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:

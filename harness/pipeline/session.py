@@ -20,13 +20,14 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.local import Local
 from harness.config.canonical import digest
 from harness.config.components import build, reusable
+from harness.config.schema import Node
 from harness.data.dataset import Dataset, in_memory, load, search_queries
 from harness.data.source import Source
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import timing
 from harness.pipeline.ingest import sharded
+from harness.pipeline.plan import Plan
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import Node, RunConfig
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
@@ -96,19 +97,19 @@ class Session:
         return found
 
 
-def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
+def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
     """A session on a dataset with the queries and the cache that the config names.
 
     Where a language model writes the queries, it is asked for those that are not cached; Failed where it writes none.
     BadInput for bad `query` keys. unasked: as in `Session`.
     """
-    cache, clock = open_cache(config.cache), clock or Clock()
-    if writer := QueryWriter.of(config):
+    cache, clock = open_cache(plan.cache), clock or Clock()
+    if writer := QueryWriter.of(plan):
         with clock.stage("queries", "writing queries"):
-            queries = writer.queries(dataset.queries, _writing(config, cache, unasked))
+            queries = writer.queries(dataset.queries, _writing(plan, cache, unasked))
     else:
-        queries = search_queries(dataset, config.query_text, config.query_file)
-    return Session(dataset, queries, cache, clock, cluster=cluster_of(config.cluster), replies=cache, unasked=unasked)
+        queries = search_queries(dataset, plan.query_text, plan.query_file)
+    return Session(dataset, queries, cache, clock, cluster=cluster_of(plan.cluster), replies=cache, unasked=unasked)
 
 
 def cluster_of(node: Node) -> Cluster:
@@ -117,27 +118,27 @@ def cluster_of(node: Node) -> Cluster:
     return made
 
 
-def foreseen_queries(config: RunConfig, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
+def foreseen_queries(plan: Plan, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
     """(the queries as far as they are known without asking a language model, how many it would be asked for).
 
     Unless a usable text is cached for each, they are stand-ins, the same for the same writer. BadInput for bad `query`
     keys.
     """
-    if not (writer := QueryWriter.of(config)):
-        return search_queries(dataset, config.query_text, config.query_file), 0
-    if not config.llm.get("model"):  # to be refused, without an entry in the cache
+    if not (writer := QueryWriter.of(plan)):
+        return search_queries(dataset, plan.query_text, plan.query_file), 0
+    if not plan.llm.get("model"):  # to be refused, without an entry in the cache
         return writer.stand_ins(dataset.queries), len(dataset.queries)
-    return writer.foreseen(dataset.queries, _writing(config, open_cache(config.cache)))
+    return writer.foreseen(dataset.queries, _writing(plan, open_cache(plan.cache)))
 
 
-def _writing(config: RunConfig, cache: Cache, unasked: str = "") -> Chat:
-    return chat_for(build(config.llm, where="llm"), cache, "queries", unasked)
+def _writing(plan: Plan, cache: Cache, unasked: str = "") -> Chat:
+    return chat_for(plan.made("llm"), cache, "queries", unasked)
 
 
-def load_dataset(config: RunConfig, name: str) -> Dataset:
+def load_dataset(plan: Plan, name: str) -> Dataset:
     """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
     with progress.stage("reading the data"):
-        return read_dataset(config.dataset, config.cluster, config.cache, name)
+        return read_dataset(plan.dataset, plan.cluster, plan.cache, name)
 
 
 def read_dataset(dataset: Node, cluster: Node, cache: str, name: str) -> Dataset:

@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import build, identity, target_class
+from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
 from harness.errors import BadInput, Failed
@@ -29,7 +30,7 @@ from harness.pipeline.answering import LlmAnswers
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.ordering import Ordered, Ordering, learns, order
-from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Session, cache_for
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
@@ -70,18 +71,18 @@ class Outcome:
     fusion: Mapping[str, Any] | None = None
 
 
-def check(config: RunConfig, qrels: Qrels | None) -> None:
+def check(plan: Plan, qrels: Qrels | None) -> None:
     """BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
-    for name in (names := [*config.metrics, config.objective]):
+    for name in (names := [*plan.metrics, plan.objective]):
         parse(name)
     if qrels is not None:
         check_labels(names, qrels)
-    check_learning(config, qrels is not None)
+    check_learning(plan, qrels is not None)
 
 
-def check_learning(config: RunConfig, labelled: bool) -> None:
+def check_learning(plan: Plan, labelled: bool) -> None:
     """BadInput where gate or fusion learns from labels and there are none, or the objective cannot be learnt."""
-    learning = {"gate": build(config.gate, where="gate").learns, "fusion": learns(config)}
+    learning = {"gate": plan.made("gate").learns, "fusion": learns(plan)}
     for part, learning_from_labels in learning.items():
         if not learning_from_labels:
             continue
@@ -90,27 +91,27 @@ def check_learning(config: RunConfig, labelled: bool) -> None:
                 f"This {part} learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply what "
                 f"was learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
             )
-        fixed_mean(config.objective, part)
+        fixed_mean(plan.objective, part)
 
 
-def run(config: RunConfig, session: Session) -> Outcome:
+def run(plan: Plan, session: Session) -> Outcome:
     """The whole pipeline, from a dataset to scores."""
-    rankings = retrieve(config.retriever, session, config.depth)
-    return answered(config, conclude(config, rankings, session), session)
+    rankings = retrieve(plan.retriever, session, plan.depth)
+    return answered(plan, conclude(plan, rankings, session), session)
 
 
-def answered(config: RunConfig, outcome: Outcome, session: Session) -> Outcome:
+def answered(plan: Plan, outcome: Outcome, session: Session) -> Outcome:
     """The outcome with the answers that the config asks for. Failed where the language model writes none."""
-    if "answer" not in config.active:
+    if "answer" not in plan.active:
         return outcome
-    answer: LlmAnswers = build(config.answer, where="answer")
+    answer: LlmAnswers = plan.made("answer")
     with session.clock.stage("answer", "writing answers"):
         chat, dataset = session.chat(answer.llm, "answers"), session.dataset
         return replace(outcome, answers=answer.answers(dataset.queries, outcome.final, dataset.by_id, chat))
 
 
 def conclude(
-    config: RunConfig,
+    plan: Plan,
     rankings: Mapping[str, Ranking],
     session: Session,
     *,
@@ -123,19 +124,19 @@ def conclude(
     ordered: the result of `order` for the same `Ordering`, if it is known.
     """
     if ordered is None:
-        ordered = order(Ordering.of(config), rankings, session)
+        ordered = order(Ordering.of(plan), rankings, session)
     candidates, learnt = ordered.candidates, ordered.learnt
     with session.clock.stage("gate", "deciding at the gate"):
-        decision = decide(config, rankings, ordered, session)
-    final = candidates.cut(np.minimum(decision.shown, config.top_k))
+        decision = decide(plan, rankings, ordered, session)
+    final = candidates.cut(np.minimum(decision.shown, plan.top_k))
     scores = held_out = None
     if session.dataset.qrels:
-        scorer = partial(_scored, config, session.dataset, rankings, detailed)
+        scorer = partial(_scored, plan, session.dataset, rankings, detailed)
         with session.clock.stage("score", "scoring"):
             scores = scorer(candidates, decision.shown, decision.signal)
             if apart := [scorer(*lists) for lists in _held_out(ordered, decision)]:
-                held_out = averaged(apart, config.split, detailed)
-    measured = _measured(rankings, candidates, reranked="rerank" in config.active)
+                held_out = averaged(apart, plan.split, detailed)
+    measured = _measured(rankings, candidates, reranked="rerank" in plan.active)
     return Outcome(
         queries=session.queries,
         rankings=dict(rankings),
@@ -145,7 +146,7 @@ def conclude(
         scores=scores,
         held_out=held_out,
         measured=measured,
-        objective=objective_of(config.objective, scores, held_out, config.split.select_on),
+        objective=objective_of(plan.objective, scores, held_out, plan.split.select_on),
         fusion=learnt.fitted if learnt else None,
     )
 
@@ -162,32 +163,32 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
     return [(candidates, shown, None) for candidates, shown in zip(orders, decision.out_of_fold, strict=True)]
 
 
-def decide(config: RunConfig, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
+def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
     """The decision of the gate, which learns from the labels first where it learns."""
-    gate: Gate = build(config.gate, where="gate")
-    payoff = payoff_of(config, config.objective, ordered.candidates, session.dataset) if gate.learns else None
+    gate: Gate = plan.made("gate")
+    payoff = payoff_of(plan, plan.objective, ordered.candidates, session.dataset) if gate.learns else None
     if payoff and ordered.learnt:
         payoff = replace(payoff, unseen=ordered.learnt.unseen)
-    return gate.decide(gate_inputs(config, rankings, session), payoff)
+    return gate.decide(gate_inputs(plan, rankings, session), payoff)
 
 
-def gate_inputs(config: RunConfig, rankings: Mapping[str, Ranking], session: Session) -> CachedInputs:
+def gate_inputs(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> CachedInputs:
     """What the gate reads, computed when it asks for it."""
 
     def search(source: str, queries: Sequence[Query]) -> Ranking:
-        require_search(source, config.retriever[source], "The signal background searches for random queries")
+        require_search(source, plan.retriever[source], "The signal background searches for random queries")
         elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never", cluster=session.cluster)
-        return retrieve({source: config.retriever[source]}, elsewhere, 1)[source]
+        return retrieve({source: plan.retriever[source]}, elsewhere, 1)[source]
 
-    return CachedInputs(config, rankings, session, search)
+    return CachedInputs(plan, rankings, session, search)
 
 
-def payoff_of(config: RunConfig, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
+def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
     """What showing a query its first 0 to top_k candidates is worth; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)
-    return payoffs(candidates, dataset.qrels, objective, config.top_k, split=config.split, multi_turn=turns)
+    return payoffs(candidates, dataset.qrels, objective, plan.top_k, split=plan.split, multi_turn=turns)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
@@ -343,7 +344,7 @@ class _Search:
 
 
 def _scored(
-    config: RunConfig,
+    plan: Plan,
     dataset: Dataset,
     rankings: Mapping[str, Ranking],
     detailed: Collection[str] | None,
@@ -354,17 +355,17 @@ def _scored(
     """The scores when each query is shown its first `shown` candidates, at most top_k."""
     assert dataset.qrels is not None
     lists = ShownLists(
-        final=candidates.cut(np.minimum(shown, config.top_k)),
+        final=candidates.cut(np.minimum(shown, plan.top_k)),
         deep=candidates.where(shown > 0),
         candidates=candidates,
         keep=shown > 0,
         signal=signal,
         rankings=rankings,
-        top_k=config.top_k,
+        top_k=plan.top_k,
     )
     turns = conversations(dataset.queries)
-    names = requested(config.metrics, dataset.qrels, config.top_k)
-    return score(lists, dataset.qrels, names, split=config.split, multi_turn=turns, detailed=detailed)
+    names = requested(plan.metrics, dataset.qrels, plan.top_k)
+    return score(lists, dataset.qrels, names, split=plan.split, multi_turn=turns, detailed=detailed)
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.config.components import build
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import Family, parse
@@ -18,7 +17,7 @@ from harness.gates.calibration import Curve
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.steps import Outcome, payoff_of
 
 Ends = tuple[float, float]
@@ -94,26 +93,26 @@ def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
     return float(low - margin), float(high + margin)
 
 
-def objective_of(config: RunConfig) -> str:
+def objective_of(plan: Plan) -> str:
     """The measure of the curve: the run's objective if it is a mean over queries that does not depend on the gate."""
-    mean = parse(config.objective).family in (Family.STANDARD, Family.MODIFIED)
-    return config.objective if mean else FALLBACK
+    mean = parse(plan.objective).family in (Family.STANDARD, Family.MODIFIED)
+    return plan.objective if mean else FALLBACK
 
 
-def view_payoff(outcome: Outcome, config: RunConfig, dataset: Dataset) -> Payoff | None:
+def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
     """The score of each query with 0 to top_k of its documents; None without labels."""
-    return payoff_of(config, objective_of(config), outcome.candidates, dataset)
+    return payoff_of(plan, objective_of(plan), outcome.candidates, dataset)
 
 
-def gate_view(outcome: Outcome, config: RunConfig, payoff: Payoff | None) -> GateView | None:
+def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView | None:
     """The view of a run's gate; None where there is no signal or no label to compare it with.
 
     payoff: from `view_payoff`.
     """
-    public = config.split.select_on == "public"
+    public = plan.split.select_on == "public"
     if payoff is None or outcome.decision.signal is None or not len(payoff.rows):
         return None
-    return learnt_view(outcome, public) if outcome.decision.fitted else given_view(outcome, config, payoff)
+    return learnt_view(outcome, public) if outcome.decision.fitted else given_view(outcome, plan, payoff)
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
@@ -146,14 +145,14 @@ def learnt_view(outcome: Outcome, public: bool) -> GateView:
     )
 
 
-def given_view(outcome: Outcome, config: RunConfig, payoff: Payoff) -> GateView:
+def given_view(outcome: Outcome, plan: Plan, payoff: Payoff) -> GateView:
     """The view of a gate whose thresholds were set by hand or learned elsewhere."""
-    public, rows = config.split.select_on == "public", payoff.rows
+    public, rows = plan.split.select_on == "public", payoff.rows
     queries = _queries(outcome, public)
-    rule = given(outcome, config)
+    rule = given(outcome, plan)
     assert outcome.decision.signal is not None
-    signal, earned = outcome.decision.signal[rows], payoff.levels((config.top_k, 0))
-    shown = np.minimum(outcome.decision.shown[rows], config.top_k)
+    signal, earned = outcome.decision.signal[rows], payoff.levels((plan.top_k, 0))
+    shown = np.minimum(outcome.decision.shown[rows], plan.top_k)
     return GateView(
         name=rule.name,
         objective=payoff.name,
@@ -181,9 +180,9 @@ def signal_name(rule: Rule) -> str:
     return f"the logit of {counted(count, 'signal')}{' and the embedding' if rule.embedding else ''}"
 
 
-def given(outcome: Outcome, config: RunConfig) -> SignalRule:
+def given(outcome: Outcome, plan: Plan) -> SignalRule:
     """The rule of a gate that has a signal and learned nothing in this run."""
-    gate, levels, names = build(config.gate, where="gate"), (config.top_k, 0), list(outcome.rankings)
+    gate, levels, names = plan.made("gate"), (plan.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
             return SignalRule(signal_name(gate.rule), gate.rule.levels, gate.rule.thresholds)

@@ -15,7 +15,7 @@ from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.scores import UNANSWERABLE, Scores, Summary
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.reports.gate_view import GateView
 from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, number, result, snippet
 from harness.reports.terminal import checked_notes
@@ -138,7 +138,7 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
 
 
 def facts_of(
-    config: RunConfig,
+    plan: Plan,
     dataset: Dataset,
     scores: Scores | None,
     view: GateView | None,
@@ -151,14 +151,14 @@ def facts_of(
         labelled = f"{counts['scored']:,} labelled ({counts['needs_no_retrieval']:,} need no retrieval)"
     sizes = f"{counted(len(dataset.documents), 'document')}, {counted(len(dataset.queries), 'query')}"
     data = f"{dataset.name}: {sizes}, {labelled}"
-    facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in config.retriever.items()]
-    if len(config.retriever) > 1:
-        facts.append(("Fusion", fusion_text(fusion) if fusion else _component(config.fusion)))
-    if config.rerank.get("depth"):
-        facts.append(("Reranker", _component(config.rerank)))
-    facts.append(("Gate", gate_text(view) if view else _component(config.gate)))
-    selection = ", selected on the public part" if config.split.select_on == "public" else ""
-    return [*facts, ("Shown", f"top {config.top_k} of {config.depth}; objective {config.objective}{selection}")]
+    facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in plan.retriever.items()]
+    if len(plan.retriever) > 1:
+        facts.append(("Fusion", fusion_text(fusion) if fusion else _component(plan.fusion)))
+    if plan.rerank.get("depth"):
+        facts.append(("Reranker", _component(plan.rerank)))
+    facts.append(("Gate", gate_text(view) if view else _component(plan.gate)))
+    selection = ", selected on the public part" if plan.split.select_on == "public" else ""
+    return [*facts, ("Shown", f"top {plan.top_k} of {plan.depth}; objective {plan.objective}{selection}")]
 
 
 def fusion_text(fitted: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.components import build
 from harness.config.program import runnable
 from harness.data.dataset import Dataset
 from harness.evaluation import leaks
@@ -24,7 +23,7 @@ from harness.evaluation.measures import OOF
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.rule import FittedGate, Rule, json_number
 from harness.gates.signals import signal_spec
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
 from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
@@ -76,7 +75,7 @@ def write(
     folder: Path,
     name: str,
     run_id: str | None,
-    config: RunConfig,
+    plan: Plan,
     dataset: Dataset,
     outcome: Outcome,
     overrides: Sequence[str] | None = None,
@@ -85,20 +84,20 @@ def write(
 
     overrides: of the command that made it; None if they are unknown.
     """
-    view = gate_view(outcome, config, view_payoff(outcome, config, dataset))
+    view = gate_view(outcome, plan, view_payoff(outcome, plan, dataset))
     _write_figures(folder, outcome, view)
-    table = query_table(outcome, dataset, config.objective)
-    facts = facts_of(config, dataset, outcome.scores, view, outcome.fusion)
+    table = query_table(outcome, dataset, plan.objective)
+    facts = facts_of(plan, dataset, outcome.scores, view, outcome.fusion)
     run = RunSummary(facts, (*dataset.notes, *leaks.notes(dataset, outcome.candidates)), run_id)
-    scores = RunScores(outcome.scores, outcome.held_out, config.objective, outcome.objective)
-    documents = _documents(outcome, dataset, config.top_k)
+    scores = RunScores(outcome.scores, outcome.held_out, plan.objective, outcome.objective)
+    documents = _documents(outcome, dataset, plan.top_k)
     page = {
         "title": name,
         "run_id": run_id,
         "facts": run.facts,
         "notes": run.notes,
         "nouns": ["query", "queries"],
-        "objective": config.objective,
+        "objective": plan.objective,
         "colours": figure.COLOURS,
         "ranked_by": _ranked_by(outcome),
         "headline": _headline(scores),
@@ -108,7 +107,7 @@ def write(
         "documents": documents.documents,
         "top": documents.top,
         "missed": documents.missed,
-        "gate": gate_data(outcome, config, dataset, view, overrides),
+        "gate": gate_data(outcome, plan, dataset, view, overrides),
     }
     write_text(folder / "report.html", filled(TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
@@ -272,7 +271,7 @@ def _cell(value: Any) -> Any:
 
 
 def gate_data(
-    outcome: Outcome, config: RunConfig, dataset: Dataset, view: GateView | None, overrides: Sequence[str] | None
+    outcome: Outcome, plan: Plan, dataset: Dataset, view: GateView | None, overrides: Sequence[str] | None
 ) -> dict[str, Any] | None:
     """The gate as JSON has it; None where it reads no signal. Without a view, it lacks what takes labels.
 
@@ -288,15 +287,15 @@ def gate_data(
     signal = outcome.decision.signal
     if signal is None or not len(signal):
         return None
-    rule = view or given(outcome, config)
-    level = min(max(rule.levels), config.top_k)
+    rule = view or given(outcome, plan)
+    level = min(max(rule.levels), plan.top_k)
     data: dict[str, Any] = {
         "name": rule.name,
         "levels": rule.levels,
         "thresholds": [json_number(value) for value in rule.thresholds],
         "ends": axis_of(signal, rule.thresholds),
         "most": np.minimum(outcome.candidates.lengths, level).tolist(),
-        "command": _command(outcome, config, overrides) if level == config.top_k else None,
+        "command": _command(outcome, plan, overrides) if level == plan.top_k else None,
     }
     if view is None:
         return data
@@ -309,13 +308,13 @@ def gate_data(
         "held_out": [finite(one) for one in (held_out.mean, held_out.low, held_out.high)] if held_out else None,
         "plateau": [json_number(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
         "counts": _counts(outcome, view.public),
-        **_if_shown(outcome, config, dataset, level),
+        **_if_shown(outcome, plan, dataset, level),
     }
 
 
-def _if_shown(outcome: Outcome, config: RunConfig, dataset: Dataset, level: int) -> dict[str, list[Any]]:
+def _if_shown(outcome: Outcome, plan: Plan, dataset: Dataset, level: int) -> dict[str, list[Any]]:
     """What showing each query its first `level` documents means, and what withholding them earns."""
-    payoff, scores = view_payoff(outcome, config, dataset), outcome.scores
+    payoff, scores = view_payoff(outcome, plan, dataset), outcome.scores
     assert payoff is not None
     assert scores is not None
     earned = np.full((len(outcome.queries), 2), np.nan)
@@ -342,12 +341,12 @@ def _counts(outcome: Outcome, public: bool) -> list[bool]:
     return [query.query_id not in private for query in outcome.queries]
 
 
-def _command(outcome: Outcome, config: RunConfig, overrides: Sequence[str] | None) -> str | None:
+def _command(outcome: Outcome, plan: Plan, overrides: Sequence[str] | None) -> str | None:
     """A shell command that ends in `gate.threshold=`; None unless the gate decides by a single signal.
 
     Without the overrides, only its words about the gate.
     """
-    names, found = list(outcome.rankings), _single_signal(outcome, config)
+    names, found = list(outcome.rankings), _single_signal(outcome, plan)
     if found is None:
         return None
     source, signal, k = found
@@ -363,9 +362,9 @@ def _command(outcome: Outcome, config: RunConfig, overrides: Sequence[str] | Non
     return runnable(shlex.join([*words, "gate.threshold="]))
 
 
-def _single_signal(outcome: Outcome, config: RunConfig) -> tuple[str | None, str, int] | None:
+def _single_signal(outcome: Outcome, plan: Plan) -> tuple[str | None, str, int] | None:
     """Source, name and k of the signal that alone decides; None if several do."""
-    match build(config.gate, where="gate"):
+    match plan.made("gate"):
         case NoGate():
             return None, "top_score", ScoreGate().k
         case ScoreGate() as gate:

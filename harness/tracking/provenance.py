@@ -12,8 +12,8 @@ from typing import Any
 
 from harness.config.components import active_groups, identity, plugin_of, recorded, target_class
 from harness.evaluation import measures
+from harness.pipeline.plan import Plan
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import RunConfig
 
 
 @functools.cache
@@ -98,7 +98,7 @@ def prompts(config: Mapping[str, Any]) -> dict[str, str]:
     """Tags with the sha256 of the prompts after which a language model writes a run's queries and answers."""
     if "retriever" not in config:
         return {}
-    writer = QueryWriter.of(RunConfig.of(config))
+    writer = QueryWriter.of(Plan.of(config))
     found = {"prompt.query": writer.prompt.sha256} if writer else {}
     if "llm" in (config.get("answer") or {}):
         found["prompt.answer"] = identity(config["answer"])["arguments"]["prompt"]

@@ -19,13 +19,12 @@ from harness.config.components import (
     SHARED,
     absolute_node,
     active_groups,
-    build,
     identity,
     recorded_name,
     reusable,
     target_class,
 )  # fmt: skip
-from harness.config.schema import Role, absolute_path, keys, recipes, with_role
+from harness.config.schema import Node, Role, absolute_path, keys, recipes, with_role
 from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text
@@ -36,8 +35,8 @@ from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.pipeline import sharded, steps, timing
 from harness.pipeline.file_scores import lists_digest
+from harness.pipeline.plan import Plan
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, foreseen_queries, moment
 from harness.reports import run_page
 from harness.storage.atomic import write_text
@@ -83,7 +82,7 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trial_key(
-    config: RunConfig,
+    plan: Plan,
     fingerprints: Mapping[str, str | None],
     texts: str,
     identify: Callable[[Node], Any] = identity,
@@ -99,31 +98,31 @@ def trial_key(
     Answers change no number; a run that has some has a key of its own all the same, since it submits something else.
     A run with a retriever of `cache: false` has another key in each process, so that nothing takes its numbers again.
     """
-    read = build(config.gate, where="gate").parts
-    shared = [group for group in config.active if group in ("fusion", "rerank", "answer", *read)]
-    writer = QueryWriter.of(config)
+    read = plan.made("gate").parts
+    shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
+    writer = QueryWriter.of(plan)
     searched = writer.identity(identify) if writer else texts
-    nodes = [*config.retriever.items(), *((group, config.document[group]) for group in shared)]
+    nodes = [*plan.retriever.items(), *((group, plan.document[group]) for group in shared)]
     apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
-    decides = {key: value for key, value in config.document.items() if key not in apart}
-    decides["gate"] = identify(config.gate)
+    decides = {key: value for key, value in plan.document.items() if key not in apart}
+    decides["gate"] = identify(plan.gate)
     identities = {name: identify(node) for name, node in nodes}
-    depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
-    once = [] if all(map(reusable, config.retriever.values())) else [moment()]
-    shard = sharded.deciding_size(config.document)
+    depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
+    once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
+    shard = sharded.deciding_size(plan.document)
     cut = [{"shard": shard}] if shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
 
-def key_of(config: RunConfig, dataset: Dataset) -> str:
+def key_of(plan: Plan, dataset: Dataset) -> str:
     """The trial key that a run of this config on these data has today."""
-    texts = digest_texts(query.text for query in foreseen_queries(config, dataset)[0])
-    return trial_key(config, dataset.fingerprints, texts)
+    texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
+    return trial_key(plan, dataset.fingerprints, texts)
 
 
-def run_name(config: RunConfig, invocation: Invocation) -> str:
+def run_name(plan: Plan, invocation: Invocation) -> str:
     """The chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
-    groups = ("retriever", *(group for group in config.active if group not in ("llm", "answer")), "gate")
+    groups = ("retriever", *(group for group in plan.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
     others = [in_short(word) for word in invocation.overrides if word.partition("=")[0] not in known]
@@ -232,7 +231,7 @@ def write_page(
     folder: Path,
     record: RunRecord,
     run_id: str | None,
-    config: RunConfig,
+    plan: Plan,
     dataset: Dataset,
     outcome: steps.Outcome,
     overrides: Sequence[str] | None = None,
@@ -246,7 +245,7 @@ def write_page(
         shown = {"tracking.uri": redacted}
         overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", requirements())
-    report = run_page.write(folder, record.name, run_id, config, dataset, outcome, overrides)
+    report = run_page.write(folder, record.name, run_id, plan, dataset, outcome, overrides)
     record.tables[run_page.TABLE] = report.table
     record.end_tags[NOTE] = as_note(report.note)
 
@@ -292,17 +291,17 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
     return values
 
 
-def machine(config: RunConfig, session: Session) -> dict[str, float]:
+def machine(plan: Plan, session: Session) -> dict[str, float]:
     """Seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
-    return found | index_sizes(config, session)
+    return found | index_sizes(plan, session)
 
 
-def index_sizes(config: RunConfig, session: Session) -> dict[str, float]:
+def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
     """The size of each retriever's index in the cache and of all together, in MB; 0 for a retriever without one."""
-    sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in config.retriever.items()}
+    sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in plan.retriever.items()}
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
 
@@ -312,7 +311,7 @@ def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[
 
 
 def write_files(
-    folder: Path, config: RunConfig, dataset: Dataset, outcome: steps.Outcome, light: bool = False
+    folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
     """Write a run's files (resolved config, submission rows, scores by query, what was learnt, TREC run); return its
     tags.
@@ -326,7 +325,7 @@ def write_files(
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
     found[LISTS] = lists_digest(outcome.final)
     rows = bare if light else json_text(_rows(outcome, dataset, contents=True))
-    files = {"config.yaml": resolved(config.document), "predictions.jsonl": rows}
+    files = {"config.yaml": resolved(plan.document), "predictions.jsonl": rows}
     if outcome.scores:
         found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
         files["scores.csv"] = table_text(outcome.scores, outcome.held_out)

@@ -11,7 +11,7 @@ from harness.config import components
 from harness.config.canonical import digest
 from harness.config.components import conf_folder, identity, recorded, recorded_name, target_class
 from harness.errors import BadInput
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.steps import ranking_identity
 from harness.tracking import retrieval_run
 
@@ -94,7 +94,7 @@ def test_the_identity_of_dense_retrieval_is_a_literal(versions):
 def test_a_trial_key_is_a_literal(versions):
     """If this changes, no sweep goes on where it stopped: raise it on purpose or not at all."""
     assert (
-        retrieval_run.trial_key(RunConfig.of(RUN), DATA, "b" * 64)
+        retrieval_run.trial_key(Plan.of(RUN), DATA, "b" * 64)
         == "e32e667411ea03cb343119ddce3c7b8c149d2dc5725a7078edcd9f261856c4c1"
     )
 
@@ -110,9 +110,9 @@ def test_a_language_model_enters_a_trial_key_where_it_writes_something(versions,
         answers = {"llm": node, "prompt": str(answer)} if answer else {}
         target = {"_target_": f"harness.pipeline.answering.{'Llm' if answer else 'No'}Answers"}
         config = RUN | {"llm": node, "query": query, "answer": target | answers}
-        return retrieval_run.trial_key(RunConfig.of(config), DATA, "b" * 64)
+        return retrieval_run.trial_key(Plan.of(config), DATA, "b" * 64)
 
-    assert key() == key(model="other") == retrieval_run.trial_key(RunConfig.of(RUN), DATA, "b" * 64)
+    assert key() == key(model="other") == retrieval_run.trial_key(Plan.of(RUN), DATA, "b" * 64)
     literal = "02f3651b734a928aa4734b33fee1a6296fc487f5ac0fa9d292319252d5d05d17"
     assert key("rewrite") == key("rewrite", price={"input": 1}, runtime={"parallel": 9}) == literal
     assert key(answer=prompt) == "de7a455d4155119698c341fdcf87525dd6899a57183b75b3a2439a00d90e8af8"
@@ -131,8 +131,8 @@ def test_nothing_changes_when_a_class_moves(versions, monkeypatch):
     moved = BM25 | {"_target_": "retrievers.elsewhere.BM25"}
     assert identity(moved) == identity(BM25)
     assert recorded(moved) == recorded(BM25)
-    of_moved = retrieval_run.trial_key(RunConfig.of(RUN | {"retriever": {"bigram": moved}}), DATA, "b" * 64)
-    assert of_moved == retrieval_run.trial_key(RunConfig.of(RUN), DATA, "b" * 64)
+    of_moved = retrieval_run.trial_key(Plan.of(RUN | {"retriever": {"bigram": moved}}), DATA, "b" * 64)
+    assert of_moved == retrieval_run.trial_key(Plan.of(RUN), DATA, "b" * 64)
 
 
 def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():

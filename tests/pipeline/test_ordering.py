@@ -11,7 +11,7 @@ from harness.config.composing import compose
 from harness.data.dataset import Dataset
 from harness.data.tables import read_columns
 from harness.pipeline import steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import load_dataset, open_session
 from retrievers.base import Qrels
 
@@ -24,10 +24,10 @@ OBJECTIVE = "modified_map@3"
 @pytest.fixture(scope="module")
 def sample():
     """(config, session, rankings) of the shipped sample."""
-    config = RunConfig.of(compose("run", [*HYBRID, *FEW])[0])
-    session = open_session(config, load_dataset(config, "sample"))
+    plan = Plan.of(compose("run", [*HYBRID, *FEW])[0])
+    session = open_session(plan, load_dataset(plan, "sample"))
     session.__dict__["timed"] = "never"
-    return session, steps.retrieve(config.retriever, session, config.depth)
+    return session, steps.retrieve(plan.retriever, session, plan.depth)
 
 
 def outcome(sample, *words, qrels=None):
@@ -38,8 +38,8 @@ def outcome(sample, *words, qrels=None):
         vars(dataset).update(vars(session.dataset), qrels=qrels)
         vars(made).update(vars(session), dataset=dataset)
         session = made
-    config = RunConfig.of(compose("run", [*HYBRID, *words])[0])
-    return steps.conclude(config, rankings, session, detailed=[OBJECTIVE])
+    plan = Plan.of(compose("run", [*HYBRID, *words])[0])
+    return steps.conclude(plan, rankings, session, detailed=[OBJECTIVE])
 
 
 def test_it_is_judged_out_of_fold(sample):
@@ -72,12 +72,12 @@ def test_with_a_gate_no_query_sees_its_own_label(sample):
     """Another document becomes relevant to a query: what it is shown out of fold, and whether, stays as it was."""
     grades = dict(sample[0].dataset.qrels.grades)
     session, rankings = sample
-    config = RunConfig.of(compose("run", [*HYBRID, *FEW, *AUTO])[0])
+    plan = Plan.of(compose("run", [*HYBRID, *FEW, *AUTO])[0])
     found = {}
     query = next(query for query, relevant in grades.items() if relevant)
     other = rankings["bigram"].doc_ids[:3]
     for name, qrels in (("as it was", Qrels(grades)), ("turned", Qrels({**grades, query: dict.fromkeys(other, 1.0)}))):
-        made = outcome_parts(config, session, rankings, qrels)
+        made = outcome_parts(plan, session, rankings, qrels)
         row = rankings["bm25"].query_ids.index(query)
         found[name] = [(lists.row(row), shown[row]) for lists, shown, _ in made]
     assert found["as it was"] == found["turned"]

@@ -15,7 +15,7 @@ from harness.data.dataset import load, search_queries
 from harness.errors import BadInput
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
 from harness.storage.cache import Cache
@@ -34,7 +34,7 @@ def composed(*words):
 
 
 def run(config, dataset, own_cache):
-    config = RunConfig.of(config)
+    config = Plan.of(config)
     return steps.run(config, replace(open_session(config, dataset), cache=own_cache))
 
 
@@ -56,7 +56,7 @@ def searcher_of(config, dataset, own_cache, tmp_path, fitted=None):
         config = {**config, "gate": rule}
     queries = search_queries(dataset, config["query"]["text"])
     texts = [document.indexed_text for document in dataset.documents]
-    return Searcher(RunConfig.of(config), dataset, own_cache, lambda: random_queries(texts, queries))
+    return Searcher(Plan.of(config), dataset, own_cache, lambda: random_queries(texts, queries))
 
 
 def same(found, outcome, rows):
@@ -184,7 +184,7 @@ def test_unsearchable_queries_and_gates_are_refused(sample, own_cache, tmp_path)
         searcher.search([Query.of("y", "달"), Query.of("x", " \n")])
     config = composed()
     config["query"] = {"text": "file", "file": "rewritten.jsonl"}
-    rewritten = Searcher(RunConfig.of(config), sample, own_cache, tuple)
+    rewritten = Searcher(Plan.of(config), sample, own_cache, tuple)
     talk = (Turn("user", "달은?"), Turn("assistant", "위성입니다"), Turn("user", "왜 변해?"))
     with pytest.raises(BadInput, match="rewritten elsewhere"):
         rewritten.search([Query("x", talk)])

@@ -3,7 +3,7 @@
 import os
 
 from harness.config.check import Invocation
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.tracking import retrieval_run
 
 TOKENIZER = {"_target_": "retrievers.lexical.tokenize.CharNgram", "low": 2, "high": 2}
@@ -24,11 +24,11 @@ CHOICES = {"retriever": "bm25", "tokenizer": "char_ngram", "fusion": "rrf", "gat
 
 
 def test_the_config_has_typed_values():
-    config = RunConfig.of(DOCUMENT)
-    assert (config.query_text, config.query_file, config.cache) == ("file", "rewritten.jsonl", "cache")
-    assert (config.split.public, config.split.seed, config.split.select_on) == (0.5, 7, "public")
-    assert (config.metrics, config.top_k, config.depth, config.light) == (("map@3",), 3, 50, True)
-    assert config.active == ("tokenizer",)  # nothing is fused, reranked or encoded
+    plan = Plan.of(DOCUMENT)
+    assert (plan.query_text, plan.query_file, plan.cache) == ("file", "rewritten.jsonl", "cache")
+    assert (plan.split.public, plan.split.seed, plan.split.select_on) == (0.5, 7, "public")
+    assert (plan.metrics, plan.top_k, plan.depth, plan.light) == (("map@3",), 3, 50, True)
+    assert plan.active == ("tokenizer",)  # nothing is fused, reranked or encoded
 
 
 def test_files_are_named_from_the_root():
@@ -40,7 +40,7 @@ def test_files_are_named_from_the_root():
 
 def test_a_run_is_named_by_its_components_and_other_overrides():
     words = ("retriever=bm25", "top_k=5", "dataset.path=data", "experiment_name=e", "gate.threshold=2.0")
-    name = retrieval_run.run_name(RunConfig.of(DOCUMENT), Invocation(CHOICES, words))
+    name = retrieval_run.run_name(Plan.of(DOCUMENT), Invocation(CHOICES, words))
     assert name == "bm25-char_ngram-none top_k=5 gate.threshold=2"
 
 

@@ -20,7 +20,7 @@ from harness.config.text import counted
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE
 from harness.pipeline import preflight
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.storage.cache import Cache
 from harness.tracking.retrieval_run import trial_key
 
@@ -78,7 +78,7 @@ class OpenTrial:
 
     values: tuple[str, ...]
     line: CommandLine
-    config: RunConfig
+    plan: Plan
     key: str
 
 
@@ -108,7 +108,7 @@ def _composed(situation: Situation, proposal: Proposal, trials: Sequence[OpenTri
     said = [word for word in trials[0].line.words if word.partition("=")[0] not in swept]
     return replace(
         proposal,
-        cost=situation.costs.cost([Workload.of(one.config, situation.facts) for one in trials]),
+        cost=situation.costs.cost([Workload.of(one.plan, situation.facts) for one in trials]),
         verb="sweep" if swept else "run",
         words=(*said, *(f"{key}={','.join(several)}" for key, several in swept.items())),
     )
@@ -129,13 +129,13 @@ def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]
         for values in itertools.product(*plain.values()):
             given = dict(zip([*groups, *plain], [*chosen, *values], strict=True))
             try:
-                config = RunConfig.of(checked(_with(composed.config, dict(zip(plain, values, strict=True))), "run"))
-                preflight.check(config, facts, situation.cache)
-                key = trial_key(config, facts.fingerprints, facts.texts)
+                plan = Plan.of(checked(_with(composed.config, dict(zip(plain, values, strict=True))), "run"))
+                preflight.check(plan, facts, situation.cache)
+                key = trial_key(plan, facts.fingerprints, facts.texts)
             except BadInput:
                 continue
             if key not in situation.tried:
-                yield OpenTrial(tuple(given[name] for name in proposal.changes), line.changed(given), config, key)
+                yield OpenTrial(tuple(given[name] for name in proposal.changes), line.changed(given), plan, key)
 
 
 def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:

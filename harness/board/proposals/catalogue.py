@@ -20,7 +20,7 @@ from harness.board.proposals.costs import Cost
 from harness.board.proposals.evidence import RunEvidence
 from harness.config import manual, yaml_files
 from harness.config.text import counted
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.testset.scripts import STEMMERS, Writing
 from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 
@@ -109,7 +109,7 @@ class Setup:
     varied: key -> how many other values were tried. beyond: where runs got better up to the end of what was tried.
     """
 
-    config: RunConfig
+    plan: Plan
     choices: Mapping[str, str | None]
     writing: Writing
     documents: int
@@ -124,7 +124,7 @@ class Setup:
     @property
     def names(self) -> set[str]:
         """The names of the component rankings."""
-        return set(self.config.retriever)
+        return set(self.plan.retriever)
 
     @property
     def bigrams(self) -> float:
@@ -201,7 +201,7 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
         why = f"Out of fold, the gate is {perfect:.4f} below one that is always right."
     else:
         wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
-        name = setup.config.gate.get("signal", "top_score")
+        name = setup.plan.gate.get("signal", "top_score")
         told = f" The signal {name} tells the two kinds apart with AUROC {signal:.3f}." if signal is not None else ""
         why = f"{wrong} of {count} that need no documents get some.{told}"
     for choice in (one for one in GATES if one != gate):
@@ -228,7 +228,7 @@ def _fewer(setup: Setup) -> Iterator[Proposal]:
 
 
 def _tokenizers(setup: Setup) -> Iterator[Proposal]:
-    if "tokenizer" not in setup.config.active or "bm25" not in setup.names:
+    if "tokenizer" not in setup.plan.active or "bm25" not in setup.names:
         return
     own, language, script = setup.choices.get("tokenizer"), setup.writing.language, setup.writing.script
     better = setup.writing.better_tokenizer(own)
@@ -290,14 +290,14 @@ def _settings(setup: Setup) -> Iterator[Proposal]:
     if "bm25" in setup.names:
         changes = {f"retriever.bm25.{name}": values for name, values in BM25_VALUES.items()}
         yield Proposal("bm25", "BM25's k1 and b", setup.ranks, changes, setup.rankings, BM25, few=BM25_FEW)
-    if isinstance(dense := setup.config.retriever.get("dense"), Mapping) and "passages" in dense:
+    if isinstance(dense := setup.plan.retriever.get("dense"), Mapping) and "passages" in dense:
         cut = {"retriever.dense.passages": PASSAGE_CHOICES}
         yield Proposal("passages", "Passages of documents", setup.ranks, cut, setup.rankings, PASSAGES)
 
 
 def _orders(setup: Setup) -> Iterator[Proposal]:
     """Other orders of what was found: fusions, weights and rerankers; and more depth."""
-    evidence, config = setup.evidence, setup.config
+    evidence, config = setup.evidence, setup.plan
     if evidence and evidence.lists is None:
         return
     if len(config.retriever) > 1 and not (evidence and evidence.lists and not evidence.lists.rankings):
@@ -330,7 +330,7 @@ def _fusions(setup: Setup) -> Iterator[Proposal]:
     if setup.choices.get("fusion") != "learned":
         title = "A fusion that learns from the labels"
         yield Proposal("fusion", title, why, {"fusion": ["learned"]}, bound, LEARNED_FUSION)
-    for name in setup.config.retriever:
+    for name in setup.plan.retriever:
         weights = {f"fusion.weights.{name}": WEIGHT_VALUES}
         yield Proposal("weights", f"Other weights of {name}", why, weights, bound, WEIGHTS)
     yield Proposal("fusion", "Other fusions", why, {"fusion": FUSION_CHOICES}, bound, FUSIONS)
@@ -338,7 +338,7 @@ def _fusions(setup: Setup) -> Iterator[Proposal]:
 
 def _queries(setup: Setup) -> Iterator[Proposal]:
     """Other texts to search for."""
-    evidence, own = setup.evidence, setup.config.query_text
+    evidence, own = setup.evidence, setup.plan.query_text
     many = evidence.multi_turn & evidence.needs if evidence else None
     if not (setup.conversations if many is None else many.any()):
         return
@@ -349,7 +349,7 @@ def _queries(setup: Setup) -> Iterator[Proposal]:
     other = "user_turns" if own == "last" else "last"
     title = f"Search for {'the last turn' if other == 'last' else 'all user turns'}"
     yield Proposal("query", title, why, {"query.text": [other]}, bound, LAST_TURN)
-    if setup.config.llm.get("model") and own != "rewrite":
+    if setup.plan.llm.get("model") and own != "rewrite":
         title = "Let the language model rewrite conversations"
         yield Proposal("query", title, why, {"query.text": ["rewrite"]}, bound, REWRITTEN)
 

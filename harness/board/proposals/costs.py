@@ -10,11 +10,12 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.components import identity, recorded_name, target_class
+from harness.config.schema import Node
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.pipeline import steps, timing
+from harness.pipeline.plan import Plan
 from harness.pipeline.preflight import DataFacts
-from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import cache_for
 from harness.storage.cache import Cache
 from retrievers.base import cores
@@ -53,18 +54,18 @@ class Cost:
 class Workload:
     """What a configuration takes from the cache, or computes. rankings: identity of each, in the config's order."""
 
-    config: RunConfig
+    plan: Plan
     rankings: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, config: RunConfig, facts: DataFacts) -> Workload:
-        indexes = [facts.index(node, identity) for node in config.retriever.values()]
-        return cls(config, [steps.ranking_identity(index, facts.queries_digest) for index in indexes])
+    def of(cls, plan: Plan, facts: DataFacts) -> Workload:
+        indexes = [facts.index(node, identity) for node in plan.retriever.values()]
+        return cls(plan, [steps.ranking_identity(index, facts.queries_digest) for index in indexes])
 
     @property
     def parts(self) -> Iterator[tuple[Node, Mapping[str, Any]]]:
         """(retriever, identity of its ranking)."""
-        return zip(self.config.retriever.values(), self.rankings, strict=True)
+        return zip(self.plan.retriever.values(), self.rankings, strict=True)
 
     @property
     def makes(self) -> set[str]:
@@ -115,10 +116,10 @@ class CostModel:
         made: names, as of `makes`, of what is there already. pace: by which rates are multiplied.
         """
         known, missing, guessed = set(made), 0, dict[str, None]()
-        total = sum(self.arithmetic + self._learning(work.config) for work in works)
+        total = sum(self.arithmetic + self._learning(work.plan) for work in works)
         for work in works:
             for node, ranking in work.parts:
-                if digest(ranking) in known or self._holds(node, ranking, work.config.depth):
+                if digest(ranking) in known or self._holds(node, ranking, work.plan.depth):
                     continue
                 missing += 1
                 total += START
@@ -131,8 +132,8 @@ class CostModel:
                     total += seconds
                     guessed |= {} if measured or is_read else {recorded_name(target_class(part, "part")): None}
                 known |= {digest(ranking), digest(ranking["index"]), *(digest(_reads(node, part)) for part in parts)}
-            total += self._reranking(work.config.rerank, pace)
-        reranked = any("rerank" in work.config.active for work in works)
+            total += self._reranking(work.plan.rerank, pace)
+        reranked = any("rerank" in work.plan.active for work in works)
         doing = [f"{counted(missing, 'ranking')} to compute"] if missing else ["all rankings are cached"]
         doing += ["pairs of a query and a document to score"] if reranked else []
         doing += [f"a guess, since {', '.join(guessed)} has not been timed on this machine yet"] if guessed else []
@@ -142,8 +143,8 @@ class CostModel:
         """Seconds to learn a gate or a fusion once, out of fold. name: as it is recorded."""
         return LEARNING.get(name, 0.0) * max(self.labelled, 20) / 100
 
-    def _learning(self, config: RunConfig) -> float:
-        nodes = [config.gate, *([config.fusion] if "fusion" in config.active else [])]
+    def _learning(self, plan: Plan) -> float:
+        nodes = [plan.gate, *([plan.fusion] if "fusion" in plan.active else [])]
         return sum(self.learning(recorded_name(target_class(node, "part"))) for node in nodes)
 
     def _holds(self, node: Node, ranking: Mapping[str, Any], depth: int) -> bool:

@@ -15,7 +15,7 @@ from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import Measure, of_holes, of_spans
 from harness.evaluation.score_table import ScoreTable
 from harness.gates.payoff import fixed_mean, payoffs
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.steps import Outcome
 from retrievers.base import Qrels, Ranking
 from retrievers.combine.fusion import pool_candidates
@@ -58,13 +58,13 @@ class RunEvidence:
     signal: np.ndarray | None = None
 
     @classmethod
-    def of_outcome(cls, config: RunConfig, outcome: Outcome, dataset: Dataset) -> RunEvidence:
+    def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
         """Of a run whose steps are known. BadInput without labels, and for an objective that is no mean of queries."""
-        measure, qrels = fixed_mean(config.objective), _labels(dataset.qrels)
+        measure, qrels = fixed_mean(plan.objective), _labels(dataset.qrels)
         scores = outcome.held_out or outcome.scores
         assert scores is not None
         counts = ~np.isnan(scores.values[measure.name])
-        counts &= scores.in_public if config.split.select_on == "public" else True
+        counts &= scores.in_public if plan.split.select_on == "public" else True
         row_of = {query.query_id: row for row, query in enumerate(outcome.queries)}
         rows = np.array([row_of[query_id] for query_id in scores.query_ids], int)[counts]
         decided = outcome.decision.out_of_fold
@@ -72,7 +72,7 @@ class RunEvidence:
         signal = outcome.decision.signal
         return cls(
             measure=measure,
-            top_k=config.top_k,
+            top_k=plan.top_k,
             qrels=qrels,
             query_ids=tuple(np.array(scores.query_ids, object)[counts]),
             needs=scores.needs[counts],

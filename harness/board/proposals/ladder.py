@@ -45,7 +45,7 @@ class Ladder:
             return losses is None or any(losses.get(kind, 0.0) >= NEGLIGIBLE for kind in kinds)
 
         setup, words = self.setup, self._words()
-        unfit = setup.writing.better_tokenizer(setup.config.tokenizer_of(setup.choices))
+        unfit = setup.writing.better_tokenizer(setup.plan.tokenizer_of(setup.choices))
         kinds = {
             "tokenizer": unfit is not None,
             "retriever": worth("not_found", "misranked"),
@@ -58,7 +58,7 @@ class Ladder:
         if self._automatic:
             kept = (word for word in self._words() if key_of(word).partition(".")[0] not in SWEPT)
             yield self._line("sweep", [*kept, "sweep=auto", f"budget={BUDGET}"])
-        deeper = losses is not None and worth("not_found") and setup.documents >= 2 * setup.config.depth
+        deeper = losses is not None and worth("not_found") and setup.documents >= 2 * setup.plan.depth
         if deeper and (changed := self._changed(words, "depth")):
             yield self._line("run", changed)
 
@@ -74,7 +74,7 @@ class Ladder:
             changed = with_it
         scored = kind == "retriever" and self.invocation.choices["gate"] == "score"
         if scored and not any(word.startswith("gate.source=") for word in changed):
-            return [*changed, f"gate.source={next(iter(self.setup.config.retriever))}"]  # that it has read so far
+            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # that it has read so far
         return changed
 
     def _adds(self, one: Proposal) -> bool:
@@ -89,7 +89,7 @@ class Ladder:
         if any(word.startswith("experiment=") for word in given) or own not in ("bm25", *COMPONENTS):
             return False
         try:
-            fixed_mean(self.setup.config.objective)
+            fixed_mean(self.setup.plan.objective)
         except BadInput:
             return False
         return True

@@ -29,7 +29,7 @@ from harness.evaluation.measures import grows_with
 from harness.evaluation.score_table import read_table
 from harness.evaluation.significance import ALPHA, sign_flip_test
 from harness.pipeline import preflight, steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Session, cache_for, foreseen_queries
 from harness.storage.cache import Cache, open_cache
 from harness.testset.scripts import Writing
@@ -168,8 +168,8 @@ class BuiltRun:
     varied: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
-    def config(self) -> RunConfig:
-        return RunConfig.of(self.composed.config)
+    def config(self) -> Plan:
+        return Plan.of(self.composed.config)
 
     @cached_property
     def facts(self) -> preflight.DataFacts:
@@ -198,7 +198,7 @@ class BuiltRun:
 
     def situation(self, evidence: RunEvidence) -> Situation:
         setup = Setup(
-            config=self.config,
+            plan=self.config,
             choices=self.composed.invocation.choices,
             writing=Writing.of(self.dataset.documents),
             documents=len(self.dataset.documents),

@@ -27,8 +27,8 @@ from harness.gates.signals import random_queries
 from harness.pipeline import sharded, steps
 from harness.pipeline.cached_parts import link
 from harness.pipeline.ordering import learns
+from harness.pipeline.plan import Plan
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
 from harness.storage.cache import Cache
@@ -192,7 +192,7 @@ def load(folder: Path) -> Searcher:
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
     cache = Cache(folder / "store", sealed=True)
-    return Searcher(RunConfig.of(config), Dataset("served", documents, (), None), cache, lambda: drawn)
+    return Searcher(Plan.of(config), Dataset("served", documents, (), None), cache, lambda: drawn)
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
@@ -231,7 +231,7 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 def _searched(config: Mapping[str, Any], dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
     """The queries that a run searched for. BadInput where those that a language model has written are not cached."""
     here = {**config, "store": {"path": cache.location}, "cluster": {}}
-    return open_session(RunConfig.of(here), dataset, unasked=UNASKED).queries
+    return open_session(Plan.of(here), dataset, unasked=UNASKED).queries
 
 
 def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> None:
@@ -242,7 +242,7 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
                 f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
                 "model can answer as the run did."
             )
-    if retrieval_run.key_of(RunConfig.of(config), dataset) != run.tags.get("trial_key"):
+    if retrieval_run.key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
             "package or this program has changed, so the exported model might not answer as the run did. "
@@ -266,7 +266,7 @@ def _register(tracker: MlflowTracker, name: str) -> None:
 def _pack(served: ServedRun, folder: Path) -> Path:
     """The package of a run, made in `folder`."""
     documents = served.dataset.documents
-    searcher = Searcher(RunConfig.of(served.served_config), served.dataset, served.cache, tuple)
+    searcher = Searcher(Plan.of(served.served_config), served.dataset, served.cache, tuple)
     drawn = random_queries(IndexedTexts(documents), served.queries)
 
     def fill(package: Path) -> None:
@@ -278,7 +278,7 @@ def _pack(served: ServedRun, folder: Path) -> Path:
             "background.jsonl": json_text({"query_id": one.query_id, "text": one.text} for one in drawn),
         }
         files |= {f"{group}.json": file.read_text("utf-8") for group, file in served.rules.items()}
-        if writer := QueryWriter.of(RunConfig.of(served.config)):
+        if writer := QueryWriter.of(Plan.of(served.config)):
             files[PROMPT] = writer.prompt.text
         for name, text in files.items():
             (package / name).write_text(text, "utf-8")
@@ -291,7 +291,7 @@ def _pack(served: ServedRun, folder: Path) -> Path:
 
 def _rule_files(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     """gate or fusion -> the rule that it learnt in this run, or reads from a file; without those that have none."""
-    learn = {"gate": build(config["gate"], where="gate").learns, "fusion": learns(RunConfig.of(config))}
+    learn = {"gate": build(config["gate"], where="gate").learns, "fusion": learns(Plan.of(config))}
     found = {}
     for group, learnt in learn.items():
         if learnt:

@@ -22,7 +22,7 @@ from harness.errors import BadInput, did_you_mean
 from harness.evaluation.measures import Family, parse, requested
 from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import documents_of, open_session
 from harness.pipeline.timing import LATENCY
 from harness.reports import markup, terminal
@@ -147,7 +147,7 @@ def _require_own(
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
     if explained or not all(map(reusable, config["retriever"].values())):
         return
-    if retrieval_run.key_of(RunConfig.of(config), dataset) != run.tags.get("trial_key"):
+    if retrieval_run.key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
             "file, a model or this program has changed. Run the experiment again."
@@ -238,7 +238,7 @@ def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any]
 
 def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
     """Run the pipeline, and compare its predictions and metrics, except for times, with those of the run."""
-    run_config = RunConfig.of(config)
+    run_config = Plan.of(config)
     steps.check(run_config, dataset.qrels)
     session = replace(open_session(run_config, dataset, unasked=UNASKED), cache=cache, timed="never")
     outcome = steps.run(run_config, session)

@@ -20,18 +20,18 @@ from harness.config import check
 from harness.config.canonical import digest
 from harness.config.commands import RunConfig as RunKeys
 from harness.config.commands import SweepConfig
-from harness.config.components import WRITTEN, build, identity
+from harness.config.components import WRITTEN, identity
 from harness.config.composing import Composer
 from harness.config.places import full_place
-from harness.config.schema import Role, groups, keys
+from harness.config.schema import Node, Role, groups, keys
 from harness.config.text import counted, in_short, plural, short_number
 from harness.data.files import sha256_of
 from harness.errors import BadInput
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
 from harness.pipeline.ordering import Ordering, learns
+from harness.pipeline.plan import Plan
 from harness.pipeline.preflight import DataFacts
-from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import foreseen_queries, read_dataset
 from harness.storage.cache import Cache, open_cache
 from harness.tasks import scored_file
@@ -139,53 +139,53 @@ class Planner:
         trial.data = sha256_of(Path(trial.config["references"]))
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        config = RunConfig.of(retrieval_run.absolute(document))
-        dataset = self._facts(config, choices["dataset"] or "")
-        _check_scores(config, dataset.qrels)
-        rankings = [self._ranking_identity(node, dataset) for node in config.retriever.values()]
+        plan = Plan.of(retrieval_run.absolute(document))
+        dataset = self._facts(plan, choices["dataset"] or "")
+        _check_scores(plan, dataset.qrels)
+        rankings = [self._ranking_identity(node, dataset) for node in plan.retriever.values()]
         ranking_keys = tuple(digest(ranking) for ranking in rankings)
-        reranker = self._identity(config.rerank) if "rerank" in config.active else None
-        trial.key = retrieval_run.trial_key(config, dataset.fingerprints, dataset.texts, self._identity)
-        trial.config, trial.choices, trial.fingerprints = dict(config.document), choices, dataset.fingerprints
-        trial.data = digest([dataset.fingerprints[name] for name in self._shared(config)])
+        reranker = self._identity(plan.rerank) if "rerank" in plan.active else None
+        trial.key = retrieval_run.trial_key(plan, dataset.fingerprints, dataset.texts, self._identity)
+        trial.config, trial.choices, trial.fingerprints = dict(plan.document), choices, dataset.fingerprints
+        trial.data = digest([dataset.fingerprints[name] for name in self._shared(plan)])
         trial.ranking_keys = ranking_keys
         trial.unwritten = dataset.unwritten, dataset.queries_digest
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
-        trial.order_key = digest(asdict(Ordering.of(config)))
-        self._check_possible(trial, config, dataset)
+        trial.order_key = digest(asdict(Ordering.of(plan)))
+        self._check_possible(trial, plan, dataset)
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
-    def _shared(self, config: RunConfig) -> list[str]:
+    def _shared(self, plan: Plan) -> list[str]:
         """The parts of the data that are the same in trials which compare by every objective of the sweep."""
-        names = self.settings["objectives"] or [config.objective]
+        names = self.settings["objectives"] or [plan.objective]
         scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
         tags = dict.fromkeys(tag for name in scores for tag in Retrieval().shared(name))
         return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
 
-    def _check_possible(self, trial: Trial, config: RunConfig, facts: DataFacts) -> None:
+    def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:
         """BadInput where the trial would fail for its data or its models; checked once for trials that are alike."""
-        learning = [config.gate if build(config.gate, where="gate").learns else None]
-        learning += [config.fusion] if learns(config) else []
-        split = [config.split.public, config.split.seed, config.split.select_on, config.objective]
-        alike = digest([trial.job_key, config.depth, learning, split])
+        learning = [plan.gate if plan.made("gate").learns else None]
+        learning += [plan.fusion] if learns(plan) else []
+        split = [plan.split.public, plan.split.seed, plan.split.select_on, plan.objective]
+        alike = digest([trial.job_key, plan.depth, learning, split])
         if alike not in self._refused:
             try:
-                preflight.check(config, facts, cache_of(trial), self._identity)
+                preflight.check(plan, facts, cache_of(trial), self._identity)
                 self._refused[alike] = None
             except BadInput as error:
                 self._refused[alike] = error
         if refused := self._refused[alike]:
             raise refused
 
-    def _facts(self, config: RunConfig, name: str) -> DataFacts:
+    def _facts(self, plan: Plan, name: str) -> DataFacts:
         """name: what the dataset is called in logs. Raises what reading it raised."""
-        writes = config.llm if config.query_text in WRITTEN else None
-        query = [config.query_text, config.query_file, config.query_prompt, writes]
-        wanted = json.dumps([config.dataset, config.cluster, query, config.cache], sort_keys=True)
+        writes = plan.llm if plan.query_text in WRITTEN else None
+        query = [plan.query_text, plan.query_file, plan.query_prompt, writes]
+        wanted = json.dumps([plan.dataset, plan.cluster, query, plan.cache], sort_keys=True)
         if wanted not in self._datasets:
             try:
-                dataset = read_dataset(config.dataset, config.cluster, config.cache, name)
-                self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(config, dataset))
+                dataset = read_dataset(plan.dataset, plan.cluster, plan.cache, name)
+                self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(plan, dataset))
             except (BadInput, OSError) as error:
                 self._datasets[wanted] = error
         info = self._datasets[wanted]
@@ -424,15 +424,15 @@ def _absolute(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def _check_scores(config: RunConfig, qrels: Qrels | None) -> None:
+def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
     """BadInput unless the trial will have its objective, by which trials are ranked, and nothing paid for but that."""
-    steps.check(config, qrels)
-    if "answer" in config.active:
+    steps.check(plan, qrels)
+    if "answer" in plan.active:
         raise BadInput(
             "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "
             "answer=none, and run the best trial again with answer=llm."
         )
-    if config.objective not in requested(config.metrics, qrels, config.top_k):
-        raise BadInput(f"objective={config.objective} is not among the metrics: add it to metrics=[...].")
+    if plan.objective not in requested(plan.metrics, qrels, plan.top_k):
+        raise BadInput(f"objective={plan.objective} is not among the metrics: add it to metrics=[...].")
     if qrels is None:
         raise BadInput("A sweep needs labels to rank its trials. Give them with dataset.qrels=FILE.")

@@ -15,8 +15,8 @@ from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.pipeline import steps
 from harness.pipeline.ordering import Ordered, Ordering, order
+from harness.pipeline.plan import Plan
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, open_session, queries_digest, read_dataset
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
@@ -62,50 +62,50 @@ class RetrievalTrials:
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
-        config = RunConfig.of(first.config)
-        dataset = dataset_of(expected_data(config, first.fingerprints), first.choices["dataset"] or "")
-        session = open_session(config, dataset)
+        plan = Plan.of(first.config)
+        dataset = dataset_of(expected_data(plan, first.fingerprints), first.choices["dataset"] or "")
+        session = open_session(plan, dataset)
         self.session = replace(session, timed="always") if job.timed else session
-        index = steps.index_identity(next(iter(config.retriever.values())), dataset)
-        if first.ranking_keys[0] not in _planned(config, session, index):
+        index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
+        if first.ranking_keys[0] not in _planned(plan, session, index):
             raise RuntimeError(CHANGED)
         self._deepest: list[Ranking] = []
-        for (name, node), depth in zip(config.retriever.items(), job.depths, strict=True):
+        for (name, node), depth in zip(plan.retriever.items(), job.depths, strict=True):
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
-        self._sizes = retrieval_run.index_sizes(config, session)
+        self._sizes = retrieval_run.index_sizes(plan, session)
         self._at_depth: dict[int, list[Ranking]] = {}
         self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
 
     def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
-        config, dataset = RunConfig.of(trial.config), self.session.dataset
+        config, dataset = Plan.of(trial.config), self.session.dataset
         outcome = self._outcome(config, [config.objective])
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome, light=True)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=True)
 
     def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
-        config, dataset = RunConfig.of(trial.config), self.session.dataset
+        config, dataset = Plan.of(trial.config), self.session.dataset
         outcome = self._outcome(config)
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
         retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes)
 
-    def _outcome(self, config: RunConfig, detailed: list[str] | None = None) -> steps.Outcome:
+    def _outcome(self, plan: Plan, detailed: list[str] | None = None) -> steps.Outcome:
         """The outcome of a trial. detailed: as in `steps.conclude`."""
-        depth = config.depth
+        depth = plan.depth
         if depth not in self._at_depth:
             self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
-        rankings = dict(zip(config.retriever, self._at_depth[depth], strict=True))
+        rankings = dict(zip(plan.retriever, self._at_depth[depth], strict=True))
         session = replace(self.session, clock=Clock())
-        ordering = Ordering.of(config)
+        ordering = Ordering.of(plan)
         if self._last_order is None or self._last_order[0] != ordering:
             self._last_order = ordering, order(ordering, rankings, session)
-        return steps.conclude(config, rankings, session, detailed=detailed, ordered=self._last_order[1])
+        return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
 
 
-def _planned(config: RunConfig, session: Session, index: Mapping[str, Any]) -> set[str]:
+def _planned(plan: Plan, session: Session, index: Mapping[str, Any]) -> set[str]:
     """Digests of a component ranking, one of which a plan has: of the queries, and of what stood for them until a
     language model had written them. index: what decides the retriever's index."""
-    writer, known = QueryWriter.of(config), {session.queries_digest}
+    writer, known = QueryWriter.of(plan), {session.queries_digest}
     if writer:
         known.add(queries_digest(writer.stand_ins(session.dataset.queries)))
     return {digest(steps.ranking_identity(index, one)) for one in known}
@@ -119,9 +119,9 @@ def trial_runner(job: Job) -> TrialRunner:
     return _RUNNERS[type(kind_of(job.trials[0].config))](job)
 
 
-def expected_data(config: RunConfig, fingerprints: Mapping[str, str | None]) -> str:
+def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
     """What decides the dataset of a trial, as JSON. fingerprints: part of the data -> sha256."""
-    return json.dumps([config.dataset, config.cluster, config.cache, dict(fingerprints)])
+    return json.dumps([plan.dataset, plan.cluster, plan.cache, dict(fingerprints)])
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset

@@ -15,7 +15,7 @@ from harness.config.components import recorded
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import parse
 from harness.pipeline import timing
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.storage.cache import Cache
 from harness.testset.scripts import Writing
 from harness.tracking.retrieval_run import params
@@ -114,7 +114,7 @@ def setup(*words, script="HANGUL", **changes):
     composed = CommandLine({}, {}).changed(dict(word.split("=") for word in words)).composed()
     given = {"encoders": ("lsa",), "evidence": evidence()} | changes
     writing = Writing(LANGUAGES[script], script)
-    return Setup(RunConfig.of(composed.config), composed.invocation.choices, writing, 1000, **given)
+    return Setup(Plan.of(composed.config), composed.invocation.choices, writing, 1000, **given)
 
 
 def kinds(found):
@@ -288,7 +288,7 @@ def test_costs_are_measured_once_this_machine_has_read_as_much(built):
     costs = built.situation(built.evidence()).costs  # computes the rankings
     assert built.cached
     new = [built.line.changed({"retriever": "hybrid_lexical"}), built.line.changed({"tokenizer": "char_ngram"})]
-    trials = [RunConfig.of(line.composed().config) for line in new]
+    trials = [Plan.of(line.composed().config) for line in new]
     works = [Workload.of(trial, built.facts) for trial in trials]
     assert costs.cost([Workload.of(built.config, built.facts)]).reason == "all rankings are cached"
     letters = sum(len(one.indexed_text) for one in built.dataset.documents) + len(built.dataset.queries)

@@ -9,7 +9,7 @@ import pytest
 from harness.board.proposals.catalogue import Setup
 from harness.board.proposals.ladder import Ladder
 from harness.config.check import Invocation
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.testset.scripts import Writing
 
 
@@ -22,7 +22,7 @@ ALL = dict.fromkeys(("wrongly_returned", "wrongly_withheld", "not_found", "misra
 AUTO = "harness sweep sweep=auto budget=10m"
 
 
-class Config(RunConfig):
+class Config(Plan):
     """A config that has a tokenizer, without its components."""
 
     active = ("tokenizer",)

@@ -33,7 +33,7 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
 from harness.errors import BadInput, Failed
 from harness.gates.payoff import payoffs
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.progress import watch
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
@@ -191,22 +191,22 @@ def listed(sweep: Sweep) -> tuple[Choices, CostModel]:
     base = planner.trial(0, ())
     if base.error:
         raise base.error
-    config = RunConfig.of(base.config)
-    dataset = dataset_of(expected_data(config, base.fingerprints), base.choices["dataset"] or "")
-    _check_queries(config, dataset)
+    plan = Plan.of(base.config)
+    dataset = dataset_of(expected_data(plan, base.fingerprints), base.choices["dataset"] or "")
+    _check_queries(plan, dataset)
     costs = CostModel.of(cache_of(base), dataset)
     return choices(planner, dataset, base, costs), costs
 
 
-def _check_queries(config: RunConfig, dataset: Dataset) -> None:
+def _check_queries(plan: Plan, dataset: Dataset) -> None:
     """BadInput unless two queries can choose, of which one scores what the other has chosen."""
     assert dataset.qrels is not None, "the planner refuses trials without labels"
     nothing = Ranking.from_scores({query.query_id: {} for query in dataset.queries})
     turns = conversations(dataset.queries)
-    rows = payoffs(nothing, dataset.qrels, config.objective, 0, split=config.split, multi_turn=turns).rows
+    rows = payoffs(nothing, dataset.qrels, plan.objective, 0, split=plan.split, multi_turn=turns).rows
     if len(rows) < 2:
         raise BadInput(
-            f"sweep=auto has {len(rows)} labelled queries to choose by, of those that {config.objective} counts: it "
+            f"sweep=auto has {len(rows)} labelled queries to choose by, of those that {plan.objective} counts: it "
             "needs two or more, so that its choice can be scored on queries that it has not seen."
         )
 

@@ -19,7 +19,7 @@ from harness.data.dataset import Dataset, conversations
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE
 from harness.gates.payoff import fixed_mean
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.testset.scripts import Writing
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
@@ -139,7 +139,7 @@ class _Finder:
         several, grades = conversations(dataset.queries), dataset.qrels.grades
         own = base.choices.get("encoder")
         self._setup = Setup(
-            config=RunConfig.of(base.config),
+            plan=Plan.of(base.config),
             choices=base.choices,
             writing=Writing.of(dataset.documents),
             documents=len(dataset.documents),
@@ -157,7 +157,7 @@ class _Finder:
         if (anchor := self._add(self._start, 0.0)) is None:
             name, why = list(self.left_out.items())[-1]
             raise BadInput(f"sweep=auto finds nothing that can run here: {name}: {why}")
-        if self._setup.writing.better_tokenizer(self._setup.config.tokenizer_of(anchor.trial.choices)):
+        if self._setup.writing.better_tokenizer(self._setup.plan.tokenizer_of(anchor.trial.choices)):
             fitting = itertools.islice(self._options(anchor.trial, "tokenizer"), 1)
             anchor = next((self._add(changed(self._start, words), share) for words, share in fitting), None) or anchor
         starts = [anchor]
@@ -184,11 +184,11 @@ class _Finder:
         if trial.error:
             self.left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
             return None
-        config = RunConfig.of(trial.config)
-        reranked = "rerank" in config.active  # other orders would have other pairs to score
+        plan = Plan.of(trial.config)
+        reranked = "rerank" in plan.active  # other orders would have other pairs to score
         orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
         system = Candidate(words, tuple(filter(None, orders)))
-        work = Workload(config, [self._planner.rankings[key] for key in trial.ranking_keys])
+        work = Workload(plan, [self._planner.rankings[key] for key in trial.ranking_keys])
         return self.found.setdefault(trial.key, SystemTrial(system, trial, work, promise))
 
     def _options(self, trial: Trial, *kinds: str) -> Iterator[tuple[Words, float]]:
@@ -198,7 +198,7 @@ class _Finder:
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
         """Those of the catalogue. A fusion that learns takes long, and is tried only where it is set."""
-        setup = replace(self._setup, config=RunConfig.of(trial.config), choices=trial.choices)
+        setup = replace(self._setup, plan=Plan.of(trial.config), choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
     def _values(self, one: Proposal) -> tuple[Words, ...]:

@@ -22,7 +22,6 @@ from harness.commands.sweep.auto.budget import seconds_text
 from harness.commands.sweep.auto.menu import Menu, Words, climb
 from harness.commands.sweep.plan import Planner
 from harness.commands.sweep.work import dataset_of, expected_data
-from harness.config.components import build
 from harness.config.text import counted
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.scores import plain
@@ -31,7 +30,7 @@ from harness.evaluation.split import Split
 from harness.gates.calibration import folds
 from harness.gates.payoff import Payoff
 from harness.pipeline import ordering, steps
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.plan import Plan
 from harness.pipeline.session import Session, open_session
 from retrievers.base import Progress, Ranking
 
@@ -51,13 +50,13 @@ ByQuery = Callable[[Words, np.ndarray], np.ndarray]
 class _Retrieved:
     """A configuration whose component rankings are known."""
 
-    config: RunConfig
+    plan: Plan
     rankings: Mapping[str, Ranking]
     session: Session
 
     @property
     def learns(self) -> bool:
-        return bool(build(self.config.gate, where="gate").learns) or ordering.learns(self.config)
+        return bool(self.plan.made("gate").learns) or ordering.learns(self.plan)
 
 
 @dataclass(eq=False)
@@ -89,13 +88,13 @@ class Arithmetic:
         key = (words, known.tobytes() if made.learns else b"")
         if key not in self._values:
             hidden = _hidden(made, known) if made.learns else made
-            outcome = steps.conclude(hidden.config, hidden.rankings, hidden.session, detailed=())
+            outcome = steps.conclude(hidden.plan, hidden.rankings, hidden.session, detailed=())
             payoff, shown = _payoff(made, outcome.candidates), outcome.decision.shown
             values = payoff.values[np.arange(len(shown)), np.minimum(shown, payoff.values.shape[1] - 1)]
             if apart := outcome.held_out:
                 row_of = {query.query_id: row for row, query in enumerate(outcome.queries)}
                 rows = [row_of[query_id] for query_id in apart.query_ids]
-                values[rows] = apart.values[made.config.objective]
+                values[rows] = apart.values[made.plan.objective]
             self._values[key] = values
         return self._values[key]
 
@@ -104,36 +103,36 @@ class Arithmetic:
             trial = self.planner.trial(0, words)
             if trial.error:
                 raise trial.error
-            config = RunConfig.of(trial.config)
-            key = json.dumps([config.dataset, config.document["query"], dict(trial.fingerprints)], sort_keys=True)
+            plan = Plan.of(trial.config)
+            key = json.dumps([plan.dataset, plan.document["query"], dict(trial.fingerprints)], sort_keys=True)
             if key not in self._sessions:
-                dataset = dataset_of(expected_data(config, trial.fingerprints), trial.choices["dataset"] or "")
-                self._sessions[key] = replace(open_session(config, dataset), timed="never")
+                dataset = dataset_of(expected_data(plan, trial.fingerprints), trial.choices["dataset"] or "")
+                self._sessions[key] = replace(open_session(plan, dataset), timed="never")
             rankings = {}
-            for (name, node), of in zip(config.retriever.items(), trial.ranking_keys, strict=True):
-                if (place := (of, config.depth)) not in self._rankings:
-                    self._rankings |= {place: steps.retrieve({name: node}, self._sessions[key], config.depth)[name]}
+            for (name, node), of in zip(plan.retriever.items(), trial.ranking_keys, strict=True):
+                if (place := (of, plan.depth)) not in self._rankings:
+                    self._rankings |= {place: steps.retrieve({name: node}, self._sessions[key], plan.depth)[name]}
                 rankings[name] = self._rankings[place]
-            config = replace(config, metrics=(config.objective,))
-            self._retrieved[words] = _Retrieved(config, rankings, self._sessions[key])
+            plan = replace(plan, metrics=(plan.objective,))
+            self._retrieved[words] = _Retrieved(plan, rankings, self._sessions[key])
         return self._retrieved[words]
 
 
 def _payoff(made: _Retrieved, candidates: Ranking) -> Payoff:
     """What showing candidates earns each query, by all labels."""
-    payoff = steps.payoff_of(made.config, made.config.objective, candidates, made.session.dataset)
+    payoff = steps.payoff_of(made.plan, made.plan.objective, candidates, made.session.dataset)
     assert payoff is not None, "the planner refuses trials without labels"
     return payoff
 
 
 def _hidden(made: _Retrieved, known: np.ndarray) -> _Retrieved:
     """The same without the labels of other queries. known: int [n]."""
-    dataset, split = made.session.dataset, made.config.split
+    dataset, split = made.session.dataset, made.plan.split
     assert dataset.qrels is not None
     kept = {dataset.queries[row].query_id for row in known}
     grades = {query_id: grades for query_id, grades in dataset.qrels.grades.items() if query_id in kept}
     session = replace(made.session, dataset=replace(dataset, qrels=replace(dataset.qrels, grades=grades)))
-    return replace(made, session=session, config=replace(made.config, split=Split(split.public, split.seed, "all")))
+    return replace(made, session=session, plan=replace(made.plan, split=Split(split.public, split.seed, "all")))
 
 
 @dataclass(frozen=True)

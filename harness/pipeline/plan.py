@@ -1,4 +1,4 @@
-"""The config of a retrieval run once it is checked: typed values, and the whole document for hashes and logs."""
+"""The plan of a retrieval run: its checked config as typed values, and its components, each built once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.config.components import active_groups
+from harness.config.components import active_groups, build
+from harness.config.schema import Node
 from harness.evaluation.split import Split
-
-Node = Mapping[str, Any]  # the config of one component, which `build` makes
 
 
 @dataclass(frozen=True, eq=False)
-class RunConfig:
-    """A checked config of `run`, of a trial, or of `search`, which scores nothing.
+class Plan:
+    """The plan of a run, of a trial, or of a search, which scores nothing.
+
+    Its attributes named after config groups are configs of components; `made` returns the components themselves.
 
     retriever: name -> retriever. query_text, query_file, query_prompt: the keys of `query`.
     top_k: documents returned for a query. depth: documents retrieved before fusing, reranking, gating and cutting.
@@ -49,7 +50,7 @@ class RunConfig:
     cache: str = "."
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> RunConfig:
+    def of(cls, document: Mapping[str, Any]) -> Plan:
         """document: a config that `config.check` accepts; what it lacks takes its default."""
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         query, store = document.get("query"), document.get("store")
@@ -60,6 +61,16 @@ class RunConfig:
         split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}
         metrics = tuple(document.get("metrics") or ())
         return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
+
+    def made(self, group: str) -> Any:
+        """Return the component of a group, such as "gate", which is built once."""
+        if group not in self._made:
+            self._made[group] = build(getattr(self, group), where=group)
+        return self._made[group]
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        return {}
 
     @cached_property
     def active(self) -> tuple[str, ...]:
