@@ -16,11 +16,11 @@ from typing import Any, cast
 
 from harness.config.canonical import digest
 from harness.config.components import build, identity, recorded_name, target_class
+from harness.config.schema import Node
 from harness.data.files import json_lines, json_text
 from harness.data.shards import Shard, open_shard
 from harness.errors import Failed
 from harness.pipeline.cached_parts import Caching
-from harness.pipeline.run_config import Node
 from harness.progress import silent, watch
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query, Ranking, Retriever

@@ -13,9 +13,9 @@ from harness.cluster.cluster import Cluster, JobT, ResultT, Work
 from harness.cluster.local import Local
 from harness.config.canonical import digest
 from harness.config.components import build, identity, reusable, target_class
+from harness.config.schema import Node
 from harness.data.shards import Shard, ShardedDocuments
 from harness.pipeline import shard_jobs
-from harness.pipeline.run_config import Node
 from harness.pipeline.session import queries_digest
 from harness.pipeline.shard_jobs import SearchJob, ShardJob, SummaryJob, kind
 from harness.progress import silent

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from harness.config import canonical, components, schema
-from harness.config.commands import Plan
+from harness.config.commands import RunConfig
 from harness.config.components import conf_folder
 from harness.errors import BadInput
 from retrievers.base import AtMost
@@ -54,7 +54,7 @@ def test_numbers_of_mappings_are_bounded(kind, arguments):
 
 def test_a_number_of_thousands_of_digits_is_not_written_out():
     with pytest.raises(BadInput, match=r"top_k=\(more than 10\^30\) is too large"):
-        schema.check_value(10**5000, schema.keys(Plan)["top_k"], "top_k")
+        schema.check_value(10**5000, schema.keys(RunConfig)["top_k"], "top_k")
 
 
 @pytest.mark.parametrize(
