@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -195,6 +195,7 @@ class Composed:
 
     plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all its nodes.
     interpolations: the values that refer to other keys, as they are written. whole: the config with Hydra's section.
+    with_values: overrides of plain values -> the same with these values set.
     """
 
     config: DictConfig
@@ -203,6 +204,7 @@ class Composed:
     keys: set[str]
     interpolations: list[str]
     whole: DictConfig | None = None
+    with_values: dict[tuple[str, ...], Composed] = field(default_factory=dict)
 
     @classmethod
     def of(cls, whole: DictConfig) -> Composed:
@@ -248,7 +250,6 @@ class Composer:
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
         self._load, self.is_group = load, functools.cache(is_group)
         self._composed: dict[Any, Composed] = {}
-        self._with_shared: dict[tuple[int, tuple[str, ...]], Composed] = {}
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """(resolved config, choices). Raise Hydra's exceptions.
@@ -259,7 +260,7 @@ class Composer:
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
         composed = self._shared(hydras, [one for one in fixed if one not in hydras])
-        if composed.whole is not None:
+        if composed.whole is not None and HydraConfig.instance().cfg is not composed.whole:
             HydraConfig.instance().set_config(composed.whole)
         values = self._values([one for one in overrides if one not in hydras], composed)
         if composed.refers_to(values):
@@ -318,9 +319,9 @@ class Composer:
         composed = self._hydras(hydras)
         if not others:
             return composed
-        if (place := (id(composed), tuple(others))) not in self._with_shared:
-            self._with_shared[place] = composed.changed(self._values(others, composed))
-        return self._with_shared[place]
+        if (words := tuple(others)) not in composed.with_values:
+            composed.with_values[words] = composed.changed(self._values(others, composed))
+        return composed.with_values[words]
 
     def _values(self, overrides: Sequence[str], composed: Composed) -> dict[str, Any]:
         """Key -> plain value. Raise Hydra's exception for a key that the config does not have."""
@@ -332,7 +333,9 @@ class Composer:
     def _sets_value(self, override: Override) -> bool:
         """Whether an override only replaces a plain value, so that Hydra need not compose again."""
         value, key = override.value(), override.key_or_group
-        plain = isinstance(value, bool | int | float | str | None) and not {"$", "\\"} & set(str(value))
+        scalars = value if isinstance(value, list) else [value]
+        plain = all(isinstance(one, bool | int | float | str | None) for one in scalars)
+        plain = plain and not {"$", "\\"} & set(str(value))
         changes = override.type is not None and override.type.name == "CHANGE" and override.package is None
         return plain and changes and not key.startswith("hydra") and not self.is_group(key)
 
