@@ -22,8 +22,7 @@ from harness.commands.compare.command import Compared, comparison
 from harness.commands.run import Result, experiment
 from harness.commands.search import Hits, find
 from harness.config.check import Invocation
-from harness.config.commands import CompareConfig
-from harness.config.commands import RunConfig as RunKeys
+from harness.config.commands import COMMANDS, CompareConfig, RunConfig
 from harness.config.components import build
 from harness.config.composing import compose
 from harness.config.hints import check_words
@@ -106,7 +105,7 @@ def evaluate(
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
 
-def _called(command: str, words: Sequence[str], function: Callable[[dict[str, Any], Invocation], T]) -> T:
+def _called(command: str, words: Sequence[str], function: Callable[[Any, Invocation], T]) -> T:
     """What a function finds by the config that the overrides of a command stand for."""
 
     def call() -> T:
@@ -115,7 +114,8 @@ def _called(command: str, words: Sequence[str], function: Callable[[dict[str, An
                 raise BadInput(f"{word!r:.60} is a {type(word).__name__}. Give each override as a text: 'KEY=VALUE'.")
         check_words(command, words, ())
         session.ask_anew()
-        return function(*compose(command, words))
+        document, invocation = compose(command, words)
+        return function(COMMANDS[command].config.of(document), invocation)
 
     return _explained(command, words, call)
 
@@ -134,11 +134,11 @@ def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
         raise
 
 
-def _dataset(config: dict[str, Any], invocation: Invocation) -> Dataset:
-    source, name = config["dataset"], invocation.choices["dataset"]
+def _dataset(config: RunConfig, invocation: Invocation) -> Dataset:
+    source, name = config.dataset, invocation.choices["dataset"]
     if labels_alone(source):  # enough for `evaluate`, as for `harness score`
         return Dataset(name, (), (), build(source, where="dataset").qrels())
-    return session.load_dataset(Plan.of(config), name)
+    return session.load_dataset(Plan.of(config.document), name)
 
 
 def _is_override(one: str | Result) -> bool:
@@ -147,7 +147,7 @@ def _is_override(one: str | Result) -> bool:
 
 def _is_where(word: str) -> bool:
     name = word.partition("=")[0].partition(".")[0]
-    about = keys(RunKeys).get(name) or groups(RunKeys).get(name)
+    about = keys(RunConfig).get(name) or groups(RunConfig).get(name)
     return about is not None and Role.LOCATES in about.roles
 
 
@@ -159,7 +159,7 @@ def _logged_id(result: Result) -> str:
 
 def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k: Any) -> Evaluation:
     check_value(missing, keys(CompareConfig)["missing"], "missing")
-    check_value(k, keys(RunKeys)["depth"], "k")
+    check_value(k, keys(RunConfig)["depth"], "k")
     check_value(metrics, Key(list[str] | None), "metrics")
     if metrics == []:
         raise BadInput("metrics is empty. Name at least one measure, or leave it out.")

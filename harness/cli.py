@@ -133,9 +133,9 @@ def _run(request: Request) -> None:
         elif request.flags.multirun:
             launching.multirun(request)
         else:
-            checked = composing.compose_request(request)
+            document, invocation = composing.compose_request(request)
             launching.log_as_configured()
-            command.load()(*checked)
+            command.load()(command.config.of(document), invocation)
 
 
 def _complete(words: Sequence[str]) -> int:

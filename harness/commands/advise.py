@@ -15,6 +15,7 @@ from harness.board.proposals.evidence import RANKS, RankCounts, rank_counts
 from harness.board.proposals.logged import RunToImprove, Where
 from harness.config import consent
 from harness.config.check import Invocation
+from harness.config.commands import AdviseConfig
 from harness.progress import stage
 from harness.reports import next_steps, terminal
 from harness.reports.markup import number, p_value
@@ -29,28 +30,28 @@ WITHHELD = "These words of the run say where queries and secrets are sent. Add t
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
 
 
-def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
     """Say what to try next. Returns the JSON document of `harness advise format=json`."""
-    require_retrieval(config, "advise")
-    tracker = open_tracker(config)
+    require_retrieval(config.document, "advise")
+    tracker = open_tracker(config.document)
     if tracker.uri is None:
         raise refusal(tracker, NO_RUNS)
     with stage("reading the run"):
         config, notes = settled(tracker, config)
         where = Where(
-            experiment=config["experiment_name"],
-            run=config["run"],
-            metric=config["metric"],
-            select_on=config["select_on"],
-            cache=config["store"]["path"],
+            experiment=config.experiment_name,
+            run=config.run,
+            metric=config.metric,
+            select_on=config.select_on,
+            cache=config.store.path,
             config_dir=invocation.config_dir,
         )
         read = logged.read(tracker, where)
         read = replace(read, notes=[*notes, *read.notes])
     with stage("looking for what to try"):
-        found = advise(read.situation, config["top"]) if read.situation else []
-        expected = shown_of_run(tracker, read.run, config["metric"], config["select_on"])
-    place = next_steps.Place.of(config, invocation)
+        found = advise(read.situation, config.top) if read.situation else []
+        expected = shown_of_run(tracker, read.run, config.metric, config.select_on)
+    place = next_steps.Place.of(config.document, invocation)
     withheld = list(
         dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(key_of(word)))
     )
@@ -89,7 +90,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         [*notes, *untold],
         steps=[labels] if near else [],
     )
-    terminal.emit(config["format"], document, said)
+    terminal.emit(config.format, document, said)
     return document
 
 

@@ -15,6 +15,7 @@ from harness.board.choice import Asked
 from harness.board.leaderboard import ALPHA
 from harness.board.page import Board, assembled
 from harness.config.check import Invocation
+from harness.config.commands import BoardConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.progress import stage
@@ -31,21 +32,21 @@ from harness.tracking.tracker import refusal
 SHOWN = 20  # rows of a table on the terminal
 
 
-def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def board(config: BoardConfig, invocation: Invocation) -> dict[str, Any]:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
-    require_retrieval(config, "board")
-    tracker = open_tracker(config)
+    require_retrieval(config.document, "board")
+    tracker = open_tracker(config.document)
     if not tracker.keeps_files:
         raise refusal(tracker, "keeps no runs for a board")
-    output = Path(config["output"]).absolute()
+    output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
-        raise BadInput(f"output={config['output']} is there already, and not a board. Name another file for the page.")
+        raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
         config, notes = settled(tracker, config)
-        found = runs.read(tracker, Asked.of(config), Path(folder))
+        found = runs.read(tracker, Asked.of(config.document), Path(folder))
         found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
-            whole = config["runs"] is None
+            whole = config.runs is None
             one = assembled(found, tracker, Path(folder), expected.of_board(tracker, found, whole))
         output.parent.mkdir(parents=True, exist_ok=True)
         write_text(output, page.html(one))
@@ -53,8 +54,8 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
 
     files = [f"The page, query by query: {output}"]
-    said = replace(board_report(one), files=files, steps=_next(one, Place.of(config, invocation)))
-    terminal.emit(config["format"], document, said, lambda _: [leaderboard_table(one)])
+    said = replace(board_report(one), files=files, steps=_next(one, Place.of(config.document, invocation)))
+    terminal.emit(config.format, document, said, lambda _: [leaderboard_table(one)])
     return document
 
 

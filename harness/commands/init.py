@@ -13,6 +13,7 @@ from harness.board.proposals.ladder import Ladder
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
+from harness.config.commands import InitConfig
 from harness.errors import BadInput
 from harness.pipeline import steps
 from harness.pipeline.plan import Plan
@@ -31,13 +32,13 @@ HEADER = """\
 """
 
 
-def init(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def init(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
     """Write the given keys to `harness.yaml` once `harness run` could work with them.
 
     BadInput if the file is there with other contents.
     """
     settings = _settings(config, invocation)
-    start = None if "task" in config else _start(config, invocation)
+    start = None if config.task is not None else _start(config, invocation)
     if start and start.better:
         settings.setdefault("tokenizer", start.better.name)
     path = Path(defaults.FILE)
@@ -67,13 +68,13 @@ def init(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         for command in start.commands if start else ():
             console.print(f"  {command}")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     return document
 
 
-def _settings(config: Mapping[str, Any], invocation: Invocation) -> dict[str, Any]:
+def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
     """Key -> choice or value, of what the command line gives. `format` is about this command's own output."""
-    leaves = flatten(config)
+    leaves = flatten(config.document)
     found: dict[str, Any] = {}
     for override in invocation.overrides:
         key = override.partition("=")[0]
@@ -105,9 +106,9 @@ class _Start:
     commands: Sequence[str]
 
 
-def _start(config: dict[str, Any], invocation: Invocation) -> _Start:
+def _start(config: InitConfig, invocation: Invocation) -> _Start:
     """BadInput where a file is wrong, or the gate lacks labels."""
-    run_config = Plan.of(config)
+    run_config = Plan.of(config.document)
     dataset = load_dataset(run_config, invocation.choices["dataset"])
     steps.check(run_config, dataset.qrels)
     grades = dataset.qrels.grades if dataset.qrels else {}

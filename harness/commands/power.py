@@ -15,6 +15,7 @@ from harness.board.choice import Asked
 from harness.board.pair_values import PairValues
 from harness.board.runs import BoardRun
 from harness.config.check import Invocation
+from harness.config.commands import PowerConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.evaluation.power import MOST
@@ -80,24 +81,24 @@ class PowerReport:
         return judged | numbers | {"notes": self.notes}
 
 
-def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def power(config: PowerConfig, invocation: Invocation) -> dict[str, Any]:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
-    require_retrieval(config, "power")
+    require_retrieval(config.document, "power")
     with tempfile.TemporaryDirectory() as folder:
-        files = run_files.opened(config, invocation, Path(folder) / "files")
-        tracker = files or open_tracker(config)
+        files = run_files.opened(config.document, invocation, Path(folder) / "files")
+        tracker = files or open_tracker(config.document)
         if tracker.uri is None:
             raise refusal(tracker, NO_RUNS)
         config, notes = settled(tracker, config)
-        pair = pair_values.read(tracker, Asked.of(config), Path(folder))
+        pair = pair_values.read(tracker, Asked.of(config.document), Path(folder))
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):
-        found = PowerReport(pair, telling_apart(pair.gaps, float(config["power"]), float(config["alpha"])))
+        found = PowerReport(pair, telling_apart(pair.gaps, float(config.power), float(config.alpha)))
     document = found.to_json()
-    words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config['runs'])}]"] if files else []
-    steps = _next(found, Place.of(config, invocation), words)
-    terminal.emit(config["format"], document, power_report(found, steps), lambda _: [power_curve(found)])
+    words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
+    steps = _next(found, Place.of(config.document, invocation), words)
+    terminal.emit(config.format, document, power_report(found, steps), lambda _: [power_curve(found)])
     return document
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
+from harness.config.commands import PrepareConfig
 from harness.config.text import counted
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
@@ -43,7 +44,7 @@ class Documents:
         return {"output": str(self.output.absolute()), "written": self.written, **asdict(self.prepared)}
 
 
-def prepare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def prepare(config: PrepareConfig, invocation: Invocation) -> dict[str, Any]:
     """Prepare files, and say what has become of them."""
     documents = make(config)
     document = documents.to_json()
@@ -55,15 +56,15 @@ def prepare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         for command in _next(documents, config, invocation):
             console.print(f"  {command}")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     return document
 
 
-def make(config: Mapping[str, Any]) -> Documents:
+def make(config: PrepareConfig) -> Documents:
     """Prepare the files that a config names."""
-    files = find_files(str(SAMPLE) if config["files"] is None else config["files"])
-    output = Path(config["output"])
-    prepared, written = prepare_output(files, Chunking.of(config["chunk"]), output, config["unreadable"])
+    files = find_files(str(SAMPLE) if config.files is None else config.files)
+    output = config.output
+    prepared, written = prepare_output(files, Chunking.of(config.document["chunk"]), output, config.unreadable)
     return Documents(output, prepared, written)
 
 
@@ -101,11 +102,11 @@ def _picture(lengths: Lengths) -> Iterator[str]:
         yield f"  up to {end:>{width},}  {'█' * -(-BAR * count // greatest)} {count:,}".rstrip()
 
 
-def _next(documents: Documents, config: Mapping[str, Any], invocation: Invocation) -> Iterator[str]:
+def _next(documents: Documents, config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
     """Search the documents, and go on to questions about them: for the sample's files there are some."""
     folder, output = flag(invocation.config_dir), documents.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
-    if config["files"] is None:
+    if config.files is None:
         words = invocation.overrides
         search = ["dataset=chunked", *(f"dataset.{word}" for word in words if word.startswith("chunk."))]
         yield shlex.join(["harness", "run", *folder, *search])

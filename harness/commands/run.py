@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness.board.proposals.catalogue import Setup
 from harness.board.proposals.ladder import Ladder
 from harness.config.check import Invocation
+from harness.config.commands import RunConfig
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.errors import Failed
@@ -125,25 +126,25 @@ class Result(Evaluation):
         yield f"Files: {self.folder}"
 
 
-def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def run(config: RunConfig, invocation: Invocation) -> dict[str, Any]:
     """Run one experiment and present it. Returns the JSON document of `harness run format=json`."""
     result = experiment(config, invocation)
     document = result.to_json()
-    terminal.emit(config["format"], document, lambda console: show(console, result))
+    terminal.emit(config.format, document, lambda console: show(console, result))
     recording.exit_if_unsent(result.record)
     if result.untraced:
         raise Failed(result.untraced)
     return document
 
 
-def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
+def experiment(config: RunConfig, invocation: Invocation) -> Result:
     """Prepare, execute and record one experiment."""
     began = time.perf_counter()
-    run_config = Plan.of(retrieval_run.absolute(config))
+    run_config = Plan.of(retrieval_run.absolute(config.document))
     clock = Clock()
     dataset, record = prepare(run_config, invocation, clock)
-    tracker = recording.open_tracker(config)
-    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    tracker = recording.open_tracker(config.document)
+    target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         session = open_session(run_config, dataset, clock)
         outcome = steps.run(run_config, session)
@@ -182,11 +183,11 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
 
 
 def _trace(
-    config: dict[str, Any], session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str
+    config: RunConfig, session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str
 ) -> tuple[int, str]:
     """Write the run's traces. (how many, why not all of them): its numbers are complete without them."""
     try:
-        return traces.write(config, session.dataset, outcome, session.cache, tracker, run_id), ""
+        return traces.write(config.document, session.dataset, outcome, session.cache, tracker, run_id), ""
     except Unreachable as error:
         lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
         return 0, f"{lacking} Repeat the command to have them."

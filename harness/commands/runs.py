@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.board.expected import Expected, shown_of_run
 from harness.config.check import Invocation
+from harness.config.commands import RunsConfig
 from harness.config.text import counted
 from harness.errors import BadInput, did_you_mean
 from harness.evaluation.measures import of_spans
@@ -157,34 +158,34 @@ class RunGroup:
         return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
 
 
-def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def runs(config: RunsConfig, invocation: Invocation) -> dict[str, Any]:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.document)
     if tracker.uri is None:
         raise refusal(tracker, NO_RUNS)
     with stage("reading the runs"):
-        if config["run"] is not None:
-            sweep = tracker.run(config["run"])
+        if config.run is not None:
+            sweep = tracker.run(config.run)
             title, groups = f"Trials of {sweep.named}", grouped(_trials(tracker, sweep))
         elif (name := _experiment(tracker, config, invocation)) is not None:
             title, groups = f"Experiment {name!r}", _expecting(tracker, grouped(_rows(tracker.runs(name, {}))))
         else:
-            return _show_experiments(tracker, config, Place.of(config, invocation))
-    top = config["top"]
+            return _show_experiments(tracker, config, Place.of(config.document, invocation))
+    top = config.top
     document = {"title": title, "groups": [group.to_json(top) for group in groups]}
     titles = [group.title for group in groups]
     shown = [
         group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
         for group in groups
     ]
-    next_steps = _next(groups, Place.of(config, invocation))
-    terminal.emit(config["format"], document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
+    next_steps = _next(groups, Place.of(config.document, invocation))
+    terminal.emit(config.format, document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
     return document
 
 
-def _experiment(tracker: Tracker, config: Mapping[str, Any], invocation: Invocation) -> str | None:
+def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
     """The experiment whose runs are listed; None: list all experiments. BadInput for one that was asked for in vain."""
-    name: str | None = config["experiment_name"]
+    name: str | None = config.experiment_name
     known = tracker.experiments()
     if name is None or name in known:
         return name
@@ -298,7 +299,7 @@ def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
     return said
 
 
-def _show_experiments(tracker: Tracker, config: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> dict[str, Any]:
     """List the experiments that have runs, the one with the latest run first."""
     listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
     listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
@@ -315,11 +316,11 @@ def _show_experiments(tracker: Tracker, config: Mapping[str, Any], place: Place)
         })  # fmt: skip
         score: list[Cell] = [best.value, best.title] if best else [None, ""]
         cells.append([name, found[-1]["runs"], found[-1]["sweeps"], *score, f"{_age(latest.run.began)} ago"])
-    top = config["top"]
+    top = config.top
     left_out = [f"{len(cells) - top} more: top={len(cells)} lists all."] if len(cells) > top else []
     document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
     title = f"{counted(len(cells), 'experiment')} in {redacted(tracker.uri)}"
     tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
-    terminal.emit(config["format"], document, Report(title, tables=tables, steps=steps))
+    terminal.emit(config.format, document, Report(title, tables=tables, steps=steps))
     return document

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
+from harness.config.commands import ScoreConfig
 from harness.config.text import short_id
 from harness.errors import BadInput
 from harness.evaluation.scores import UNANSWERABLE, plain
@@ -31,43 +32,43 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def score(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
     """The command `score` for a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
     for override in invocation.overrides:
         if (key := override.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
             task = invocation.choices["task"]
             raise BadInput(f"{override}: {key} is for retrieval only. Leave it out with task={task}.")
-    config = absolute(config)
-    scored = judge(config)
+    config = ScoreConfig.of(absolute(config.document))
+    scored = judge(config.document)
     record = RunRecord(
-        config["experiment_name"],
-        config["run_name"] or Path(config["predictions"]).name,
-        params=params(config, invocation.choices["task"]),
-        tags=provenance.provenance({}, config) | tags(config, scored),
-        inputs=inputs(config, scored),
+        config.experiment_name,
+        config.run_name or Path(config.predictions).name,
+        params=params(config.document, invocation.choices["task"]),
+        tags=provenance.provenance({}, config.document) | tags(config.document, scored),
+        inputs=inputs(config.document, scored),
     )
-    tracker = recording.open_tracker(config)
-    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    tracker = recording.open_tracker(config.document)
+    target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
-        write(live.folder, record, config, scored)
+        write(live.folder, record, config.document, scored)
     run_id, folder = live.run_id, live.folder
     peeks = 0
     if not record.unsent:
-        peeks = tracker.count_private_view(config["experiment_name"])
-        save_view(tracker, config)
+        peeks = tracker.count_private_view(config.experiment_name)
+        save_view(tracker, config.document)
     document = {
         "run_id": run_id,
-        "experiment": config["experiment_name"],
+        "experiment": config.experiment_name,
         "task": scored.task.name,
         "objective": scored.ranked_by and scored.ranked_by.to_json(),
         **_numbers(scored),
-        "files": {"predictions": str(folder / stored(config["predictions"])), "folder": str(folder)},
+        "files": {"predictions": str(folder / stored(str(config.predictions))), "folder": str(folder)},
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    place = Place.of(config, invocation)
-    terminal.emit(config["format"], document, lambda console: _show(console, scored, document, place))
+    place = Place.of(config.document, invocation)
+    terminal.emit(config.format, document, lambda console: _show(console, scored, document, place))
     recording.exit_if_unsent(record)
     return document
 
@@ -131,29 +132,30 @@ def _measures_table(scored: ScoredFile) -> Table:
     return Table("", [Column("measure"), *numbers], rows)
 
 
-def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def score_file(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
     """Score a predictions file that was made elsewhere, logged like a run."""
-    if "task" in config:
+    if config.task is not None:
         return score(config, invocation)
-    scored = FileScores.of(config, invocation.choices)
-    config, record, scores, objective = scored.config, scored.record, scored.scores, scored.record.objective
-    tracker = recording.open_tracker(config)
-    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    scored = FileScores.of(dict(config.document), invocation.choices)
+    config = ScoreConfig.of(scored.config)
+    record, scores, objective = scored.record, scored.scores, scored.record.objective
+    tracker = recording.open_tracker(config.document)
+    target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         scored.write(live.folder)
         write_text(live.folder / "requirements.txt", provenance.requirements())
         source = {"Predictions": scored.path.name, "Labels": record.inputs["qrels"].source}
-        shown = RunScores(scores, None, config["objective"], objective)
+        shown = RunScores(scores, None, config.objective, objective)
         record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, shown, source))
     best = None
     if live.run_id and not record.unsent:
-        tracker.count_private_view(config["experiment_name"])
+        tracker.count_private_view(config.experiment_name)
         best = leader(tracker, record, live.run_id)
     same = best and best.tags.get(LISTS) == record.tags[LISTS]
     content = scores.to_json()
     document: dict[str, Any] = {
         "run_id": live.run_id,
-        "experiment": config["experiment_name"],
+        "experiment": config.experiment_name,
         "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
         "objective": objective and objective.to_json(),
     }
@@ -173,13 +175,13 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             console.print(terminal.standing(objective, best.objective, best.short_id))
         console.print(f"Files: {live.folder}")
         if live.run_id:
-            console.print(f"Run {short_id(live.run_id)} of experiment {config['experiment_name']!r}. Next:")
-            place = Place.of(config, invocation)
+            console.print(f"Run {short_id(live.run_id)} of experiment {config.experiment_name!r}. Next:")
+            place = Place.of(config.document, invocation)
             console.print(f"  {place.command('ui')}")
             if best and not same:
                 runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
                 console.print(f"  {place.command('compare', runs)}")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     recording.exit_if_unsent(record)
     return document

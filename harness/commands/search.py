@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
+from harness.config.commands import SearchConfig
 from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.data.shards import IndexedTexts
@@ -80,7 +81,7 @@ def _snippet(hit: Hit) -> str:
     return markup.snippet(f"{hit.title} {hit.text}" if hit.title else hit.text)
 
 
-def search(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def search(config: SearchConfig, invocation: Invocation) -> dict[str, Any]:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
     hits = find(config, invocation)
     document = hits.to_json()
@@ -93,28 +94,28 @@ def search(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             console.print("No document shares a term with the query.")
         console.print(hits.decision)
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     return document
 
 
-def find(config: dict[str, Any], invocation: Invocation) -> Hits:
+def find(config: SearchConfig, invocation: Invocation) -> Hits:
     """Search for one query."""
-    text = config["query"].strip()
+    text = config.query.strip()
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
-    source = build(config["dataset"], where="dataset")
-    documents = documents_of(source, config["cluster"], config["store"]["path"])
+    source = build(config.dataset, where="dataset")
+    documents = documents_of(source, config.cluster, config.store.path)
     searcher = Searcher(
-        Plan.of(config),
+        Plan.of(config.document),
         Dataset(invocation.choices["dataset"], documents, (), None),
-        open_cache(config["store"]["path"]),
+        open_cache(config.store.path),
         lambda: random_queries(IndexedTexts(documents), source.queries()),
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])
     texts = searcher.documents
     hits = [
         Hit(doc_id, value, texts[doc_id].title, texts[doc_id].text)
-        for doc_id, value in candidates.top(config["top_k"]).row(0)
+        for doc_id, value in candidates.top(config.top_k).row(0)
     ]
     signal = None if decision.signal is None else float(decision.signal[0])
     return Hits(text, tuple(hits), signal, bool(decision.keep[0]), invocation.choices["gate"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import children
 from harness.config.check import Invocation
+from harness.config.commands import UiConfig
 from harness.errors import BadInput
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted, without_login
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
 START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 
-def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def ui(config: UiConfig, invocation: Invocation) -> dict[str, Any]:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
-    host, port = config["host"], _free_port(config["host"], config["port"])
+    host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.document)
     if tracker.uri is None:
         raise refusal(tracker, "keeps no runs to look at")
     if tracker.uri.startswith(("http://", "https://")):
-        return _announce(config, without_login(tracker.uri), _pages(tracker, config["experiment_name"]), tracker)
-    taken = f" (port {config['port']} is taken)" if port != config["port"] else ""
+        return _announce(config, without_login(tracker.uri), _pages(tracker, config.experiment_name), tracker)
+    taken = f" (port {config.port} is taken)" if port != config.port else ""
     print(f"MLflow starts at {address}{taken}; that takes 10 to 40 s ...", file=sys.stderr, flush=True)  # noqa: T201
     server = _start(tracker, host, port)
     for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
         signal.signal(ending, signal.default_int_handler)  # both end the server, too
     document: dict[str, Any] = {}
     try:
-        pages = _pages(tracker, config["experiment_name"])  # while the server starts
+        pages = _pages(tracker, config.experiment_name)  # while the server starts
         _wait(server, f"{address}/health")
         document = _announce(config, address, pages, tracker)
-        if config["format"] == "text":
+        if config.format == "text":
             print("Press Ctrl-C to stop the server.", flush=True)  # noqa: T201
         for _ in server.stderr or ():  # read the server's log, so that it never blocks
             pass
@@ -87,7 +88,7 @@ def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
     return pages
 
 
-def _announce(config: Mapping[str, Any], address: str, pages: Mapping[str, str], tracker: Tracker) -> dict[str, Any]:
+def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> dict[str, Any]:
     """Print the pages' addresses, and open the first page in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
     document = {**urls, "store": redacted(tracker.uri)}
@@ -97,9 +98,9 @@ def _announce(config: Mapping[str, Any], address: str, pages: Mapping[str, str],
         if "sweep" in urls:
             console.print(f"The latest sweep's trials, the best first: {urls['sweep']}")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     sys.stdout.flush()
-    if config["open"]:
+    if config.open:
         webbrowser.open(urls["url"])
     return document
 

@@ -83,7 +83,7 @@ class DataKeys:
     qrels: Path | None = key(None, "the labels")
     corpus: Path | None = key(None, "documents of dataset=autorag")
     qa: Path | None = key(None, "queries and labels of dataset=autorag")
-    files: tuple[Path, ...] | Path | None = key(None, "text files of dataset=chunked")
+    files: tuple[str, ...] | str | None = key(None, "text files of dataset=chunked", roles=Role.READS)
     testset: Path | None = key(None, "test set of dataset=chunked")
 
 
@@ -155,7 +155,7 @@ class TaskConfig(TrackedConfig):
 class RankingConfig(TaskConfig):
     """A command that ranks the runs of an experiment."""
 
-    metric: str | None = key(None, BEST)
+    metric: str = key(None, BEST, hint=str | None)  # `ranking.settled` says which it is where none is given
     select_on: Selection | None = key(None, PARTS)
 
 
@@ -232,7 +232,7 @@ class SearchConfig(SearchingConfig):
 class PrepareConfig(CommonConfig):
     """Turn text files into documents: extract their texts, cut them into chunks, find near-duplicates."""
 
-    files: tuple[Path, ...] | Path | None = key(None, "paths with wildcards, such as 'corpus/**/*'; null: the sample's")
+    files: tuple[str, ...] | str | None = key(None, "paths with wildcards, such as 'corpus/**/*'; null: the sample's")
     output: Path = key(
         "${outputs}/documents", "the folder for the documents; replaced if prepared", roles=WRITES | ACTS
     )

@@ -31,8 +31,9 @@ class Job:
         section = HydraConfig.get()
         made = Composed.of(OmegaConf.merge({"hydra": section}, composed))  # type: ignore[arg-type]
         words: Any = OmegaConf.to_container(section.overrides.task, resolve=False)
-        checked = self.request.checked(made.plain, made.choices, words[len(self.request.before) :])
-        return COMMANDS[self.request.command].load()(*checked)
+        document, invocation = self.request.checked(made.plain, made.choices, words[len(self.request.before) :])
+        command = COMMANDS[self.request.command]
+        return command.load()(command.config.of(document), invocation)
 
 
 def multirun(request: Request) -> None:

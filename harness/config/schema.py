@@ -160,6 +160,10 @@ class Config:
         """The typed values of a config that `check` accepts."""
         return cls(document=document, **_values(cls, document))
 
+    def changed(self, **values: Any) -> Self:
+        """The config with other values of plain keys."""
+        return type(self).of({**self.document, **values})
+
 
 def keys(cls: type) -> Mapping[str, Key]:
     """Dotted name -> plain key, of a class of configs."""

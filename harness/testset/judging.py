@@ -81,9 +81,9 @@ class Verdict:
         return self.grade is not None and self.grade >= RELEVANT_FROM
 
 
-def read_judge_prompt(language: str, file: str | None) -> PromptText:
+def read_judge_prompt(language: str, file: Path | None) -> PromptText:
     """The prompt. language: ko or en, of the shipped one. file: of the user, instead; None: the shipped one."""
-    path = Path(file) if file else SHIPPED / language / "judge.txt"
+    path = file or SHIPPED / language / "judge.txt"
     return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
 
 

@@ -39,11 +39,11 @@ class Asked:
     """
 
     model: str
-    documents: str | None
+    documents: Path | None
     controls: int
     limit: int | None
     language: str
-    prompt: str | None
+    prompt: Path | None
 
 
 @dataclass(frozen=True)

@@ -129,14 +129,14 @@ def write(folder: Path, pool: Pool) -> None:
     write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
-def documents_of(folder: Path, given: str | None) -> DocumentsFolder:
+def documents_of(folder: Path, given: Path | None) -> DocumentsFolder:
     """The documents of a test set: those in the folder `given`; without one, the folder that `pool.json` names, else
     the one that `testset.json` names. BadInput if none does, or if it is no finished folder.
 
     folder: of the test set. given: the config key `documents`.
     """
     if given:
-        return DocumentsFolder(Path(given))
+        return DocumentsFolder(given)
     if (manifest := folder / MANIFEST).is_file():
         path = folder / _about(json_file(manifest), str(manifest)).documents
         return DocumentsFolder(path, f"{manifest}: documents.path")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from harness.config.schema import Config
 from harness.config.text import counted
 from harness.errors import BadInput, did_you_mean
 from harness.evaluation.measures import of_spans
@@ -72,29 +73,32 @@ class Ranking:
     runs: Sequence[RankedRun] = field(default_factory=tuple)
 
 
-def settled(
-    tracker: Tracker, config: Mapping[str, Any], task: str = RETRIEVAL, verbs: Collection[str] = SCORED
-) -> tuple[dict[str, Any], list[str]]:
+C = TypeVar("C", bound=Config)
+
+
+def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collection[str] = SCORED) -> tuple[C, list[str]]:
     """(the config of a command with a measure as its `metric`; why it is this one, where that is not obvious).
 
     `metric: null` stands for what most of the runs that the command is about are ranked by, of equally many the latest
     of these: the runs that `runs` or `run` names, else the finished ones of the experiment. BadInput if there are none.
     """
-    if config["metric"] is not None:
-        return dict(config), []
-    words = config.get("runs") or [word for word in (config.get("run"),) if word]
+    document = config.document
+    if document["metric"] is not None:
+        return config, []
+    words = document.get("runs") or [word for word in (document.get("run"),) if word]
     if words:
         whose, found = "named runs", [one for word in words for one in _counting(tracker, tracker.run(word))]
         runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # of others it is said why not
     else:
-        whose, found = f"runs of {config['experiment_name']!r}", tracker.runs(config["experiment_name"], {}, "FINISHED")
+        name = document["experiment_name"]
+        whose, found = f"runs of {name!r}", tracker.runs(name, {}, "FINISHED")
         runs = [run for run in found if _is_of(run, task, verbs)]
         if not runs:
-            raise _nothing(tracker, config["experiment_name"], task)
-    names = _ranked_by(runs) or Counter([config.get("objective", USUAL)])
+            raise _nothing(tracker, name, task)
+    names = _ranked_by(runs) or Counter([document.get("objective", USUAL)])
     metric, count = names.most_common(1)[0]
     note = f"Ranked by {metric}, as {count} of {names.total()} {whose} are; metric=NAME chooses another."
-    return {**config, "metric": metric}, [note] if len(names) > 1 else []
+    return config.changed(metric=metric), [note] if len(names) > 1 else []
 
 
 def require_labels(run: LoggedRun) -> None:

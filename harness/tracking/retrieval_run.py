@@ -13,8 +13,7 @@ from typing import Any
 
 from harness.config.canonical import digest, digest_texts, flatten
 from harness.config.check import Invocation
-from harness.config.commands import RunConfig as RunKeys
-from harness.config.commands import SweepConfig
+from harness.config.commands import RunConfig, SweepConfig
 from harness.config.components import (
     SHARED,
     absolute_node,
@@ -45,7 +44,7 @@ from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
 # Keys that decide where output goes and how it looks, but no result.
-ELSEWHERE = with_role(RunKeys, Role.ASIDE)
+ELSEWHERE = with_role(RunConfig, Role.ASIDE)
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
@@ -69,7 +68,7 @@ UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other 
 
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its data files, so that it means the same in any folder."""
-    known = keys(RunKeys)
+    known = keys(RunConfig)
 
     def full(value: Any, name: str) -> Any:
         if isinstance(value, Mapping):

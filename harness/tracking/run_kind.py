@@ -59,7 +59,7 @@ class RunKind(Protocol):
     def check_export(self, config: Mapping[str, Any]) -> None:
         """BadInput for options of `harness export` that do not apply to this kind."""
 
-    def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
+    def validated(self, tracker: Tracker, run: LoggedRun, against: Path | None) -> ValidRun:
         """A run's predictions for export. BadInput if they are not valid, or if the run's data have changed.
 
         against: a sample submission, whose ids the predictions must have in the same order.
@@ -104,14 +104,14 @@ class Retrieval:
     def check_export(self, config: Mapping[str, Any]) -> None:
         parse(config["metric"])
 
-    def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
+    def validated(self, tracker: Tracker, run: LoggedRun, against: Path | None) -> ValidRun:
         config = logged_config(tracker, run)
         dataset, top_k = load_unchanged(run, logged_value(config, "dataset", dict)), logged_value(config, "top_k", int)
         with tempfile.TemporaryDirectory() as folder:
             rows = tracker.download(run, "predictions.jsonl", Path(folder))
             validate_submission(rows, [query.query_id for query in dataset.queries], dataset.by_id, top_k)
             if against:
-                validate_against(rows, Path(against))
+                validate_against(rows, against)
             return ValidRun(with_contents(rows, dataset.by_id), config, len(dataset.queries), dataset)
 
 
@@ -154,7 +154,7 @@ class Text:
         if config["model"] or config["against"]:
             raise BadInput(f"model and against are about retrieval: leave them out with task={self.name}.")
 
-    def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
+    def validated(self, tracker: Tracker, run: LoggedRun, against: Path | None) -> ValidRun:
         return task_run.validated(tracker, run)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from harness.board.choice import Asked, chosen, same_queries
 from harness.board.expected import Expected, Family, Values, of_family
 from harness.board.runs import tables
 from harness.commands.compare.comparison import Settings
+from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.evaluation.measures import SPAN_MEASURES, of_spans, parse
@@ -49,24 +49,24 @@ class Choice:
         return dict(zip(LABELS, self.runs, strict=False))
 
 
-def choose(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
+def choose(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """The runs that the config's `runs` names; otherwise the `top` best of the experiment.
 
     BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
     documents that were cut from the same texts in different ways compare, with a note.
     """
-    if config["runs"]:
+    if config.runs:
         runs = _named(tracker, config)
         made_on_public = all(run.select_on == "public" for run in runs)
-        choice = Choice(runs, config["select_on"] or ("public" if made_on_public else "all"))
+        choice = Choice(runs, config.select_on or ("public" if made_on_public else "all"))
     else:
         choice = _best(tracker, config, kind)
-    return replace(choice, notes=[*choice.notes, *_check(choice.runs, kind, config["metric"])])
+    return replace(choice, notes=[*choice.notes, *_check(choice.runs, kind, config.metric)])
 
 
-def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
+def _named(tracker: Tracker, config: CompareConfig) -> list[LoggedRun]:
     """The runs whose ids, or beginnings of ids, are given."""
-    words = config["runs"]
+    words = config.runs or ()
     if not 2 <= len(words) <= len(LABELS):
         raise BadInput(f"runs names {counted(len(words), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
     named: dict[str, LoggedRun] = {}
@@ -78,19 +78,19 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
     return list(named.values())
 
 
-def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
+def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
-    metric, experiment = config["metric"], config["experiment_name"]
+    metric, experiment = config.metric, config.experiment_name
     if kind.name == RETRIEVAL:  # as on a board
-        found = chosen(tracker, Asked(experiment, metric, config["select_on"]))
+        found = chosen(tracker, Asked(experiment, metric, config.select_on))
         ranked, notes, select_on = list(found.runs), list(found.notes), found.select_on
     else:
         ranked, notes, select_on = _of_task(tracker, config, kind)
-    best = [one.run for one in ranked[: config["top"]]]
+    best = [one.run for one in ranked[: config.top]]
     if len(best) < 2:
         raise BadInput(
             f"experiment {experiment!r} has {counted(len(ranked), 'different finished run')} with {metric}, and top="
-            f"{config['top']}: a comparison takes at least two. Make more runs, raise top, or name runs: "
+            f"{config.top}: a comparison takes at least two. Make more runs, raise top, or name runs: "
             f"'runs=[ID,ID]'. {' '.join(notes)}".rstrip()
         )
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
@@ -102,12 +102,12 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     return Choice(best, select_on, notes, ranked if kind.name == RETRIEVAL else ())
 
 
-def _of_task(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> tuple[list[RankedRun], list[str], str]:
+def _of_task(tracker: Tracker, config: CompareConfig, kind: RunKind) -> tuple[list[RankedRun], list[str], str]:
     """(the submissions of a text task, the best first; notes; the items that rank them)."""
-    ranking = rank(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], kind.name))
+    ranking = rank(tracker, Wanted(config.experiment_name, config.metric, config.select_on, kind.name))
     ranked = distinct(ranking.runs)
     notes = repeated(ranked)
-    scheme = config.get("task", {}).get("scheme")
+    scheme = (config.task or {}).get("scheme")
     if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
         notes += [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]

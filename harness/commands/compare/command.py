@@ -15,6 +15,7 @@ from harness.commands.compare import page, retrieval_runs, task_runs
 from harness.commands.compare.choice import Choice, choose, tested_family
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
+from harness.config.commands import CompareConfig
 from harness.errors import BadInput, Failed
 from harness.evaluation import measures
 from harness.reports import report, terminal
@@ -92,42 +93,42 @@ class Compared:
         return report.report_html(page.comparison_report(self.comparison))
 
 
-def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
     """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`.
 
     Failed, once all is written, if `fail_if` says so.
     """
-    gated = config["fail_if"] is not None
-    if gated and len(config["runs"] or ()) != 2:
+    gated = config.fail_if is not None
+    if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
     compared = comparison(config, invocation)
     document = compared.to_json()
     said = replace(page.comparison_report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
-    terminal.emit(config["format"], document, said, lambda style: page.pasted(compared.comparison, style))
+    terminal.emit(config.format, document, said, lambda style: page.pasted(compared.comparison, style))
     base, new = compared.comparison.runs[:2]
     if gated and compared.comparison.in_metric[0].better == base.label:
         raise Failed(f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse).")
     return document
 
 
-def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
+def comparison(config: CompareConfig, invocation: Invocation) -> Compared:
     """Compare runs pair by pair, and log what was found; of files nothing is logged."""
-    kind = kind_of(config)
+    kind = kind_of(config.document)
     task = isinstance(kind, Text)
-    if config["metric"] is not None and not task:  # the runs' own task knows its measures, not the config's
-        measures.parse(config["metric"])
+    if config.metric is not None and not task:  # the runs' own task knows its measures, not the config's
+        measures.parse(config.metric)
     with tempfile.TemporaryDirectory() as folder:
-        files = run_files.opened(config, invocation, Path(folder) / "files")
-        tracker = files or recording.open_tracker(config)
+        files = run_files.opened(config.document, invocation, Path(folder) / "files")
+        tracker = files or recording.open_tracker(config.document)
         if not tracker.keeps_files:
             raise refusal(tracker, "keeps no runs to compare")
         config, notes = ranking.settled(tracker, config, kind.name)
         choice = choose(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
-        settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on, config["pairs"])
+        settings = Settings(config.metric, config.resamples, config.seed, choice.select_on, config.pairs)
         found, html = (_task if task else _retrieval)(tracker, choice, Path(folder), settings)
     record = _record(found, kind, settings)
-    target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
+    target = recording.new_folder(config.outputs.absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
         peeks = tracker.count_private_view(record.experiment)
         compared = Compared(found, live.run_id, None if files else record.experiment, target, peeks)

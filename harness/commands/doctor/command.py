@@ -10,13 +10,13 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cluster.cluster import Cluster
 from harness.commands.doctor import examination, store
 from harness.commands.doctor.finding import Finding
 from harness.config.check import Invocation
+from harness.config.commands import CacheConfig, DoctorConfig
 from harness.config.components import build
 from harness.config.places import full_place
 from harness.config.text import counted
@@ -38,12 +38,12 @@ FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def doctor(config: DoctorConfig, invocation: Invocation) -> dict[str, Any]:
     """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts and model hub, and examine retrievers.
 
     Exit code 1 if something is broken.
     """
-    checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (
+    checks: tuple[Callable[[DoctorConfig], Iterator[Finding]], ...] = (
         _versions, examination.plugins, _tracking, store.findings, _disk, _cluster, _fonts, _hub,
         examination.retrievers,
     )  # fmt: skip
@@ -57,18 +57,18 @@ def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             if finding.remedy:
                 console.print(f"         {finding.remedy}")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     if any(finding.state == "error" for finding in findings):
         sys.exit(1)
     return document
 
 
-def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def cache(config: CacheConfig, invocation: Invocation) -> dict[str, Any]:
     """List the cache's entries by size or age, and prune it: first what is long unused, then down to a size."""
-    kept = open_cache(full_place(config["store"]["path"]))
+    kept = open_cache(full_place(config.store.path))
     now = time.time()
-    pruning = _prune(kept, config["prune"]["unused_days"], config["prune"]["keep_gb"], now)
-    left = sorted(pruning.left, key=lambda entry: -entry.bytes if config["sort"] == "size" else entry.used)
+    pruning = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
+    left = sorted(pruning.left, key=lambda entry: -entry.bytes if config.sort == "size" else entry.used)
     kinds = {kind: [entry for entry in left if entry.kind.split("/")[0] == kind] for kind in _kinds(left)}
     document: dict[str, Any] = {
         "path": kept.location,
@@ -84,7 +84,7 @@ def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             for entry in left
         ],
     }
-    terminal.emit(config["format"], document, lambda console: _show_cache(console, document, config["show"]))
+    terminal.emit(config.format, document, lambda console: _show_cache(console, document, config.show))
     return document
 
 
@@ -163,7 +163,7 @@ def _about(identity: Any) -> str:
     return " ".join(name for name in names if name)
 
 
-def _versions(config: Mapping[str, Any]) -> Iterator[Finding]:
+def _versions(config: DoctorConfig) -> Iterator[Finding]:
     """Python, and the installed version of every dependency, including those of dense retrieval."""
     from packaging.requirements import Requirement
 
@@ -191,9 +191,9 @@ def _versions(config: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(wanted.name, "error", problem, f"pip install '{wanted.name}{wanted.specifier}'")
 
 
-def _tracking(config: Mapping[str, Any]) -> Iterator[Finding]:
+def _tracking(config: DoctorConfig) -> Iterator[Finding]:
     try:
-        tracker: Any = open_tracker(config)
+        tracker: Any = open_tracker(config.document)
     except Exception as error:
         yield Finding("tracking", "error", str(error), "Check tracking.uri and MLFLOW_TRACKING_URI.")
         return
@@ -204,8 +204,8 @@ def _tracking(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("tracking", "ok", f"{redacted(tracker.uri)}, {experiments}")
 
 
-def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:
-    folder = Path(config["outputs"]).absolute()
+def _disk(config: DoctorConfig) -> Iterator[Finding]:
+    folder = config.outputs.absolute()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -216,9 +216,9 @@ def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("disk", "ok", text)
 
 
-def _cluster(config: Mapping[str, Any]) -> Iterator[Finding]:
+def _cluster(config: DoctorConfig) -> Iterator[Finding]:
     """Whether the cluster answers and its nodes are equal; where that is this process, there is nothing to say."""
-    cluster: Cluster = build(config["cluster"], where="cluster")
+    cluster: Cluster = build(config.cluster, where="cluster")
     try:
         if said := cluster.examined():
             yield Finding("cluster", "ok", said)
@@ -226,7 +226,7 @@ def _cluster(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("cluster", "error", str(error))
 
 
-def _fonts(config: Mapping[str, Any]) -> Iterator[Finding]:
+def _fonts(config: DoctorConfig) -> Iterator[Finding]:
     """Whether figures can show Hangul."""
     if name := figure.hangul_font():
         yield Finding("fonts", "ok", f"figures show Hangul in {name}")
@@ -235,7 +235,7 @@ def _fonts(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("fonts", "warning", problem, "Install one, such as apt-get install fonts-nanum.")
 
 
-def _hub(config: Mapping[str, Any]) -> Iterator[Finding]:
+def _hub(config: DoctorConfig) -> Iterator[Finding]:
     """Whether the model hub answers. Only dense models come from there."""
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310

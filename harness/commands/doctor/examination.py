@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness.commands.doctor.finding import Finding
 from harness.config import plugins as installed
+from harness.config.commands import DoctorConfig
 from harness.config.components import build, plugin_targets, recorded_name, target_class
 from harness.data.dataset import load, search_queries
 from harness.errors import BadInput
@@ -23,7 +23,7 @@ QUERIES = 50  # of the dataset, at most, that a retriever is examined with
 CONTRACT = "retrievers/testing.py says what a retriever must do; the section of CONTRIBUTING.md says how to add one."
 
 
-def plugins(config: Mapping[str, Any]) -> Iterator[Finding]:
+def plugins(config: DoctorConfig) -> Iterator[Finding]:
     """Whether each installed plug-in can be used, its classes included."""
     seen: dict[str, installed.Plugin] = {}
     for plugin in installed.plugins():
@@ -43,13 +43,13 @@ def plugins(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(about, "ok", ", ".join(f"{group}={choice}" for group, choice in plugin.choices))
 
 
-def retrievers(config: Mapping[str, Any]) -> Iterator[Finding]:
+def retrievers(config: DoctorConfig) -> Iterator[Finding]:
     """Each rule of the contract, for each retriever of the config on its dataset."""
-    if "retriever" not in config:
+    if config.retriever is None:
         return
-    dataset = load(build(config["dataset"], where="dataset"), "dataset")
-    queries, cache = search_queries(dataset)[:QUERIES], open_cache(config["store"]["path"])
-    for name, node in config["retriever"].items():
+    dataset = load(build(config.dataset, where="dataset"), "dataset")
+    queries, cache = search_queries(dataset)[:QUERIES], open_cache(config.store.path)
+    for name, node in config.retriever.items():
         with tempfile.TemporaryDirectory() as folder, watch(name) as progress:
             wrap = Caching(cache, str(dataset.fingerprints["documents"]), progress)
             make = functools.partial(build, node, wrap, f"retriever.{name}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness import children
 from harness.commands.doctor.finding import Finding
+from harness.config.commands import DoctorConfig
 from harness.config.places import full_place
 from harness.config.text import counted
 from harness.errors import BadInput, Failed
@@ -21,9 +21,9 @@ ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
 _TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails where it is held
 
 
-def findings(config: Mapping[str, Any]) -> Iterator[Finding]:
+def findings(config: DoctorConfig) -> Iterator[Finding]:
     """What there is to say about the cache that `store.path` names."""
-    path = full_place(config["store"]["path"])
+    path = full_place(config.store.path)
     try:
         cache = open_cache(path)
         yield _bucket(cache, cache.bucket) if cache.bucket else _folder(cache, Path(path))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
+from harness.config.commands import SyncConfig
 from harness.config.components import build
 from harness.errors import BadInput
 from harness.progress import watch
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def sync(config: SyncConfig, invocation: Invocation) -> dict[str, Any]:
     """Upload every run that is saved in `outputs` to the tracking store of this command."""
-    outputs = Path(config["outputs"]).absolute()
-    if not (tracker := build(config["tracking"], where="tracking")).keeps_files:
+    outputs = config.outputs.absolute()
+    if not (tracker := build(config.tracking, where="tracking")).keeps_files:
         raise BadInput(
             f"tracking={tracker.choice} cannot store runs. Leave tracking out, or name a server: tracking.uri=..."
         )
@@ -58,7 +58,7 @@ def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         if not unsent:
             console.print(f"No unsent runs in {outputs}.")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     if left:
         raise SystemExit(1)
     return document
@@ -71,15 +71,15 @@ class _Trackers:
     those go there that were meant for it: a saved run may be a stranger's, and does not say where it is sent.
     """
 
-    def __init__(self, config: Mapping[str, Any], elsewhere: bool) -> None:
+    def __init__(self, config: SyncConfig, elsewhere: bool) -> None:
         self._config, self._elsewhere = config, elsewhere
         self._opened: dict[str, Tracker | BadInput] = {}
-        database = Path(config["outputs"]).absolute() / "mlflow.db"
-        self._own = without_login(config["tracking"].get("uri") or uri_of(database))
+        database = config.outputs.absolute() / "mlflow.db"
+        self._own = without_login(config.tracking.get("uri") or uri_of(database))
 
     def of(self, held: Held) -> Tracker:
         """The tracker for a saved run. BadInput if its tracking store cannot be used."""
-        node = dict(self._config["tracking"]) | {"detail": held.detail}
+        node = dict(self._config.tracking) | {"detail": held.detail}
         if not self._elsewhere and held.store != self._own:
             raise BadInput(
                 f"it was meant for {redacted(held.store)}, which only the command line can name: repeat this with "
@@ -87,7 +87,7 @@ class _Trackers:
             )
         if held.detail not in self._opened:
             try:
-                self._opened[held.detail] = open_tracker({**self._config, "tracking": node})
+                self._opened[held.detail] = open_tracker({**self._config.document, "tracking": node})
             except BadInput as error:
                 self._opened[held.detail] = error
         if isinstance(tracker := self._opened[held.detail], BadInput):

@@ -12,6 +12,7 @@ from harness.board.expected import shown_of_run
 from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
+from harness.config.commands import ExportConfig
 from harness.errors import BadInput
 from harness.reports import terminal
 from harness.reports.markup import interval
@@ -27,36 +28,36 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def export(config: ExportConfig, invocation: Invocation) -> dict[str, Any]:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
 
     BadInput if anything about the run or its predictions is wrong. A submission is identified by its content, whatever
     its file is called. Returns the JSON document of `harness export format=json`.
     """
-    kind = kind_of(config)
-    tracker = open_tracker(config)
+    kind = kind_of(config.document)
+    tracker = open_tracker(config.document)
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
     config, notes = settled(tracker, config, kind.name, verbs)
-    kind.check_export(config)
-    run = in_full(tracker, chosen(tracker, config, kind.name, verbs))
+    kind.check_export(config.document)
+    run = in_full(tracker, chosen(tracker, config.document, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")
     require_kind(kind, run, "export it")
-    ledger = Ledger.of(config)
-    target = _target(config["submission"], ledger, run, kind)
-    valid = kind.validated(tracker, run, config["against"])
+    ledger = Ledger.of(config.document)
+    target = _target(config.submission, ledger, run, kind)
+    valid = kind.validated(tracker, run, config.against)
     line = _line(run, config, target, hashlib.sha256(valid.predictions.encode()).hexdigest())
     with ledger.locked():
         ledger.settle(tracker)
         ledger.require_free(line)
-        if config["model"]:
-            prepare_model(tracker, run, valid, _cache(config), _model_name(config, run), config["allow"])
+        if config.model:
+            prepare_model(tracker, run, valid, _cache(config), _model_name(config, run), config.allow)
         target.parent.mkdir(parents=True, exist_ok=True)
         there = target.exists()
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
         ledger.settle(tracker)
         submission = ledger.submissions()[line.sha256]
-    expected = shown_of_run(tracker, run, line.metric, config["select_on"])
+    expected = shown_of_run(tracker, run, line.metric, config.select_on)
     document: dict[str, Any] = {
         name: getattr(line, name) for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")
     } | {
@@ -69,16 +70,16 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "model": None,
         "expected": expected and expected.to_json(),
     }
-    if config["model"]:
+    if config.model:
         document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
-    place = Place.of(config, invocation)
+    place = Place.of(config.document, invocation)
 
     def show(console: Console) -> None:
         for note in notes:
             console.print(note)
         _show(console, document, run, submission, kind.unit, place)
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     return document
 
 
@@ -105,10 +106,10 @@ def _show(
         console.print(f"This is no new submission: the same content is {submission.about}.")
 
 
-def _target(submission: str | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
+def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
     """The file to write: `submission`, or one beside the ledger that is named after the day (UTC) and the run."""
     suffix = Path(kind.predictions(run).removesuffix(".gz")).suffix
-    target = Path(submission or ledger.folder / f"submission-{now()[:10]}-{run.short_id}{suffix}")
+    target = submission or (ledger.folder / f"submission-{now()[:10]}-{run.short_id}{suffix}")
     if target.is_dir():
         raise BadInput(f"submission={target} is a folder. Name a file in it.")
     if target.absolute() == ledger.file:
@@ -116,18 +117,18 @@ def _target(submission: str | None, ledger: Ledger, run: LoggedRun, kind: RunKin
     return target
 
 
-def _cache(config: Mapping[str, Any]) -> Cache:
-    return open_cache(config["store"]["path"])
+def _cache(config: ExportConfig) -> Cache:
+    return open_cache(config.store.path)
 
 
-def _model_name(config: Mapping[str, Any], run: LoggedRun) -> str:
-    return config["model_name"] or run.experiment
+def _model_name(config: ExportConfig, run: LoggedRun) -> str:
+    return config.model_name or run.experiment
 
 
-def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) -> Export:
+def _line(run: LoggedRun, config: ExportConfig, target: Path, sha256: str) -> Export:
     """An export's line in the ledger: the file, its run, the score that ranked it, all numbers of that measure."""
-    metric = config["metric"]
-    score = run.score(metric, config["select_on"] or run.select_on)
+    metric = config.metric
+    score = run.score(metric, config.select_on or run.select_on)
     measures = {mlflow_name(name) for name in (metric, run.objective.name if run.objective else metric)}
     shown = score.to_json() if score else {}
     return Export(

@@ -20,6 +20,7 @@ from harness.commands.export.ledger import (
     provenance_of,
 )
 from harness.config.check import Invocation
+from harness.config.commands import HistoryConfig, RecordConfig
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
 from harness.errors import BadInput
@@ -35,24 +36,24 @@ Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def record(config: RecordConfig, invocation: Invocation) -> dict[str, Any]:
     """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one.
 
     Scores are kept as fractions, also if the leaderboard writes them in percent.
     """
-    given = {part: float(config[part]) for part in PARTS if config[part] is not None}
+    given = {part: float(score) for part in PARTS if (score := config.document[part]) is not None}
     if not given:
         raise BadInput("Nothing to record. Give the leaderboard's scores: public=0.81, private=0.80 or both.")
-    file, ledger = Path(config["submission"]).absolute(), Ledger.of(config)
+    file, ledger = Path(config.submission).absolute(), Ledger.of(config.document)
     if (sha256 := digest_file(file)) is None:
-        raise BadInput(f"submission={config['submission']}: there is no such file. Name the file that was submitted.")
-    tracker = open_tracker(config)
+        raise BadInput(f"submission={config.submission}: there is no such file. Name the file that was submitted.")
+    tracker = open_tracker(config.document)
     with ledger.locked():
         ledger.settle(tracker)
         known = ledger.submissions()
         if sha256 not in known:
             _refuse(file, sha256, ledger)
-        scores = _fractions(given, config["scale"], known[sha256].exports[0].metric)
+        scores = _fractions(given, config.scale, known[sha256].exports[0].metric)
         before = known[sha256].answers
         replaced = {part: before[part] for part, score in scores.items() if before.get(part, score) != score}
         if any(before.get(part) != score for part, score in scores.items()):
@@ -68,13 +69,13 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     ]
     old = [f"The previous {part} score, {score:.4f}, is replaced." for part, score in replaced.items()]
     answer = Table(f"{submission.about.capitalize()}:", notes=entered)
-    terminal.emit(config["format"], document, Report("", tables=[answer], files=old))
+    terminal.emit(config.format, document, Report("", tables=[answer], files=old))
     return document
 
 
-def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def history(config: HistoryConfig, invocation: Invocation) -> dict[str, Any]:
     """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
-    ledger = Ledger.of(config)
+    ledger = Ledger.of(config.document)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
         with ledger.locked():
@@ -92,7 +93,7 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
-    terminal.emit(config["format"], document, history_report(document), lambda _: [submissions_table(document)])
+    terminal.emit(config.format, document, history_report(document), lambda _: [submissions_table(document)])
     return document
 
 
@@ -135,10 +136,10 @@ def submissions_table(document: Mapping[str, Any]) -> Table:
     return Table(caption, columns, cells, notes, "submissions")
 
 
-def _settle(ledger: Ledger, config: Mapping[str, Any]) -> None:
+def _settle(ledger: Ledger, config: HistoryConfig) -> None:
     """Complete what a crash left pending, if the tracking server answers; the history can be read without it."""
     try:
-        tracker = open_tracker(config)
+        tracker = open_tracker(config.document)
     except BadInput as error:
         log.warning("An interrupted step stays pending until the tracking server answers: %s", error)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.commands.reproduce.proof import LISTED, Proof, bare_rows, rows_sha256
 from harness.config.check import Invocation, check
-from harness.config.commands import config_class
+from harness.config.commands import ReproduceConfig, config_class
 from harness.config.components import reusable, target_class
 from harness.config.schema import Role, defaults, with_role
 from harness.config.text import counted
@@ -48,20 +48,20 @@ UNASKED = (
 REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER, data.documents=FILE and so on."
 
 
-def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]:
     """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
 
     Returns the JSON document of `harness reproduce format=json`. Raises SystemExit(1) if anything differs.
     """
     began = time.perf_counter()
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.document)
     run, command = _reproducible(tracker, config)
     run_config = _run_config(run, logged_config(tracker, run), command, config)
-    if not config["verify_only"]:
-        require_allowed(run, run_config, config["allow"], asks=False)
-    with scratch_folder(Path(config["outputs"]).absolute()) as scratch:
-        fresh = config["fresh"] and not config["verify_only"]
-        place = str(scratch / "cache") if fresh else config["store"]["path"]
+    if not config.verify_only:
+        require_allowed(run, run_config, config.allow, asks=False)
+    with scratch_folder(config.outputs.absolute()) as scratch:
+        fresh = config.fresh and not config.verify_only
+        place = str(scratch / "cache") if fresh else config.store.path
         read = partial(documents_of, cluster=run_config.get("cluster", {}), cache=place)
         dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY, read)
         versions = _versions(run, run_config, dataset)
@@ -70,7 +70,7 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         else:
             proof = _verified_run(tracker, run, run_config, dataset, scratch)
             _require_own(run, run_config, dataset, versions)
-        if not config["verify_only"]:
+        if not config.verify_only:
             _repeat(run, run_config, dataset, open_cache(place), proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})
@@ -85,16 +85,16 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "metrics": proof.metrics,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    terminal.emit(config["format"], document, lambda console: _show(console, run, document))
+    terminal.emit(config.format, document, lambda console: _show(console, run, document))
     if proof.wrong:
         raise SystemExit(1)
     return document
 
 
-def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRun, str]:
+def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
     """The run and the command that made it. BadInput unless it has finished and has predictions to check."""
     settings, _ = settled(tracker, config, verbs=("run",))
-    run = in_full(tracker, chosen(tracker, settings, verbs=("run",)))
+    run = in_full(tracker, chosen(tracker, settings.document, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
         maker = f"`harness {command}`" if command else "another program than the harness"
@@ -107,7 +107,7 @@ def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRu
         )
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be reproduced.")
-    if command == "score" and not config["verify_only"]:
+    if command == "score" and not config.verify_only:
         raise BadInput(
             f"Run {run.short_id} scored a file that was made elsewhere: there is nothing to run again. "
             "Use verify_only=true to check the file and its scores."
@@ -115,7 +115,7 @@ def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRu
     return run, command
 
 
-def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> dict[str, Any]:
     """The run's logged config, checked as its command checks it, with the keys of `config` that decide no result."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
@@ -123,7 +123,7 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
             raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
         cls = config_class(command)
         shipped = defaults(cls)
-        ours = {name: config.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
+        ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
         ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
@@ -184,9 +184,9 @@ def _here(logged: Mapping[str, Any]) -> dict[str, Any]:
     return {"_target_": "cluster/local", "shard": cluster.get("shard") if isinstance(cluster, dict) else None}
 
 
-def _moved(source: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
     """The run's dataset config with the new paths that `data` gives, and with the cache of this command."""
-    data, runtime = config["data"], source.get("runtime")
+    data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
     for name in new_paths:
@@ -195,7 +195,7 @@ def _moved(source: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, An
                 f"data.{name}: {source['_target_']} has no such path.{did_you_mean(name, known)} "
                 f"It has: {', '.join(known) or 'none'}."
             )
-    kept = {"runtime": {**runtime, "store": config["store"]["path"]}} if runtime and "store" in runtime else {}
+    kept = {"runtime": {**runtime, "store": config.store.path}} if runtime and "store" in runtime else {}
     return {**source, **new_paths, **kept}
 
 

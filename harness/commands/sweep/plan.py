@@ -18,8 +18,7 @@ from harness.board.settings import overrides_in_words
 from harness.commands.sweep.axes import MOST, Values, axis_of
 from harness.config import check
 from harness.config.canonical import digest
-from harness.config.commands import RunConfig as RunKeys
-from harness.config.commands import SweepConfig
+from harness.config.commands import RunConfig, SweepConfig
 from harness.config.components import WRITTEN, identity
 from harness.config.composing import Composer
 from harness.config.places import full_place
@@ -101,7 +100,7 @@ class Planner:
         self._datasets: dict[str, DataFacts | Exception] = {}
         self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
         self._identities: dict[str, dict[str, Any]] = {}
-        self._run_keys = {key.partition(".")[0] for key in (*keys(RunKeys), *groups(RunKeys))}
+        self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *groups(RunConfig))}
         self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

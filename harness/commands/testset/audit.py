@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.check import Invocation
+from harness.config.commands import AuditConfig
 from harness.config.text import counted
 from harness.data.files import sha256_of, some
 from harness.data.testset import read_queries
@@ -51,22 +52,22 @@ CONTROLS = {
 }
 
 
-def audit(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def audit(config: AuditConfig, invocation: Invocation) -> dict[str, Any]:
     """Compare the judges of the queries that people have checked, print it, and write it to `agreement.json`."""
-    folder = Path(config["testset"])
+    folder = config.testset
     with stage("reading judgements"):
         judged, pool, sample = _read(folder)
-    measure = measure_of(config["metric"], pool)
+    measure = measure_of(config.metric, pool)
     with stage("comparing judges"):
-        found = audited(judged, sample, config["relevant_from"])
+        found = audited(judged, sample, config.relevant_from)
         _require_checked(folder, found)
-        more = worth(judged, pool, sample, measure, config["relevant_from"])
+        more = worth(judged, pool, sample, measure, config.relevant_from)
     records = [one for by, one in read_records(folder).items() if by.partition(":")[2] in found.models]
     document: dict[str, Any] = plain({"testset": str(folder), **asdict(found), "worth": more and asdict(more)})
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: judge_record.row(one) for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    terminal.emit(config["format"], document, audit_report(folder, found, records, more))
+    terminal.emit(config.format, document, audit_report(folder, found, records, more))
     return document
 
 

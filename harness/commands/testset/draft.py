@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.check import Invocation
+from harness.config.commands import DraftConfig
 from harness.config.components import build
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
@@ -101,51 +102,51 @@ class DraftOutcome:
         return _reasons(self.rejections)
 
 
-def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
     """Draft a test set, or go on with one; with `dry_run`, say what that takes.
 
     Failed if the endpoint does not answer, or if no draft is left.
     """
-    if config["llm"]["model"] is None:
+    if config.llm["model"] is None:
         raise BadInput("model is missing. Name the language model that drafts: model=NAME.")
-    model: ChatModel = build(config["llm"], where="llm")
+    model: ChatModel = build(config.llm, where="llm")
     with stage("reading documents"):
         work = _work(config, model)
-    if config["dry_run"]:
-        return _dry_run(config["format"], _unasked(config, model).estimate(work.prompts), work.tasks)
-    cache = open_cache(config["store"]["path"])
+    if config.dry_run:
+        return _dry_run(config.format, _unasked(config, model).estimate(work.prompts), work.tasks)
+    cache = open_cache(config.store.path)
     chat = chat_for(model, cache, PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
     drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
-    kept, rejections = _sifted(work, drafted, Filters(**config["filters"]))
-    measured = _measured(work, kept, cache) if config["easiness"] else Measured(kept, None, None)
+    kept, rejections = _sifted(work, drafted, Filters(**config.document["filters"]))
+    measured = _measured(work, kept, cache) if config.easiness else Measured(kept, None, None)
     outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    terminal.emit(config["format"], _document(outcome, chat.spent), draft_report(outcome, chat.spent))
+    terminal.emit(config.format, _document(outcome, chat.spent), draft_report(outcome, chat.spent))
     return _document(outcome, chat.spent)
 
 
-def _work(config: dict[str, Any], model: ChatModel) -> DraftWork:
+def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     """BadInput unless what the config names can be read and the test set may be written."""
-    kinds = _kinds(config["kinds"])
-    examples = read_examples(Path(config["examples"])) if config["examples"] else Examples()
-    folder = DocumentsFolder(Path(config["documents"]))
-    limit, language = config["limit"], config["language"]
-    chunks = drafting.sample(folder, config["seed"], limit and max(limit, LOOKED_AT))
+    kinds = _kinds(config.kinds)
+    examples = read_examples(Path(config.examples)) if config.examples else Examples()
+    folder = DocumentsFolder(Path(config.documents))
+    limit, language = config.limit, str(config.language)
+    chunks = drafting.sample(folder, config.seed, limit and max(limit, LOOKED_AT))
     if language == "auto":  # the same for any limit
         language = language_of("\n".join(chunk.document.text for chunk in chunks[:LOOKED_AT]))
     chunks = chunks[:limit]
-    prompts = read_prompts(kinds, language, config["prompts"])
+    prompts = read_prompts(kinds, language, config.document["prompts"])
     if examples.queries:
         check_examples(prompts)
-    plan = Plan(kinds, config["questions"], language, config["seed"], prompts, examples.queries)
+    plan = Plan(kinds, config.questions, language, config.seed, prompts, examples.queries)
     settings = {
         "documents": folder.fingerprint,
         "llm": model.identify(model.model, model.base_url, model.request, model.replies),
         **plan.settings,
-        "filters": asdict(Filters(**config["filters"])),
+        "filters": asdict(Filters(**config.document["filters"])),
     }
-    place = TestsetFolder(Path(config["testset"]), settings)
+    place = TestsetFolder(config.testset, settings)
     place.check(len(chunks))
     return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
 
@@ -179,9 +180,9 @@ def _kinds(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind in given)
 
 
-def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
+def _unasked(config: DraftConfig, model: ChatModel) -> Chat:
     """Knows the cached replies, and writes nothing."""
-    cache = existing_cache(config["store"]["path"])
+    cache = existing_cache(config.store.path)
     return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.check import Invocation
+from harness.config.commands import FreezeConfig
 from harness.config.text import counted
 from harness.data.frozen import FROZEN, judged_documents, read_frozen
 from harness.data.testset import read_queries
@@ -42,48 +43,48 @@ class FreezeOutcome:
     unchecked: str = ""
 
 
-def freeze(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def freeze(config: FreezeConfig, invocation: Invocation) -> dict[str, Any]:
     """Freeze a test set, and write it for other tools. A version that is there already is exported as it is.
 
     BadInput for open questions, unless their queries may be left out, and if the version is there with other labels.
     """
-    exports.check_formats(config["formats"])
-    testset = Path(config["testset"])
-    output = Path(config["output"] or testset / f"v{config['version']}")
-    if config["formats"] and (output / FROZEN).exists():
+    exports.check_formats(config.formats)
+    testset = config.testset
+    output = Path(config.output or testset / f"v{config.version}")
+    if config.formats and (output / FROZEN).exists():
         manifest = read_frozen(output, "output")
-        outcome = FreezeOutcome(output, False, manifest, exports.export(output, config["formats"]))
+        outcome = FreezeOutcome(output, False, manifest, exports.export(output, config.formats))
     else:
         outcome = _frozen(config, testset, output)
     document = _document(outcome)
-    terminal.emit(config["format"], document, freeze_report(outcome, invocation.config_dir))
+    terminal.emit(config.format, document, freeze_report(outcome, invocation.config_dir))
     return document
 
 
-def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> FreezeOutcome:
+def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
     with stage("reading judgements"):
         material = _material(config, testset)
     left_out = material.resolved.open
-    if not config["leave_out"] or not material.kept:
+    if not config.leave_out or not material.kept:
         questions.refuse_open(left_out, len(material.queries), testset)
     with stage("freezing"):
-        content: Snapshot = snapshot(material, config["version"], read_agreement(testset), output)
+        content: Snapshot = snapshot(material, config.version, read_agreement(testset), output)
         new = write(output, content)
-    exported = exports.export(output, config["formats"])
+    exported = exports.export(output, config.formats)
     manifest = {**content.manifest, "sha256": content.sha256}
     return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
 
 
-def _material(config: Mapping[str, Any], testset: Path) -> Material:
+def _material(config: FreezeConfig, testset: Path) -> Material:
     """BadInput unless all that the labels are made of can be read, and fits together."""
     queries = read_queries(testset, "testset")
     pool = read_pool(testset)
-    folder = documents_of(testset, config["documents"])
+    folder = documents_of(testset, config.documents)
     chunks = list(folder.chunks())
     digests = {one.query.query_id: text_digest(one.query) for one in queries}
     pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
     judgements = JudgementLog(testset).read()
-    material = Material(queries, folder, chunks, pairs, judgements, read_audit(testset), config["relevant_from"])
+    material = Material(queries, folder, chunks, pairs, judgements, read_audit(testset), config.relevant_from)
     unknown = judged_documents(material.labels) - {chunk.document.doc_id for chunk in chunks}
     if unknown:
         raise BadInput(

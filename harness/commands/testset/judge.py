@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.check import Invocation
+from harness.config.commands import JudgeConfig
 from harness.config.components import build
 from harness.config.text import counted
 from harness.data.files import some
@@ -53,33 +54,33 @@ class JudgeOutcome:
     reasons: Mapping[str, int]
 
 
-def judge(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def judge(config: JudgeConfig, invocation: Invocation) -> dict[str, Any]:
     """Judge the pairs that no model has judged; with `dry_run`, say what that takes.
 
     Failed if the endpoint does not answer.
     """
-    if config["llm"]["model"] is None:
+    if config.llm["model"] is None:
         raise BadInput("model is missing. Name the language model that judges: model=NAME.")
-    model: ChatModel = build(config["llm"], where="llm")
-    folder = Path(config["testset"])
+    model: ChatModel = build(config.llm, where="llm")
+    folder = config.testset
     read_manifest(folder, "testset")
-    if config["dry_run"]:
+    if config.dry_run:
         todo = _work(config, folder)
-        return _dry_run(config["format"], _unasked(config, model).estimate(todo.prompts), todo)
+        return _dry_run(config.format, _unasked(config, model).estimate(todo.prompts), todo)
     with held(folder, RECORD, "judges"):
         return _judged(config, _work(config, folder), model)
 
 
-def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, Any]:
+def _judged(config: JudgeConfig, todo: Work, model: ChatModel) -> dict[str, Any]:
     """Ask, append the judgements, record what is known of the judge, and show it.
 
     The replies are in the cache as they arrive, so that the judgements, in the order of the pool, can wait for all of
     them: a killed command finds its replies again.
     """
     if not (todo.pending or todo.before):
-        return _nothing(config["format"], todo)
+        return _nothing(config.format, todo)
     before = read_records(todo.folder).get(todo.judge.by)
-    chat = chat_for(model, open_cache(config["store"]["path"]), PURPOSE)
+    chat = chat_for(model, open_cache(config.store.path), PURPOSE)
     prompts = todo.prompts
     print(f"Judging {_extent(todo)}: {chat.estimate(prompts).text()}.", file=sys.stderr)  # noqa: T201
     replies = chat.ask(prompts, read_reply, "judging")
@@ -114,28 +115,28 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     reasons = Counter(one.reason for one in verdicts[: len(added)] if one.reason)
     outcome = JudgeOutcome(todo, record, found, reasons)
     document = _document(outcome, chat.spent)
-    terminal.emit(config["format"], document, judge_report(outcome, chat.spent))
+    terminal.emit(config.format, document, judge_report(outcome, chat.spent))
     return document
 
 
-def _work(config: dict[str, Any], folder: Path) -> Work:
+def _work(config: JudgeConfig, folder: Path) -> Work:
     with stage("reading the pool and its documents"):
         return work(
             folder,
             Asked(
-                model=config["llm"]["model"],
-                documents=config["documents"],
-                controls=config["judge"]["controls"],
-                limit=config["limit"],
-                language=config["language"],
-                prompt=config["prompt"],
+                model=config.llm["model"],
+                documents=config.documents,
+                controls=config.judge.controls,
+                limit=config.limit,
+                language=config.language,
+                prompt=config.prompt,
             ),
         )
 
 
-def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
+def _unasked(config: JudgeConfig, model: ChatModel) -> Chat:
     """Knows the cached replies, and writes nothing."""
-    cache = existing_cache(config["store"]["path"])
+    cache = existing_cache(config.store.path)
     return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
 
 

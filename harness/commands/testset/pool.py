@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.check import Invocation
+from harness.config.commands import PoolConfig
 from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
 from harness.data.documents_folder import DocumentsFolder
@@ -117,27 +118,27 @@ class Pooled:
         return missed(self.pool, self._resolved, self.queries) if self._resolved else None
 
 
-def pool(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def pool(config: PoolConfig, invocation: Invocation) -> dict[str, Any]:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
-    path = Path(config["testset"])
+    path = config.testset
     read_manifest(path, "testset")
     with held(path, pools.POOL, "pools for"):
         with stage("reading the test set"):
-            testset = _testset(path, config["documents"])
+            testset = _testset(path, config.documents)
         with tempfile.TemporaryDirectory() as folder, stage("reading the runs' lists"):
             runs, notes = _runs(config, testset, Path(folder))
         with stage("pooling"):
             made = _pooled(config, testset, runs)
             pools.write(path, made)
     judgements = JudgementLog(path).read()
-    notes += [*_short(runs, config["pool"]["depth"]), *_changes(testset, judgements)]
+    notes += [*_short(runs, config.pool.depth), *_changes(testset, judgements)]
     found = Pooled(made, testset.before, testset.queries, judgements)
     document = _document(path, found, notes)
-    terminal.emit(config["format"], document, pool_report(path, found, notes))
+    terminal.emit(config.format, document, pool_report(path, found, notes))
     return document
 
 
-def _testset(path: Path, documents: str | None) -> TestSet:
+def _testset(path: Path, documents: Path | None) -> TestSet:
     """BadInput unless the test set is finished, and its pool, if it has one, is of these queries and documents."""
     queries = read_queries(path, "testset")
     before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
@@ -152,20 +153,20 @@ def _testset(path: Path, documents: str | None) -> TestSet:
     return testset
 
 
-def _runs(config: Mapping[str, Any], testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
+def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
     """(the runs that the config names, why others of the experiment were left out)."""
-    tracker = open_tracker(config)
+    tracker = open_tracker(config.document)
     if not tracker.keeps_files:
         raise refusal(tracker, NO_RUNS)
-    if config["runs"]:
-        return full_lists.named(tracker, config["runs"], testset.dataset, folder), []
+    if config.runs:
+        return full_lists.named(tracker, config.runs, testset.dataset, folder), []
     try:
         config, notes = settled(tracker, config, verbs=("run",))
-        wanted = Wanted(config["experiment_name"], config["metric"], config["select_on"], verbs=("run",))
-        found, left_out = full_lists.best(tracker, wanted, config["top"], testset.dataset, folder)
+        wanted = Wanted(config.experiment_name, config.metric, config.select_on, verbs=("run",))
+        found, left_out = full_lists.best(tracker, wanted, config.top, testset.dataset, folder)
     except BadInput as error:
-        run = f"harness run dataset=testset dataset.path={testset.path} experiment_name={config['experiment_name']}"
-        if config["documents"] or testset.before:
+        run = f"harness run dataset=testset dataset.path={testset.path} experiment_name={config.experiment_name}"
+        if config.documents or testset.before:
             run += f" dataset.documents={testset.documents.path}"
         raise BadInput(
             f"{error} A pool is made of runs on this test set, better of several that search differently: `{run} "
@@ -174,11 +175,11 @@ def _runs(config: Mapping[str, Any], testset: TestSet, folder: Path) -> tuple[li
     return found, [*notes, *left_out]
 
 
-def _pooled(config: Mapping[str, Any], testset: TestSet, runs: Sequence[FullLists]) -> Pool:
+def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> Pool:
     """The pool with what these runs add."""
     before, seeds = testset.before, testset.dataset.qrels
     assert seeds is not None
-    draw = pooling.Draw(config["pool"]["depth"], config["pool"]["sample"], config["seed"])
+    draw = pooling.Draw(config.pool.depth, config.pool.sample, config.seed)
     lists = {one.run.run_id: one.lists for one in runs}
     sources = pooling.Sources(lists, seeds.grades, testset.documents.near_duplicates())
     known: Mapping[str, PooledRun] = before.about.runs if before else {}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.testset import review_workbook
 from harness.config.check import Invocation
+from harness.config.commands import ReviewConfig
 from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.testset import read_manifest
@@ -76,12 +77,12 @@ class Work:
         return list(dict.fromkeys([*mine, *new]))
 
 
-def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+def review(config: ReviewConfig, invocation: Invocation) -> dict[str, Any]:
     """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one. BadInput if there is nothing
     to judge, and for a workbook in which something is wrong."""
     review_workbook.check_keys(config)
-    reviewers = reviewers_of(config["reviewer"], adjudicates=config["sample"] == OPEN)
-    if config["via"] == review_workbook.WORKBOOK:
+    reviewers = reviewers_of(config.reviewer, adjudicates=config.sample == OPEN)
+    if config.via == review_workbook.WORKBOOK:
         return _workbook(config, reviewers)
     with stage("reading the test set"):
         work = _work(config)
@@ -91,47 +92,47 @@ def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     ledger = ReviewLedger(JudgementLog(work.folder), work.queries, [one.by for one in reviewers])
     material = Material(work.queries, documents, _given(work, asked.values()) if work.sample == OPEN else {})
     desks = [Desk(one, found, material, ledger) for one, found in asked.items()]
-    with ReviewServer(desks, config["host"], config["port"]) as server:
+    with ReviewServer(desks, config.host, config.port) as server:
         for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
             signal.signal(ending, signal.default_int_handler)
         try:
-            document = _announce(config, server, work.pilot(config["audit"]["queries"]))
+            document = _announce(config, server, work.pilot(config.audit.queries))
             server.serve_forever()
         except KeyboardInterrupt:
             ledger.close()
-    if config["format"] == "text":
-        _stopped(work, desks, bool(work.pilot(config["audit"]["queries"])), invocation)
+    if config.format == "text":
+        _stopped(work, desks, bool(work.pilot(config.audit.queries)), invocation)
     return document
 
 
-def _workbook(config: Mapping[str, Any], reviewers: Sequence[Reviewer]) -> dict[str, Any]:
+def _workbook(config: ReviewConfig, reviewers: Sequence[Reviewer]) -> dict[str, Any]:
     """Write a workbook for one reviewer, or read it."""
     if len(reviewers) > 1:
         raise BadInput("reviewer names several people, but a workbook is for one. Write one for each.")
     [one] = reviewers
-    if config["from"]:
-        read_manifest(Path(config["testset"]), "testset")  # holding the log would make its folder
+    if config.from_:
+        read_manifest(config.testset, "testset")  # holding the log would make its folder
         return review_workbook.read(config, one.name, lambda: _known(config))
     with stage("reading the test set"):
         work = _work(config)
         asked = work.new(one)
         _require(work, [asked.items])
         documents = _documents(config, work, [asked.items])
-    place = str(documents_of(work.folder, config["documents"]).path / DOCUMENTS)
+    place = str(documents_of(work.folder, config.documents).path / DOCUMENTS)
     questions = Questions(one.by, work.sample, asked.items, work.queries, documents, place)
-    return review_workbook.write(config, asked, questions, work.pilot(config["audit"]["queries"]))
+    return review_workbook.write(config, asked, questions, work.pilot(config.audit.queries))
 
 
-def _work(config: Mapping[str, Any]) -> Work:
+def _work(config: ReviewConfig) -> Work:
     """BadInput unless the test set is pooled. For an audit, queries are drawn."""
-    folder, audit = Path(config["testset"]), config["audit"]
+    folder, audit = config.testset, config.audit
     judged = read_judged_set(folder)
-    drawn = config["sample"] == AUDIT and config["from"] is None
-    sample = draw(folder, judged, audit["queries"], audit["seed"]) if drawn else read_audit(folder)
-    return Work(folder, config["sample"], judged, sample)
+    drawn = config.sample == AUDIT and config.from_ is None
+    sample = draw(folder, judged, audit.queries, audit.seed) if drawn else read_audit(folder)
+    return Work(folder, config.sample, judged, sample)
 
 
-def _known(config: Mapping[str, Any]) -> tuple[JudgedSet, AuditSample | None]:
+def _known(config: ReviewConfig) -> tuple[JudgedSet, AuditSample | None]:
     """(the judged test set, the queries drawn for the audit)."""
     work = _work(config)
     return work.judged, work.audit
@@ -152,10 +153,10 @@ def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:
     raise BadInput(f"testset={work.folder}, sample={work.sample}: {why[work.sample]}.")
 
 
-def _documents(config: Mapping[str, Any], work: Work, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
+def _documents(config: ReviewConfig, work: Work, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
     """The documents that are judged. BadInput if some are not in the documents folder."""
     wanted = {one.doc_id for items in asked for one in items if one.doc_id is not None}
-    folder = documents_of(work.folder, config["documents"])
+    folder = documents_of(work.folder, config.documents)
     found = {one.document.doc_id: one.document for one in folder.chunks() if one.document.doc_id in wanted}
     if missing := sorted(wanted - found.keys()):
         raise BadInput(
@@ -178,10 +179,10 @@ def _given(work: Work, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tup
     }
 
 
-def _announce(config: Mapping[str, Any], server: ReviewServer, pilot: str) -> dict[str, Any]:
+def _announce(config: ReviewConfig, server: ReviewServer, pilot: str) -> dict[str, Any]:
     """Print the links. pilot: as of `Work`."""
     links = server.links
-    document = {"testset": config["testset"], "sample": config["sample"], "links": links}
+    document = {"testset": str(config.testset), "sample": config.sample, "links": links}
 
     def show(console: Console) -> None:
         if pilot:
@@ -191,7 +192,7 @@ def _announce(config: Mapping[str, Any], server: ReviewServer, pilot: str) -> di
             console.print(f"  {name}: {link}")
         console.print("Every judgement is on the disk before the page says so. Press Ctrl-C to stop the server.")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     sys.stdout.flush()
     return document
 

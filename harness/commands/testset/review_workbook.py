@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.config.commands import ReviewConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.progress import stage
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 WORKBOOK = "xlsx"  # the value of `via`
 
 
-def check_keys(config: Mapping[str, Any]) -> None:
+def check_keys(config: ReviewConfig) -> None:
     """BadInput for keys of the workbook that do not fit together, or without via=xlsx."""
-    output, source = config["output"], config["from"]
-    if config["via"] != WORKBOOK:
+    output, source = config.output, config.from_
+    if config.via != WORKBOOK:
         if output or source:
             name = "output" if output else "from"
-            raise BadInput(f"{name}={config[name]}, but via={config['via']}: only via={WORKBOOK} has a file.")
+            raise BadInput(f"{name}={output or source}, but via={config.via}: only via={WORKBOOK} has a file.")
         return
     if bool(output) == bool(source):
         what = "both are given" if output else "neither is given"
@@ -39,13 +40,13 @@ def check_keys(config: Mapping[str, Any]) -> None:
 
 
 def read(
-    config: Mapping[str, Any], reviewer: str, known: Callable[[], tuple[JudgedSet, AuditSample | None]]
+    config: ReviewConfig, reviewer: str, known: Callable[[], tuple[JudgedSet, AuditSample | None]]
 ) -> dict[str, Any]:
     """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing.
 
     known: reads what has been judged. It is called while no other process can add to it.
     """
-    path, folder = Path(config["from"]), Path(config["testset"])
+    path, folder = Path(config.from_ or ""), config.testset
     log = JudgementLog(folder)
     with stage(f"reading {path}"), log.appending() as add:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -58,14 +59,14 @@ def read(
         "new": len(found.new),
         **{name: getattr(found, name) for name in ("changed", "same", "empty", "kept")},
     }
-    terminal.emit(config["format"], document, lambda console: _show_read(console, config, reviewer, found))
+    terminal.emit(config.format, document, lambda console: _show_read(console, config, reviewer, found))
     return document
 
 
-def _show_read(console: Console, config: Mapping[str, Any], reviewer: str, found: Filled) -> None:
-    path = Path(config["testset"]) / JUDGEMENTS
+def _show_read(console: Console, config: ReviewConfig, reviewer: str, found: Filled) -> None:
+    path = config.testset / JUDGEMENTS
     changed = f", {found.changed:,} of which replace an earlier one of {reviewer}" if found.changed else ""
-    console.print(f"{config['from']}: {counted(len(found.new), 'judgement')} added to {path}{changed}.")
+    console.print(f"{config.from_}: {counted(len(found.new), 'judgement')} added to {path}{changed}.")
     if found.same:
         console.print(f"{found.same:,} were there already.")
     if found.empty:
@@ -77,19 +78,19 @@ def _show_read(console: Console, config: Mapping[str, Any], reviewer: str, found
     console.print("  " + _command("audit", config))
 
 
-def write(config: Mapping[str, Any], asked: Asked, questions: Questions, pilot: str) -> dict[str, Any]:
+def write(config: ReviewConfig, asked: Asked, questions: Questions, pilot: str) -> dict[str, Any]:
     """Write the workbook. questions: what it asks; the same items as `asked`. pilot: a sentence on what is drawn later,
     or nothing."""
-    path = Path(config["output"])
+    path = Path(config.output or "")
     with stage(f"writing {path}"):
         write_workbook(path, questions)
     needs = sum(one.doc_id is None for one in asked.items)
     name = questions.by.partition(":")[2]
-    document = {
-        "testset": config["testset"],
+    document: dict[str, Any] = {
+        "testset": str(config.testset),
         "output": str(path),
         "reviewer": name,
-        "sample": config["sample"],
+        "sample": config.sample,
         "queries": len({one.query_id for one in asked.items}),
         "needs": needs,
         "pairs": len(asked.items) - needs,
@@ -109,9 +110,9 @@ def write(config: Mapping[str, Any], asked: Asked, questions: Questions, pilot: 
         words = ("via=xlsx", f"reviewer={name}", f"from={path}")
         console.print("  " + _command("review", config, *words))
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config.format, document, show)
     return document
 
 
-def _command(verb: str, config: Mapping[str, Any], *words: str) -> str:
-    return shlex.join(["harness", "testset", verb, f"testset={config['testset']}", *words])
+def _command(verb: str, config: ReviewConfig, *words: str) -> str:
+    return shlex.join(["harness", "testset", verb, f"testset={config.testset}", *words])
