@@ -3,10 +3,11 @@
 import pytest
 
 from harness.commands.doctor import store
+from harness.config.commands import DoctorConfig
 
 
 def finding(path):
-    [found] = store.findings({"store": {"path": str(path)}})
+    [found] = store.findings(DoctorConfig.of({"store": {"path": str(path)}, "plugins": {"allow": []}}))
     return found
 
 

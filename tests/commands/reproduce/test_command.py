@@ -15,6 +15,7 @@ from search_server import SearchServer
 from harness.commands.reproduce.command import reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.config.check import Invocation
+from harness.config.commands import ReproduceConfig
 from harness.errors import BadInput
 from harness.tracking import provenance
 from harness.tracking.file_hashes import FILE_HASHES
@@ -42,13 +43,14 @@ def prove(capsys, tmp_path):
 
     def call(run_id, **values):
         config = {"run": run_id, "verify_only": False, "fresh": True, "data": nowhere, "format": "json", "allow": []}
+        config["plugins"] = {"allow": []}
         config |= {"outputs": str(tmp_path / "outputs"), "store": {"path": str(tmp_path / "cache")}}
         config |= {"experiment_name": "retrieval", "metric": "modified_map@3", "select_on": "all"}
         config["tracking"] = {"_target_": "harness.tracking.mlflow_tracker.MlflowTracker"}
         capsys.readouterr()
         code = 0
         try:
-            reproduce(config | values, Invocation({}, ()))
+            reproduce(ReproduceConfig.of(config | values), Invocation({}, ()))
         except SystemExit as end:
             code = end.code
         found = json.loads(capsys.readouterr().out)
