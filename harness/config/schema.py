@@ -180,7 +180,7 @@ def with_role(cls: type, role: Role) -> tuple[str, ...]:
     roles = {name: one.roles for name, one in keys(cls).items()} | {
         name: one.roles for name, one in groups(cls).items()
     }
-    return tuple(dict.fromkeys(name.partition(".")[0] for name, own in roles.items() if Role.ASIDE in own))
+    return tuple(dict.fromkeys(name.partition(".")[0] for name, own in roles.items() if role in own))
 
 
 def recipes(cls: type) -> tuple[str, ...]:

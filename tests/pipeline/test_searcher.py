@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 
-from harness.config import check, components
+from harness.config import composing
 from harness.config.components import build
 from harness.data.dataset import load, search_queries
 from harness.errors import BadInput
@@ -23,14 +23,8 @@ from retrievers.base import Query, Turn
 
 
 def composed(*words):
-    """A checked config of `harness run` on the sample; tokenizer=word unless another is named."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    with initialize_config_dir(str(components.conf_folder()), version_base="1.3"):
-        config = OmegaConf.to_container(compose("run", ["tokenizer=word", *words]), resolve=True)
-    check.check(config, "run")
-    return config
+    """The config of a run, as its command composes it."""
+    return composing.compose("run", ["tokenizer=word", *words], silent=True)[0]
 
 
 def run(config, dataset, own_cache):

@@ -348,10 +348,11 @@ def test_an_objective_that_depends_on_the_gate_falls_back_to_the_contest_measure
         ([1.0, 0.0], [0, 3], ()),  # not decided by the signal
     ],
 )
-def test_a_gate_without_a_threshold_gets_one_from_its_decisions(monkeypatch, signal, shown, thresholds):
-    monkeypatch.setattr(gate_view, "build", lambda *_, **__: object())
+def test_a_gate_without_a_threshold_gets_one_from_its_decisions(signal, shown, thresholds):
     decided = SimpleNamespace(decision=Decision(np.array(shown), np.array(signal)), rankings={"a": None})
-    assert gate_view.given(decided, SimpleNamespace(gate={}, top_k=3)) == SignalRule("signal", (3, 0), thresholds)
+    assert gate_view.given(decided, SimpleNamespace(made=lambda group: object(), top_k=3)) == SignalRule(
+        "signal", (3, 0), thresholds
+    )
 
 
 # ---- The gate on the page

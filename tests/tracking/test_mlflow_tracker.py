@@ -121,7 +121,7 @@ def test_a_secret_in_the_path_of_a_server_is_not_shown(harness, toy, monkeypatch
     [
         ("http://[", "tracking: uri is no address"),
         ("http://user:secret@host:port", "tracking: uri is no address"),
-        ("sqlite:////proc/x", "/proc/x is no folder for files"),
+        ("sqlite:////proc/x", "/proc/x is in a virtual file system"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_at_once(harness, toy, uri, message):

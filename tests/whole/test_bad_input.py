@@ -73,7 +73,7 @@ OVERRIDES = [
     (["tracking.uri=ftp://nowhere"], r"tracking\.uri=ftp://nowhere cannot be used"),
     (["outputs=toy/eval.jsonl"], r"toy/eval\.jsonl.*(Not a directory|File exists).*outputs=FOLDER"),
     (["store.path=toy/eval.jsonl"], r"toy/eval\.jsonl.*store\.path=FOLDER"),
-    (["--no-such-flag"], r"--no-such-flag is no option of `harness run`"),
+    (["--no-such-flag"], r"--no-such-flag is not an option of `harness run`"),
 ]
 
 # file of the dataset -> its new content -> pattern of the message

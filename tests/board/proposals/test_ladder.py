@@ -116,7 +116,7 @@ def test_a_config_dir_is_named_again_and_a_recipe_is_not_contradicted(tmp_path):
 
 
 def test_words_are_printed_as_they_were_typed_and_words_of_one_run_are_not():
-    assert proposed("experiment_name='한국어 1'", "run_name=x", "metrics=all", losses=only("misranked"))[0] == (
+    assert proposed("experiment_name=한국어 1", "run_name=x", "metrics=all", losses=only("misranked"))[0] == (
         "harness run 'experiment_name=한국어 1' retriever=hybrid_light"
     )
 
