@@ -68,7 +68,7 @@ def encode(
     chosen = list(dict.fromkeys(_read(texts) if texts else _generated(count)))[:count]
     encoder = SentenceEncoder(path=folder, dtype="float32", device=device, batch_tokens=batch_tokens)
     if light:
-        from retrievers.dense.use_multilingual import UseMultilingual
+        from retrievers.dense.encoders import UseMultilingual
 
         ways = [_written(UseMultilingual()), _written(encoder)]
     else:

@@ -21,7 +21,7 @@ from harness.data.shards import ShardWriter, fingerprint_row, open_shard
 from retrievers.base import Document, Query, Ranking
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Whitespace
-from retrievers.sharding import merged
+from retrievers.sharding import merge_rankings
 
 SHARD, QUERIES, DEPTH, WORDS = 50_000, 200, 100, 60
 VECTORS, WIDTHS, ENCODERS = ("flat", "hnsw", "ivf_pq"), (384, 1024), ("use_multilingual", "all_minilm_l6_v2")
@@ -128,7 +128,7 @@ def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
             tool.load_shard(index, summary)
             return tool.search(_queries(), DEPTH)
 
-        return _searched(lambda: merged((of_shard(index) for index in indexes), DEPTH))
+        return _searched(lambda: merge_rankings((of_shard(index) for index in indexes), DEPTH))
 
     return work
 
@@ -150,8 +150,7 @@ def _vectors(kind: str, size: int, width: int, folder: Path) -> Callable[[], flo
 
 def _encoding(name: str, size: int, folder: Path) -> Callable[[], float]:
     from benchmarks.dense import minilm
-    from retrievers.dense.encoders import SentenceEncoder
-    from retrievers.dense.use_multilingual import UseMultilingual
+    from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
 
     light = name == "use_multilingual"
     made: Any = UseMultilingual() if light else SentenceEncoder(path=str(minilm()), max_length=256)
@@ -424,5 +423,5 @@ def _merge_seconds() -> float:
         return Ranking.from_scores({f"q{q}": {f"s{shard}d{d}": x for d, x in enumerate(row)} for q, row in rows})
 
     shards = [lists(shard) for shard in range(8)]
-    merged(shards, DEPTH)
-    return seconds(lambda: merged(shards, DEPTH)) / len(shards)
+    merge_rankings(shards, DEPTH)
+    return seconds(lambda: merge_rankings(shards, DEPTH)) / len(shards)

@@ -201,14 +201,14 @@ def searched_in_shards(source: str, shard: int | None) -> tuple[list[float], lis
         "_target_": "retrievers.lexical.bm25.BM25",
         "tokenizer": {"_target_": "retrievers.lexical.tokenize.Whitespace"},
     }
-    merges, plain, passes, indexing = list[float](), sharded.merged, list[float](), 0.0
+    merges, plain, passes, indexing = list[float](), sharded.merge_rankings, list[float](), 0.0
 
     def merged(*arguments: Any) -> Any:
         merges.append(seconds(lambda: found.append(plain(*arguments))))
         return found.pop()
 
     found = list[Any]()
-    sharded.merged = merged  # type: ignore[attr-defined]
+    sharded.merge_rankings = merged  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         cluster = {"_target_": "harness.cluster.local.Local", "shard": shard}

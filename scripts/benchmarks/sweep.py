@@ -213,7 +213,7 @@ def _scores(run: Any) -> dict[str, float]:
 
 
 def _finished(outputs: Path) -> int:
-    return sum(journal.read_bytes().count(b"\n{") for journal in outputs.glob("sweeps/*/journal.jsonl"))
+    return sum(journal.read_bytes().count(b"\n") for journal in outputs.glob("sweeps/*/journal.jsonl"))
 
 
 def _expect(number: int, expected: int, what: str) -> None:

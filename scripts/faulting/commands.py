@@ -9,7 +9,7 @@ from pathlib import Path
 from measuring import SAMPLE
 
 IMPORTED = (  # modules that commands import
-    "hydra.main", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
+    "harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
     "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
     "harness.commands.compare.command", "harness.commands.doctor.command", "harness.commands.export.command",
     "harness.commands.prepare", "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",

@@ -19,7 +19,7 @@ from text_files import hwpx, latin_pdf, paragraph, section, unicode_pdf
 from fuzzing.format import Files, Wrong, again, lines, reads, same, written
 from harness.config import defaults, manual, recipes
 from harness.config.components import conf_folder
-from harness.config.hydra_app import override_of
+from harness.config.overrides import lookup, override_of
 from harness.corpus.chunked import Chunked
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import Extracted, extract, extract_here
@@ -446,5 +446,6 @@ def _recipe(folder: Path) -> None:
     with mock.patch.object(manual, "read", _page):
         settings, others = recipes.unfolded("search", ["experiment=mine", "top_k=3"], [folder])
     same(others, ["top_k=3"], "the command line")
+    key_of = lookup("search", others)
     for one in settings:
-        same(OverridesParser.create().parse_override(override_of(one)).key_or_group, one.key, "a key")
+        same(OverridesParser.create().parse_override(override_of(one, key_of)).key_or_group, one.key, "a key")

@@ -17,6 +17,7 @@ from fuzzing.kept import GATE, RULE
 from harness import cli
 from harness.commands.sweep.axes import Values
 from harness.commands.sweep.search import Objective, Search
+from harness.config.commands import Command
 from retrievers.base import BadInput
 
 OUT = ("outputs=out", "format=json")
@@ -100,13 +101,13 @@ def _run_words(folder: Path) -> None:
     if not (file := folder / "run.words").is_file():
         raise BadInput(f"{file} is missing")
     said = file.read_bytes().decode("utf-8", "surrogateescape")
-    with mock.patch.object(cli, "_function", return_value=lambda config, invocation: None):
+    with mock.patch.object(Command, "load", return_value=lambda config, invocation: None):
         called("run", *(word for word in said.replace("\0", "").split("\n") if word))
 
 
 @reads("config", {"experiment/mine.yaml": CONFIG.encode()}, changes=True, named=False, command=True)
 def _config(_: Path) -> None:
-    with mock.patch.object(cli, "_function", return_value=lambda config, invocation: None):
+    with mock.patch.object(Command, "load", return_value=lambda config, invocation: None):
         called("run", "--config-dir=.", "experiment=mine")
 
 

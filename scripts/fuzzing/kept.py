@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import io
 import json
@@ -31,12 +30,12 @@ from harness.board.lists import ListReader
 from harness.board.queries import Collected
 from harness.commands.compare import retrieval_runs, task_runs
 from harness.commands.compare.comparison import Settings
-from harness.commands.export.ledger import Ledger, digest_text
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.commands.sweep.auto.budget import StepLog
-from harness.commands.sweep.auto.procedure import Replay
-from harness.commands.sweep.trials import Context, read_journal, write_journal
+from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
+from harness.config.composing import compose
 from harness.corpus import preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
@@ -58,11 +57,13 @@ from harness.fusion.rule import FittedFusion, FusionRule
 from harness.gates.llm import read_answer
 from harness.gates.rule import FittedGate, Rule
 from harness.llm.chat import ChatModel, _completion
-from harness.llm.reply_log import FILE, Completion, ReplyLog
+from harness.llm.reply_log import Completion, ReplyLog
 from harness.llm.structured import Schema, WrongReply
-from harness.pipeline import cache as caches
-from harness.pipeline import entries
+from harness.storage import cache as caches
+from harness.storage import entries
+from harness.storage.append_log import START
 from harness.storage.atomic import write_text
+from harness.storage.shared_log import FILE
 from harness.testset import exports, freezing
 from harness.testset import pool as pools
 from harness.testset.audit_sample import AuditSample, draw, read_audit
@@ -70,7 +71,7 @@ from harness.testset.drafts import Draft, Rejection
 from harness.testset.folder import TestsetFolder
 from harness.testset.judge_record import JudgeRecord, read_records, write_record
 from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import Judgement, JudgementLog, Place, by_pair, current
+from harness.testset.judgements import Judgement, JudgementLog, by_pair, current
 from harness.testset.pool import PooledPair
 from harness.testset.replies import read_as
 from harness.testset.review_items import items
@@ -87,11 +88,11 @@ from retrievers.base import BadInput, Document, Query, Ranking, Turn
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import (
     Address,
+    FailedAttempt,
     HttpClient,
+    HttpReply,
+    HttpRequest,
     Limits,
-    NoAnswer,
-    Reply,
-    Request,
     Secrets,
     Unanswered,
 )
@@ -190,17 +191,8 @@ def _run_of(name: str, **tags: str) -> LoggedRun:
     return LoggedRun(name, name, "e", "FINISHED", {}, params, tags)
 
 
-@functools.cache
-def _composed(command: str, *words: str) -> dict[str, Any]:
-    from harness.config.hydra_app import run_app
-
-    found: list[dict[str, Any]] = []
-    run_app(command, words, lambda: lambda config, invocation: found.append(config))
-    return found[0]
-
-
 def _logged() -> Files:
-    config = _composed("run", "dataset=contest", "dataset.path=data", "tracking=none")
+    config, _ = compose("run", ("dataset=contest", "dataset.path=data", "tracking=none"))
     files = {"config.yaml": provenance.resolved(config).encode(), "predictions.jsonl": ROWS, "scores.csv": SCORES,
              "metrics.json": b'{"metrics": {"mrr": 0.5, "map": 1}}'}  # fmt: skip
     made = {f"{run}/{name}": content for run in "ab" for name, content in files.items()}
@@ -257,7 +249,7 @@ def _lists(folder: Path) -> None:
 
 
 def _task_files() -> Files:
-    config = _composed("score", "task=corrections", "references=R.csv", "predictions=P.csv", "tracking=none")
+    config, _ = compose("score", ("task=corrections", "references=R.csv", "predictions=P.csv", "tracking=none"))
     kept = ("task", "references", "predictions", "seed", "public", "metrics", "objective")
     files = {
         "config.yaml": provenance.resolved({name: config[name] for name in kept}).encode(),
@@ -298,60 +290,61 @@ def _hashes(folder: Path) -> None:
 
 TOKEN = "0123456789abcdef"
 OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
-RESULT = {"token": TOKEN, "number": 0, "key": "k", "run_id": None, "status": "FINISHED", "metrics": {"map": 0.5},
-          "seconds": 0.1, "error": "", "reused": False, "objective": dataclasses.asdict(OBJECTIVE),
-          "hashes": "{}"}  # fmt: skip
+RESULT = Result(0, "k", None, "FINISHED", {"map": 0.5}, 0.1, objective=OBJECTIVE)
 
 
-@reads("journal", {"journal.jsonl": b"\n" + lines(RESULT) + b"\n" + lines(RESULT | {"number": 1, "status": "FAILED"})})
+def _sweep(folder: Path) -> Context:
+    return Context("s", "e", folder, TOKEN, {}, "")
+
+
+def _results(folder: Path) -> None:
+    write_journal(_sweep(folder), RESULT)
+    write_journal(_sweep(folder), dataclasses.replace(RESULT, number=1, status="FAILED"))
+
+
+@reads("journal", written(_results))
 def _journal(folder: Path) -> None:
-    context = Context("s", "e", folder, TOKEN, {}, "")
+    context = _sweep(folder)
     results, end = read_journal(context)
     read_journal(context, end)
 
     def write(into: Path) -> None:
         for result in results:
-            write_journal(dataclasses.replace(context, folder=into), result)
+            write_journal(_sweep(into), result)
 
-    read = lambda into: repr(read_journal(dataclasses.replace(context, folder=into))[0])  # noqa: E731
+    read = lambda into: repr(read_journal(_sweep(into))[0])  # noqa: E731
     again(write, read, repr(results), "the journal")
 
 
-SPENT = [{"step": "system retriever=bm25", "seconds": 2.5, "estimate": 2.0}, {"step": "replay 0", "seconds": 9.0}]
+def _spent(folder: Path) -> None:
+    log = StepLog(folder / "steps.jsonl")
+    log.note("system retriever=bm25", 2.5, 2.0)
+    log.note("replay 0", 9.0)
 
 
-@reads("steps", {"steps.jsonl": b"\n" + lines(SPENT[0]) + b"\n" + lines(SPENT[1] | {"estimate": 0})})
+@reads("steps", written(_spent))
 def _steps(folder: Path) -> None:
     log = StepLog(folder / "steps.jsonl")
     if not (log.pace > 0 and log.spent >= 0 and log.seconds("system") >= 0):
         raise Wrong("a time is not a number", repr((log.pace, log.spent)))
 
 
-REPLAY = {"of": "ab" * 32, "values": [0.5, 1.0], "chosen": [["retriever=bm25", "gate=none"], ["retriever=dense"]]}
+EXPORT = Export("2026-07-01T12:30:00.000000+00:00", "ab" * 32, "best.csv", "a" * 32, "run", "e", "map", "t", value=0.5)
+ANSWER = LeaderboardAnswer("2026-07-02T12:30:00.000000+00:00", "ab" * 32, "best.csv", public=0.8)
+PENDING = {
+    "2026": Pending(LedgerLine(answer=dataclasses.replace(ANSWER, private=0.7))),
+    "2027": Pending(LedgerLine(export=dataclasses.replace(EXPORT, file="other.csv")), "{}\n"),
+}
 
 
-@reads("replay", {"replay-0.json": lines(REPLAY)})
-def _replay(folder: Path) -> None:
-    if found := Replay.read(folder / "replay-0.json", str(REPLAY["of"])):
-        write = lambda into: found.write(into / "x.json", "x")  # noqa: E731
-        again(write, lambda into: Replay.read(into / "x.json", "x"), found, "the replay")
+def _submitted(folder: Path) -> None:
+    with (ledger := Ledger(folder)).locked():
+        ledger._add(LedgerLine(export=EXPORT), LedgerLine(answer=ANSWER))
+    for name, one in PENDING.items():
+        (ledger.pending / f"{name}.json").write_bytes(lines(dataclasses.asdict(one)))
 
 
-EXPORT = {"event": "export", "time": "2026-07-01T12:30:00.000000+00:00", "sha256": "ab" * 32, "file": "best.csv",
-          "run_id": "a" * 32, "run_name": "run", "experiment": "e", "metric": "map", "trial_key": "t", "queries": None,
-          "ranked_by": "map", "value": 0.5, "metrics": {"map": 0.5}}  # fmt: skip
-ANSWER = {"event": "answer", "time": "2026-07-02T12:30:00.000000+00:00", "sha256": "ab" * 32, "file": "best.csv",
-          "public": 0.8}  # fmt: skip
-FIRST = json.dumps(EXPORT | {"before": ""})
-SECOND = json.dumps(ANSWER | {"before": digest_text(FIRST)})
-
-
-@reads("ledger", {
-    "submissions/ledger.jsonl": f"{FIRST}\n{SECOND}\n".encode(),
-    "submissions/ledger.last": f"{digest_text(SECOND)}\n".encode(),
-    "submissions/pending/2026.json": lines({"line": ANSWER | {"private": 0.7}, "provenance": None}),
-    "submissions/pending/2027.json": lines({"line": EXPORT | {"file": "other.csv"}, "provenance": "{}\n"}),
-}, changes=True)  # fmt: skip
+@reads("ledger", written(_submitted, "submissions/"), changes=True)
 def _ledger(folder: Path) -> None:
     ledger = Ledger(folder / "submissions")
     with ledger.locked():
@@ -364,7 +357,7 @@ UNFINISHED = "runs/2026.unfinished/config.yaml"
 
 def _claims() -> Files:
     with tempfile.TemporaryDirectory() as name:
-        claim = in_progress.claim(Path(name), in_progress.Work())
+        claim = in_progress.claim_work(Path(name), in_progress.Work())
         claim.unlock()
     work = {"folder": "runs/2026.unfinished", "scratch": False, "experiment": "e", "store": None}
     return {f".claims/{claim.name}": json.dumps(work).encode(), UNFINISHED: b"top_k: 3\n"}
@@ -445,7 +438,7 @@ def _cached(folder: Path) -> None:
 @reads("sealed cache", written(_filled), named=False)
 def _sealed(folder: Path) -> None:
     entries._verified.clear()
-    cache = caches.SealedCache(folder / "cache")
+    cache = caches.Cache(folder / "cache", sealed=True)
 
     def never(_: Any) -> Any:
         raise Wrong("a read-only cache builds")
@@ -562,7 +555,7 @@ def _judged_folder(folder: Path) -> None:
     by_pair(current(before, {"7": Query.of("7", "달")}))
     log.append([NEW])
     same(log.read(), [*before, NEW], "the judgements")
-    same(log.since(Place())[0], [*before, NEW], "the judgements that are followed")
+    same(log.since(START)[0], [*before, NEW], "the judgements that are followed")
     audit = read_audit(folder)
     sample = draw(folder, STATE, 3, audit.seed if audit else 0)
     same(read_audit(folder), sample, "the sample")
@@ -690,12 +683,12 @@ def _files(content: Any) -> Files:
     return {"reply.json": json.dumps(content).encode(), "head.json": json.dumps(HEAD).encode()}
 
 
-def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
+def _received(client: HttpClient, request: HttpRequest, folder: Path) -> HttpReply:
     """Return what the client makes of a response with this head and this body."""
     from urllib3 import HTTPResponse
 
     if not all((folder / name).is_file() for name in ("reply.json", "head.json")):
-        raise NoAnswer("there is no reply")
+        raise FailedAttempt("there is no reply")
     body, head = (folder / "reply.json").read_bytes(), (folder / "head.json").read_text("latin-1")
     headers = dict(re.findall(r'"([\w-]+)": "([^"]{0,50})"', head))
 
@@ -712,10 +705,10 @@ CHAT = {"choices": [{"message": {"content": "<think>x</think> yes"}, "finish_rea
         "usage": {"prompt_tokens": 9, "completion_tokens": 3}}  # fmt: skip
 
 
-@reads("reply", _files(CHAT), refusals=(NoAnswer, WrongReply), named=False)
+@reads("reply", _files(CHAT), refusals=(FailedAttempt, WrongReply), named=False)
 def _chat(folder: Path) -> None:
     client = ChatModel("m", "http://localhost:1/v1").client()
-    completion = _completion(_received(client, Request("http://localhost:1/v1"), folder), 9)
+    completion = _completion(_received(client, HttpRequest("http://localhost:1/v1"), folder), 9)
     completion.text.encode()
     assert all(count is None or count >= 0 for count in (completion.input_tokens, completion.output_tokens))
     assert read_answer(completion.text) in (0, 1)
@@ -724,11 +717,11 @@ def _chat(folder: Path) -> None:
 HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
 
 
-@reads("search reply", _files(HITS), refusals=(NoAnswer,), named=False)
+@reads("search reply", _files(HITS), refusals=(FailedAttempt,), named=False)
 def _hits(folder: Path) -> None:
     retriever = HttpRetriever("http://h:1/?q={query}&k={k}", "hits.list[*].id", "hits.list[*].score", method="GET")
     retriever._known = frozenset(toy().by_id)
-    row = retriever._read(_received(retriever._client, Request("http://h:1/", method="GET"), folder), 3)
+    row = retriever._read(_received(retriever._client, HttpRequest("http://h:1/", method="GET"), folder), 3)
     assert np.isfinite(list(row.scores.values())).all()
 
 
@@ -758,7 +751,7 @@ def _bytes(folder: Path) -> None:
             url = server.url.replace("search", str(number))
             client = HttpClient(Address.of(url, "url"), Limits(2.0, 0, 1), Secrets({"X-Key": "HARNESS_FUZZ_KEY"}))
             try:
-                list(client.answers(1, lambda _, url=url: Request(url), lambda _, reply: reply.json()))
+                list(client.answers(1, lambda _, url=url: HttpRequest(url), lambda _, reply: reply.json()))
             except Unanswered as reason:
                 if KEY in str(reason):
                     raise Wrong("a key in a message", str(reason)) from None
