@@ -31,6 +31,7 @@ from harness.data.files import json_lines, json_text, sha256_of, unique_rows
 from harness.data.predictions import read_predictions
 from harness.data.span_labels import SpanQrels
 from harness.data.testset import SpanLabelled
+from harness.errors import BadInput
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.evaluation.scores import ShownLists, score
 from harness.llm.prompts import read_prompt
@@ -40,7 +41,7 @@ from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.testset.drafts import KINDS
 from harness.testset.examples import read_examples, shown
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import Predictions, Qrels, Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]
 CONTEST = {

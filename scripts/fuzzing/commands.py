@@ -18,7 +18,7 @@ from harness import cli
 from harness.commands.sweep.axes import Values
 from harness.commands.sweep.search import Objective, Search
 from harness.config.commands import Command
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 OUT = ("outputs=out", "format=json")
 QUIET = ("tracking=none", "store.path=store", *OUT)

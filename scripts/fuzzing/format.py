@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 Files = Mapping[str, bytes]
 

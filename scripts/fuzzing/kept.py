@@ -48,6 +48,7 @@ from harness.data.frozen import Frozen
 from harness.data.shards import CorpusWriter, ShardedDocuments, ShardWriter, fingerprint_row
 from harness.data.spans import Evidence, Span
 from harness.data.testset import EvidencedQuery, read_queries
+from harness.errors import BadInput
 from harness.evaluation import checked_values
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
@@ -84,7 +85,7 @@ from harness.tracking.ranking import RankedRun
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord
-from retrievers.base import BadInput, Document, Query, Ranking, Turn
+from retrievers.base import Document, Query, Ranking, Turn
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import (
     Address,
