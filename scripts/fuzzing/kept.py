@@ -35,6 +35,7 @@ from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.commands.sweep.auto.budget import StepLog
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
+from harness.config.commands import ReproduceConfig
 from harness.config.composing import compose
 from harness.corpus import preparation
 from harness.corpus.chunking import Chunking
@@ -216,7 +217,7 @@ def _retrieval(folder: Path) -> None:
     said = provenance.resolved(config)
     write = lambda into: write_text(into / "config.yaml", said)  # noqa: E731
     again(write, lambda into: provenance.resolved(read_config(into / "config.yaml")), said, "the config")
-    places: Any = {"data": dict.fromkeys(("path", "documents", "queries", "qrels"))}
+    places = ReproduceConfig.of(compose("reproduce", (), True)[0])
     for part in (
         lambda: reproduce._run_config(b, config, "run", places),
         lambda: in_full(tracker, b),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.config.commands import RankingConfig
 from harness.errors import BadInput
 from harness.evaluation.objective import Objective
 from harness.tracking.ranking import (
@@ -182,13 +183,18 @@ def test_nothing_to_choose_from_is_said():
         best(NoTracker(), Wanted("e", METRIC))
 
 
+def asked(**values):
+    """The config of a command that ranks the runs of an experiment."""
+    return RankingConfig.of({"metric": None, "experiment_name": "e"} | values)
+
+
 def test_runs_without_labels_are_said_to_be_so():
     """Not to be made again: what they lack is labels, and that is what the message says how to get."""
     runs = [logged("a", labels=None), logged("b", labels=None)]
     for measure in (None, "ndcg@10"):
-        config, _ = settled(Store(*runs), {"metric": measure, "experiment_name": "e"})
+        config, _ = settled(Store(*runs), asked(metric=measure))
         with pytest.raises(BadInput, match=r"'e' has 2 finished runs, none with labels: .*testset draft") as error:
-            rank(Store(*runs), Wanted("e", config["metric"]))
+            rank(Store(*runs), Wanted("e", config.document["metric"]))
         assert "harness run " not in str(error.value)
 
 
@@ -208,20 +214,17 @@ CHOSEN = {
 
 @pytest.mark.parametrize(("runs", "measure", "why"), CHOSEN.values(), ids=CHOSEN)
 def test_without_a_measure_runs_are_ranked_by_what_most_of_them_are(runs, measure, why):
-    config, notes = settled(Store(*runs), {"metric": None, "experiment_name": "e"})
-    assert config["metric"] == measure
+    config, notes = settled(Store(*runs), asked())
+    assert config.metric == measure
     assert [note.startswith(why) for note in notes] == [True] if why else notes == []
-    assert settled(Store(*runs), {"metric": "hit@1", "experiment_name": "e"}) == (
-        {"metric": "hit@1", "experiment_name": "e"}, []
-    )  # fmt: skip
+    assert settled(Store(*runs), asked(metric="hit@1")) == (asked(metric="hit@1"), [])
 
 
 def test_named_runs_decide_for_themselves():
     store = Store(by("map", 1), by("map", 2), by("mrr", 3), by("mrr", 4))
-    config = {"metric": None, "experiment_name": "e"}
-    assert settled(store, config | {"runs": ["map1", "map2", "mrr3"]})[0]["metric"] == "map"
-    assert settled(store, config | {"run": "map1"})[0]["metric"] == "map"
-    _, [note] = settled(store, config | {"runs": ["map1", "map2", "mrr3"]})
+    assert settled(store, asked(runs=["map1", "map2", "mrr3"]))[0].metric == "map"
+    assert settled(store, asked(run="map1"))[0].metric == "map"
+    _, [note] = settled(store, asked(runs=["map1", "map2", "mrr3"]))
     assert note.startswith("Ranked by map, as 2 of 3 named runs are")
 
 

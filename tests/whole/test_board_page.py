@@ -137,7 +137,7 @@ def test_runs_are_selected_four_at_most_and_the_address_keeps_them(opened, board
         tab.locator(f"tr[data-run='{place}'] input").click()
     assert chips.all_inner_texts() == [f"{board.runs.runs[place].name}\n×" for place in (0, 1, 5, 6)]
     assert not tab.locator("tr[data-run='7'] input").is_checked()
-    assert "4 runs are selected" in tab.locator("#spoken").inner_text()
+    tab.locator("#spoken", has_text="4 runs are selected").wait_for(state="attached")
     chips.first.get_by_role("button").click()
     again = opened(tab.url.partition("board.html")[2])
     assert again.locator("#chosen .picked .name").all_inner_texts() == [board.runs.runs[n].name for n in (1, 5, 6)]
@@ -282,17 +282,21 @@ def test_a_pair_with_the_best_has_the_p_of_the_leaderboard(opened, board):
 
 
 def test_a_comparison_has_its_own_title_and_says_its_verdict_first(browser, board, tmp_path):
-    made = replace(board, title="A and B compared: e on 60 queries", verdicts=("A is better than B by 0.1.",))
+    made = replace(board, report=Report("A and B compared: e on 60 queries", ["A is better than B by 0.1."], []))
     (tmp_path / "c.html").write_text(page.html(made), "utf-8")
     tab = browser.new_page()
     tab.goto((tmp_path / "c.html").as_uri())
-    assert tab.title() == tab.locator("h1").inner_text() == made.title
+    assert tab.title() == tab.locator("h1").inner_text() == made.report.title
     verdict, first = tab.locator("#verdicts"), tab.locator("#tabs")
-    assert verdict.inner_text() == made.verdicts[0]
+    assert verdict.inner_text() == made.report.verdict[0]
     assert verdict.bounding_box()["y"] < tab.locator("#main").bounding_box()["y"]
     assert first.is_visible()
     tab.close()
 
 
-def test_the_board_of_an_experiment_has_no_verdict_above_its_tabs(opened):
-    assert opened().locator("#verdicts").is_hidden()
+def test_the_board_of_an_experiment_has_no_verdict_above_its_tabs(browser, board, tmp_path):
+    (tmp_path / "b.html").write_text(page.html(replace(board, report=None)), "utf-8")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "b.html").as_uri())
+    assert tab.locator("#verdicts").is_hidden()
+    tab.close()
