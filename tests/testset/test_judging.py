@@ -98,14 +98,14 @@ def test_prompt_files_that_are_refused(tmp_path, text, message):
     path = tmp_path / "mine.txt"
     path.write_text(text)
     with pytest.raises(BadInput, match=message) as found:
-        read_judge_prompt("ko", str(path))
+        read_judge_prompt("ko", path)
     assert "prompt=" in str(found.value)
 
 
 def test_conversations_need_their_place(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("{query} {document}")
-    prompt = read_judge_prompt("ko", str(path))
+    prompt = read_judge_prompt("ko", path)
     check_conversations(prompt, [Query.of("q2", "언제?")])
     with pytest.raises(BadInput, match=r"no \{conversation\}, but 1 query \(q1\)"):
         check_conversations(prompt, [TALK, Query.of("q2", "언제?")])

@@ -74,12 +74,12 @@ def test_where_the_documents_are(folder, tmp_path_factory):
     place = json.dumps(ABOUT | {"documents": {"path": f"../{pooled.name}", "sha256": "ab"}})
     (folder.parent / "x").mkdir()
     (folder / "pool.json").write_text(place.replace("../", f"{pooled.parent}/"))
-    assert pools.documents_of(folder, str(given)).path == given
+    assert pools.documents_of(folder, given).path == given
     assert pools.documents_of(folder, None).path == pooled
     (folder / "pool.json").unlink()
     (folder / "testset.json").write_text(json.dumps({"version": 1, "documents": {"path": str(drafted)}}))
     assert pools.documents_of(folder, None).path == drafted
-    assert pools.place_of(pools.documents_of(folder, str(given)), given.parent / "other") == f"../{given.name}"
+    assert pools.place_of(pools.documents_of(folder, given), given.parent / "other") == f"../{given.name}"
 
 
 @pytest.mark.parametrize(
