@@ -123,7 +123,7 @@ def _cut(rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
 
 
 def leaderboard_table(one: Board) -> Table:
-    """Return the runs, the best first; columns that say nothing of this board are left out."""
+    """Return the runs, the best first; leave out columns that do not apply to this board."""
     runs, rows = one.runs.runs, one.leaderboard.rows
     scores = [run.score for run in runs]
     estimated = any(score.estimate for score in scores)

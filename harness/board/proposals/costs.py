@@ -31,7 +31,7 @@ RATES = {
     "encoder/use_multilingual": 40.0,
     "encoder/lsa": 15.0,
 }
-UNKNOWN = 10.0  # of a component of somebody else's
+UNKNOWN = 10.0  # for a component that a plug-in brings
 START = 0.5  # seconds to index and search, beside reading the texts
 TRIAL = 0.3  # seconds to fuse, gate, score and log
 CHARACTERS = 2.5  # of a token of a neural model

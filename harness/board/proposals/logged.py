@@ -155,7 +155,7 @@ def _known(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[RunEvidence,
 
 @dataclass(frozen=True, eq=False)
 class BuiltRun:
-    """A configuration on data, with what has been tried on them: all that proposals need, but for a tracker.
+    """A configuration on data, with what has been tried on them: all that proposals need besides a tracker.
 
     composed, line: of the run. tried: trial keys. varied: as in `Setup`.
     """

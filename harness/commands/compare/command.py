@@ -52,7 +52,7 @@ def _task(tracker: Tracker, choice: Choice, folder: Path, settings: Settings) ->
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison that was logged as a run of its own.
+    """A comparison that was logged as a separate run.
 
     comparison: all that was found, as typed values. folder: of its page and files.
     run_id, experiment: None of a comparison of files, which is logged nowhere.

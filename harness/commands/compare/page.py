@@ -67,7 +67,7 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
     whole = {one.pair: one.found.n for one in comparison.in_metric}
     parts = [one for one in comparison.splits if one.pair in pairs and one.measure == comparison.metric]
-    parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # none or all of the queries are no part
+    parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # a part has some of the queries, not all
     if parts:
         tables.append(_by_part(comparison, parts))
     if isinstance(comparison, RetrievalComparison) and comparison.loses:
@@ -160,7 +160,7 @@ def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
 
 
 def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: bool, details: bool) -> Table:
-    """Return a row per difference, with the reasons why there is no value or interval.
+    """Return one row per difference, with the reason where a value or an interval is missing.
 
     corrected: whether p is corrected for all pairs; estimates have no other. details: with other tests, and the effect.
     """

@@ -444,7 +444,7 @@ def estimated_differences(
 
 
 def without_intervals(found: Mapping[tuple[int, int], Sequence[Difference]]) -> dict[tuple[int, int], list[Difference]]:
-    """Raw differences without their intervals, which know nothing of what the model gets wrong."""
+    """Raw differences, without intervals: these would ignore the model's errors."""
     return {pair: [replace(one, low=math.nan, high=math.nan, note="") for one in row] for pair, row in found.items()}
 
 
