@@ -52,6 +52,13 @@ def test_numbers_of_mappings_are_bounded(kind, arguments):
         components.check_component({"_target_": kind, arguments: {"a": 1e308}}, "fusion")
 
 
+def test_a_key_without_a_bound_takes_what_floats_tell_apart():
+    key = schema.Key(int)
+    schema.check_value(schema.LARGEST, key, "limit")
+    with pytest.raises(BadInput, match="limit=1000000000000001 is too large: the most is 1000000000000000"):
+        schema.check_value(schema.LARGEST + 1, key, "limit")
+
+
 def test_a_number_of_thousands_of_digits_is_not_written_out():
     with pytest.raises(BadInput, match=r"top_k=\(more than 10\^30\) is too large"):
         schema.check_value(10**5000, schema.keys(RunConfig)["top_k"], "top_k")
