@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.board.plateau import Plateau, plateau
-from harness.board.varied import Key
+from harness.board.varied import VariedKey
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.factorial import Effects, effects
 from harness.evaluation.importance import Importance, Share, importance
@@ -52,7 +52,7 @@ class KeyMatters:
     these runs do not show them: "only" where no other key varies, or one of `matters.REASONS`.
     """
 
-    key: Key
+    key: VariedKey
     alone: Share | None
     total: Share | None
     reason: str
@@ -85,7 +85,7 @@ class KeyMatters:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class KeyPair:
     """What two keys do together beyond what each does alone."""
 
     first: str
@@ -97,7 +97,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class KeyGroup:
     """Keys that are compared among the same runs, the one that matters most first.
 
     paired: whether effects of pairs are known; pairs: the greatest of them.
@@ -110,14 +110,14 @@ class Group:
     runs: int
     keys: tuple[KeyMatters, ...]
     paired: bool = False
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[KeyPair, ...] = ()
     rest: Share | None = None
     spread: float | None = None
     whole: bool = True
     beyond_chance: bool = True
 
     @property
-    def strong(self) -> list[Pair]:
+    def strong(self) -> list[KeyPair]:
         """The pairs that surely matter, and enough to be spoken of."""
         return [pair for pair in self.pairs if pair.share.low > 0 and pair.share.value >= WORTH_SAYING]
 
@@ -134,7 +134,9 @@ class Group:
         }
 
 
-def compare(metric: str, having: np.ndarray, keys: Sequence[Key], axes: Sequence[Key], values: np.ndarray) -> Group:
+def compare(
+    metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
+) -> KeyGroup:
     """having: bool [R], the runs that have just these keys. keys: as they are compared. axes: all, as they are.
 
     values: float64 [R, Q] of the metric, the best run first, all finite.
@@ -146,12 +148,12 @@ def compare(metric: str, having: np.ndarray, keys: Sequence[Key], axes: Sequence
     described = [_described(place, key, near, own, found, shares, metric) for place, key in enumerate(keys)]
     ordered = tuple(sorted(described, key=lambda one: -one.alone.value if one.alone else math.inf))
     if shares is None or found is None:
-        return Group(int(having.sum()), ordered)
-    return Group(
+        return KeyGroup(int(having.sum()), ordered)
+    return KeyGroup(
         runs=int(having.sum()),
         keys=ordered,
         paired=any(len(part) == 2 for part in found.parts),
-        pairs=tuple(Pair(keys[first].name, keys[second].name, one) for (first, second), one in shares.pairs.items()),
+        pairs=tuple(KeyPair(keys[first].name, keys[second].name, one) for (first, second), one in shares.pairs.items()),
         rest=shares.rest,
         spread=shares.spread,
         whole=found.whole,
@@ -161,8 +163,8 @@ def compare(metric: str, having: np.ndarray, keys: Sequence[Key], axes: Sequence
 
 def _described(
     place: int,
-    key: Key,
-    axes: Sequence[Key],
+    key: VariedKey,
+    axes: Sequence[VariedKey],
     values: np.ndarray,
     found: Effects | None,
     shares: Importance | None,
@@ -194,7 +196,7 @@ def _reason(place: int, queries: int, found: Effects | None, shares: Importance 
     return "same" if place in shares.alone else "mixed"
 
 
-def _levels(key: Key, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
+def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
     """averages: float64 [L, Q]; None: the plain means of the runs with each value."""
     having = [values[key.places == number] for number in range(len(key.values))]
     rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages

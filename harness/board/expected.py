@@ -142,7 +142,7 @@ class Replay:
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class QueryValues:
     """float64 [R, Q], what R runs score, NaN where the measure does not apply; bool [Q]: what is known of the queries.
 
     needs: whether the query needs retrieval. public: whether it is in the public part.
@@ -153,17 +153,17 @@ class Values:
     public: np.ndarray
 
     @classmethod
-    def of(cls, scores: Sequence[ScoreTable], metric: str) -> Values:
+    def of(cls, scores: Sequence[ScoreTable], metric: str) -> QueryValues:
         """Of the scores of runs, all with the same queries; out of fold where something was learnt."""
         values = np.stack([one.oof.get(metric, one.values[metric]) for one in scores])
         return cls(values, scores[0].needs, scores[0].public)
 
-    def first(self, count: int) -> Values:
+    def first(self, count: int) -> QueryValues:
         return replace(self, values=self.values[:count])
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class RunFamily:
     """Runs that compare by a measure, the best first, among which one is chosen.
 
     select_on: the queries that rank them, "all" or "public". of: how many runs compare, these among them.
@@ -174,7 +174,7 @@ class Family:
     select_on: str
     runs: Sequence[RankedRun | BoardRun]
     of: int
-    read: Callable[[int], Values]
+    read: Callable[[int], QueryValues]
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
@@ -242,12 +242,12 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
     if not whole:
         asked = Asked(best.run.experiment, runs.metric, runs.select_on, like=best.run)
         of = len(_family(tracker, asked))
-    known = Values(runs.values, runs.needs, runs.public)
-    return of_family(tracker, Family(runs.metric, runs.select_on, runs.runs, of, known.first))
+    known = QueryValues(runs.values, runs.needs, runs.public)
+    return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, known.first))
 
 
 def of_family(
-    tracker: Tracker, family: Family, most: int | None = None, replay: Replay | None = None
+    tracker: Tracker, family: RunFamily, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
     """What to expect of the best of these runs. most, replay: as for `of_experiment`."""
     return family.expected(replay or _replay(tracker, family), most)
@@ -287,11 +287,11 @@ def of_experiment(
         return None
     with tempfile.TemporaryDirectory() as folder:
 
-        def read(count: int) -> Values:
+        def read(count: int) -> QueryValues:
             own = tables(tracker, [one.run for one in found.runs[:count]], asked.metric, Path(folder))
-            return Values.of(own, asked.metric)
+            return QueryValues.of(own, asked.metric)
 
-        family = Family(asked.metric, found.select_on, found.runs, len(found.runs), read)
+        family = RunFamily(asked.metric, found.select_on, found.runs, len(found.runs), read)
         return of_family(tracker, family, most, replay)
 
 
@@ -303,7 +303,7 @@ def _family(tracker: Tracker, asked: Asked) -> Sequence[RankedRun]:
         return ()
 
 
-def _replay(tracker: Tracker, family: Family) -> Replay | None:
+def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
     """The replay that knows most of the runs, of the sweeps whose best trial is as good as the best run."""
     runs, metric, select_on = family.runs, family.metric, family.select_on
     best, found = runs[0], []

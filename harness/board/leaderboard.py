@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.board.expected import Expected
 from harness.board.facts import facts
-from harness.board.recommendation import Candidate, Pick, Words, pick
+from harness.board.recommendation import BoardCandidate, Pick, Words, pick
 from harness.board.runs import BoardRuns
 from harness.board.settings import changes
 from harness.config.components import WRITTEN
@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedSetting:
     """A setting in which a run differs from the one above it; None where a run has none."""
 
     key: str
@@ -66,7 +66,7 @@ class Row:
     ms: float | None
     index_mb: float | None
     asks_model: bool
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedSetting, ...]
     public: Part | None = None
     private: Part | None = None
 
@@ -133,7 +133,7 @@ def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboar
     p, corrected = against_first(values) if tested else (np.full(len(values), np.nan),) * 2
     rows = _rows(runs, values, p, corrected, tested)
     candidates = [
-        Candidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)
+        BoardCandidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)
         for one, row in zip(runs.runs, rows, strict=True)
     ]
     taken = pick(candidates, runs.metric, int(choosing.sum()), tested)
@@ -158,7 +158,7 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
             ms=run.metrics.get(MS),
             index_mb=run.metrics.get(INDEX),
             asks_model=asks_model(run.params),
-            changed=tuple(Changed(key, above, here) for key, (above, here) in changed[place].items()),
+            changed=tuple(ChangedSetting(key, above, here) for key, (above, here) in changed[place].items()),
             public=public[place],
             private=private[place],
         )

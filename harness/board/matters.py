@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.board.compared import Group, KeyMatters, compare
+from harness.board.compared import KeyGroup, KeyMatters, compare
 from harness.board.runs import BoardRuns
-from harness.board.varied import Key, comparable, groups, varied
+from harness.board.varied import VariedKey, comparable, groups, varied
 from harness.config.text import counted
 from harness.data.files import some
 from harness.reports.markup import finite
@@ -66,8 +66,8 @@ class Matters:
     runs: int
     queries: int
     left_out: int
-    groups: tuple[Group, ...]
-    axes: tuple[Key, ...] = field(repr=False)
+    groups: tuple[KeyGroup, ...]
+    axes: tuple[VariedKey, ...] = field(repr=False)
     maps: tuple[Map, ...] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _configurations(runs: BoardRuns) -> tuple[list[int], list[LoggedRun]]:
     return [row for row, _ in found.values()], [run for _, run in found.values()]
 
 
-def _maps(keys: Sequence[Key], values: np.ndarray) -> list[Map]:
+def _maps(keys: Sequence[VariedKey], values: np.ndarray) -> list[Map]:
     scores, found = values.mean(axis=1), []
     for first, second in itertools.combinations(keys, 2):
         both = first.having & second.having
@@ -172,7 +172,7 @@ def _share(one: KeyMatters) -> float:
     return one.alone.value if one.alone else 1.0
 
 
-def _group_lines(group: Group, runs: int, shown: Sequence[KeyMatters]) -> list[str]:
+def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> list[str]:
     """What limits the numbers of the keys of a group that are shown, and their shapes."""
     own = [one for one in group.keys if one in shown]
     lines = []

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.board.varied import Key
+from harness.board.varied import VariedKey
 from harness.gates.calibration import CLOSE
 
 LEAST = 3  # values that have a shape
@@ -96,7 +96,7 @@ class Plateau:
 
 
 def plateau(
-    key: Key, keys: Sequence[Key], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
+    key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
     """The shape around the best value of a key; None unless it is a number with three values or more to compare.
 
@@ -113,7 +113,7 @@ def plateau(
     return None if averages is None else shape_along("average", key.values, averages, grows)
 
 
-def _line(key: Key, others: Sequence[Key]) -> list[int]:
+def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
     """The runs that differ from the best that has the key in it alone, one for each value, ascending."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))

@@ -30,7 +30,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BoardCandidate:
     """A run on a leaderboard, whose order is the leaderboard's. tied: not told apart from the first, or the first.
 
     ms, index_mb: None if unknown.
@@ -58,7 +58,7 @@ class Pick:
     instead: int | None = None
 
 
-def pick(candidates: Sequence[Candidate], metric: str, queries: int, tested: bool = True) -> Pick:
+def pick(candidates: Sequence[BoardCandidate], metric: str, queries: int, tested: bool = True) -> Pick:
     """candidates: the best first. queries: how many tell the runs apart. tested: whether they were tested at all."""
     equal = [place for place, one in enumerate(candidates) if one.value > candidates[0].value - CLOSE]
     place = min(equal, key=lambda place: (candidates[place].asks_model, *candidates[place].cost, place))
@@ -97,7 +97,7 @@ def _told_apart(tied: int, queries: int) -> Words:
     )
 
 
-def _among_equals(candidates: Sequence[Candidate], equal: Sequence[int], place: int) -> Words:
+def _among_equals(candidates: Sequence[BoardCandidate], equal: Sequence[int], place: int) -> Words:
     """Why this one of runs with the same score."""
     one, others = candidates[place], [candidates[other] for other in equal if other != place]
     same = Words(
@@ -115,7 +115,7 @@ def _among_equals(candidates: Sequence[Candidate], equal: Sequence[int], place: 
     return Words(f"{same.en}, and {why.en}", f"{same.ko} {why.ko}")
 
 
-def _cheaper(candidates: Sequence[Candidate], place: int, tied: Sequence[int]) -> int | None:
+def _cheaper(candidates: Sequence[BoardCandidate], place: int, tied: Sequence[int]) -> int | None:
     """The best of those not told apart that spares a language model or takes at most 1 / MUCH of the time."""
     best = candidates[place]
     for one in tied:
@@ -127,7 +127,7 @@ def _cheaper(candidates: Sequence[Candidate], place: int, tied: Sequence[int]) -
     return None
 
 
-def _beside(best: Candidate, other: Candidate) -> Words:
+def _beside(best: BoardCandidate, other: BoardCandidate) -> Words:
     """What a much cheaper run spares that is not told apart from the best."""
     if best.asks_model and not other.asks_model:
         return Words(
@@ -140,5 +140,5 @@ def _beside(best: Candidate, other: Candidate) -> Words:
     )
 
 
-def _ms(one: Candidate) -> str:
+def _ms(one: BoardCandidate) -> str:
     return f"{one.ms:.2g} ms"

@@ -13,7 +13,7 @@ from harness.board.settings import short_names
 from harness.data.files import some
 from harness.errors import BadInput
 from harness.evaluation.losses import KINDS, LOSING
-from harness.evaluation.measures import Family, parse
+from harness.evaluation.measures import MeasureFamily, parse
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import ScoreTable, read_table
 from harness.progress import watch
@@ -116,7 +116,7 @@ def of_tables(
 
 def check_measure(metric: str) -> None:
     """BadInput for a measure that has no value for each query."""
-    if parse(metric).family is Family.POOLED:
+    if parse(metric).family is MeasureFamily.POOLED:
         raise BadInput(
             f"metric={metric} is no mean over queries, so that nothing can be said query by query. Choose another "
             "measure, such as metric=modified_map@3."

@@ -21,7 +21,7 @@ Params = Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class Key:
+class VariedKey:
     """A key that varies.
 
     also: keys that tell these runs apart in the same way or less finely, so that no effect is theirs alone.
@@ -41,11 +41,11 @@ class Key:
         """bool [R], the runs that have the key."""
         return self.places >= 0
 
-    def among(self, runs: np.ndarray) -> Key:
+    def among(self, runs: np.ndarray) -> VariedKey:
         """The key for some runs, bool [R], among which each value occurs."""
         return replace(self, places=self.places[runs])
 
-    def grouped(self, bins: int) -> Key:
+    def grouped(self, bins: int) -> VariedKey:
         """The key itself; if it is a number that hardly recurs, the key with values in groups of as many runs each."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
@@ -63,7 +63,7 @@ class Key:
         )
 
 
-def varied(params: Sequence[Params]) -> list[Key]:
+def varied(params: Sequence[Params]) -> list[VariedKey]:
     """The keys that have different values in the runs that have them, in the order in which they first occur.
 
     What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it; but a
@@ -78,14 +78,14 @@ def varied(params: Sequence[Params]) -> list[Key]:
     return keys
 
 
-def comparable(keys: Sequence[Key]) -> list[Key]:
+def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     """The keys as an analysis takes them: numbers that hardly recur in groups, and none that follows from another.
 
     Keys that split the same runs alike are one, named after a choice if one of them is; so is a key with one from
     whose value its own follows. The others are named in `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
-    kept: list[Key] = []
+    kept: list[VariedKey] = []
     order = {key.name: place for place, key in enumerate(keys)}
     grouped = [key.grouped(count) for key, count in zip(keys, bins, strict=True)]
     for key in sorted(grouped, key=lambda key: (-len(key.values), "." in key.name)):
@@ -97,22 +97,22 @@ def comparable(keys: Sequence[Key]) -> list[Key]:
     return sorted(kept, key=lambda key: order[key.name])
 
 
-def groups(keys: Sequence[Key]) -> list[tuple[np.ndarray, list[Key]]]:
+def groups(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
     """(the runs, bool [R]; the keys that just these runs have), the most runs first."""
-    found: dict[bytes, list[Key]] = {}
+    found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)
     return sorted(((some[0].having, some) for some in found.values()), key=lambda group: -int(group[0].sum()))
 
 
-def _key(name: str, texts: Sequence[str | None]) -> Key:
+def _key(name: str, texts: Sequence[str | None]) -> VariedKey:
     values = list(dict.fromkeys(text for text in texts if text is not None))
     numbers = _numbers(values)
     if numbers:
         values = sorted(values, key=float)
     place = {text: number for number, text in enumerate(values)}
     places = np.array([-1 if text is None else place[text] for text in texts])
-    return Key(name, tuple(values), tuple(sorted(numbers)) if numbers else None, places)
+    return VariedKey(name, tuple(values), tuple(sorted(numbers)) if numbers else None, places)
 
 
 def _numbers(texts: Sequence[str | None]) -> list[float] | None:
@@ -124,7 +124,7 @@ def _numbers(texts: Sequence[str | None]) -> list[float] | None:
     return found if all(map(math.isfinite, found)) else None
 
 
-def _follows(key: Key, finer: Key) -> bool:
+def _follows(key: VariedKey, finer: VariedKey) -> bool:
     """Whether both keys are those of the same runs, and each value of `finer` has one of `key`."""
     if not np.array_equal(key.having, finer.having):
         return False

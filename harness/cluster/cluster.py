@@ -17,7 +17,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class Work(Generic[JobT, ResultT]):
+class ShardWork(Generic[JobT, ResultT]):
     """The same work on several shards.
 
     do: a function of a module of this project, called once for each job, on any node, in any order. A job whose node
@@ -47,7 +47,7 @@ class Cluster(Protocol):
 
     shard: int | None
 
-    def run(self, work: Work[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
+    def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
         """The result of each job, in order. Failed where a job fails, or no node is left to do it.
 
         progress: called as progress(done, total, unit).

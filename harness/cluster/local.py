@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from harness.cluster.cluster import ResultT, Work
+from harness.cluster.cluster import ResultT, ShardWork
 from harness.errors import BadInput
 from harness.progress import silent, told
 from retrievers.base import AtMost, Progress
@@ -24,7 +24,7 @@ class Local:
     def __init__(self, shard: Documents | None = None) -> None:
         self.shard = checked_shard(shard)
 
-    def run(self, work: Work[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
+    def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
         """As in Cluster."""
         results, before, total = [], 0, sum(work.sizes)
         for job, size in zip(work.jobs, work.sizes, strict=True):

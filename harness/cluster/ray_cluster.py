@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from harness.cluster.cluster import ResultT, Work
+from harness.cluster.cluster import ResultT, ShardWork
 from harness.cluster.local import Documents, checked_shard
 from harness.cluster.ray_connection import Connection, connect, ray_module
 from harness.cluster.ray_crew import STATE, Crew, Member, Node, Shape, nodes, reason
@@ -61,7 +61,7 @@ class RayCluster:
         self.shard: int | None = shard
         self._address, self._encoding = address, Shape(encoding_cores, float(encoding_gpus))
 
-    def run(self, work: Work[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
+    def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
         """As in Cluster. BadInput where the cluster cannot be joined, or its nodes are not fit for the work."""
         if not work.jobs:
             return []
@@ -108,7 +108,7 @@ class RayCluster:
             else f"cluster=ray: no node of the cluster has a core for work ({has})."
         )
 
-    def _crew(self, connection: Connection, work: Work[Any, Any], probe: str | None) -> Crew:
+    def _crew(self, connection: Connection, work: ShardWork[Any, Any], probe: str | None) -> Crew:
         """The workers of this process, or new ones where those have another shape."""
         global _crew
         shape = self._encoding if work.needs == "model" else _even(nodes(ray_module()), len(work.jobs))
@@ -128,7 +128,7 @@ def dismiss() -> None:
         _crew = None
 
 
-def _enough(crew: Crew, work: Work[Any, Any]) -> bool:
+def _enough(crew: Crew, work: ShardWork[Any, Any]) -> bool:
     """Whether workers of another shape will do: each job has its own."""
     return work.needs == "cores" and not crew.shape.gpus and len(crew.members) >= len(work.jobs)
 
@@ -166,7 +166,7 @@ class _Running:
 class _Shift:
     """The jobs of one piece of work, handed to workers as they become free, the longest first."""
 
-    def __init__(self, crew: Crew, work: Work[Any, Any], progress: Progress | None) -> None:
+    def __init__(self, crew: Crew, work: ShardWork[Any, Any], progress: Progress | None) -> None:
         self._crew, self._work, self._progress, self._ray = crew, work, progress, ray_module()
         self._waiting = sorted(range(len(work.jobs)), key=lambda job: work.sizes[job])  # the longest last
         self._running: dict[Any, _Running] = {}  # by the reference to its result

@@ -108,11 +108,11 @@ def isolated(ray: Any) -> dict[str, Any]:
     Ray puts that folder first on their import path, unless the job brings a folder of its own.
     """
 
-    class Job(ray.job_config.JobConfig):  # type: ignore[misc, name-defined]
+    class RayJob(ray.job_config.JobConfig):  # type: ignore[misc, name-defined]
         def _runtime_env_has_working_dir(self) -> bool:
             return True
 
-    return {"job_config": Job()}
+    return {"job_config": RayJob()}
 
 
 def _join(ray: Any, address: str) -> None:

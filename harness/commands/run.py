@@ -26,7 +26,7 @@ from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
-from harness.reports.run_note import RunScores
+from harness.reports.run_note import ShownScores
 from harness.storage.cache import open_cache
 from harness.testset.scripts import Writing
 from harness.tracking import provenance, recording, retrieval_run, traces
@@ -268,7 +268,7 @@ def show(console: Console, result: Result) -> None:
 
 def _beside(result: Result) -> str:
     """A few numbers beside the one that ranks, in one line."""
-    of = RunScores(result.scores, result.held_out, result.plan.objective, result.objective)
+    of = ShownScores(result.scores, result.held_out, result.plan.objective, result.objective)
     rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
     numbers = {name: one.known for name, one in rows[1:]} | timing.main(result.measured)
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())

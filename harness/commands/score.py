@@ -17,7 +17,7 @@ from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.report import show_table
-from harness.reports.run_note import RunScores
+from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.atomic import write_text
 from harness.tasks.scored_file import ScoredFile, absolute, judge
@@ -145,7 +145,7 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
         scored.write(live.folder)
         write_text(live.folder / "requirements.txt", provenance.requirements())
         source = {"Predictions": scored.path.name, "Labels": record.inputs["qrels"].source}
-        shown = RunScores(scores, None, config.objective, objective)
+        shown = ShownScores(scores, None, config.objective, objective)
         record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, shown, source))
     best = None
     if live.run_id and not record.unsent:

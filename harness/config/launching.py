@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class CommandJob:
     """Runs the command of a request with the config that a launcher has composed for one job."""
 
     request: Request
@@ -42,7 +42,7 @@ def multirun(request: Request) -> None:
 
     whole, loader = master(request)
     sweeper = Plugins.instance().instantiate_sweeper(
-        hydra_context=_context(loader, whole), task_function=Job(request), config=whole
+        hydra_context=_context(loader, whole), task_function=CommandJob(request), config=whole
     )
     sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add those of Hydra's section themselves
 

@@ -34,7 +34,7 @@ COMPARISONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class DuplicatePair:
     """Documents a and b, positions in the texts, with their similarity, at least `THRESHOLD`."""
 
     a: int
@@ -42,7 +42,7 @@ class Pair:
     similarity: float
 
 
-def find(texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None) -> list[Pair]:
+def find(texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None) -> list[DuplicatePair]:
     """The near-duplicates among `count` texts, by ascending (a, b).
 
     Near-duplicates form groups, and a group of n texts has n - 1 pairs, so that a thousand copies are not half a
@@ -173,7 +173,7 @@ class _Groups:
         self._parents[documents] = roots
         return roots
 
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[DuplicatePair]:
         """A pair for each document but the first of each group; see `find`."""
         beside: dict[int, list[tuple[int, float]]] = {}
         for a, b, similarity in self._found:
@@ -194,7 +194,7 @@ class _Groups:
         for member, first, similarity in zip(members.tolist(), firsts.tolist(), direct, strict=True):
             if member != first:
                 a, known = (first, similarity) if similarity >= THRESHOLD else linked[member]
-                pairs.append(Pair(a, member, known))
+                pairs.append(DuplicatePair(a, member, known))
         return sorted(pairs, key=lambda pair: (pair.a, pair.b))
 
 

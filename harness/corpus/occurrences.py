@@ -29,7 +29,7 @@ def bytes_id(content: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TextSource:
     """A file's text and the note of its documents.
 
     name: of the file. text: id of its text.
@@ -41,12 +41,12 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DocumentRow:
     """A document with all its places; `source` is that of the first."""
 
     doc_id: str
     content: str
-    source: Source
+    source: TextSource
     spans: tuple[Span, ...]
 
 
@@ -54,13 +54,13 @@ class Occurrences:
     """Every place of every chunk, in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._sources: list[Source] = []
+        self._sources: list[TextSource] = []
         self._ends = [0]  # past the last chunk of each source
         self._known: set[tuple[str, str]] = set()
         self._ids: list[np.ndarray] = [np.zeros((0, ID_BYTES), np.uint8)]
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
 
-    def add(self, source: Source, text: str, spans: Sequence[tuple[int, int]]) -> None:
+    def add(self, source: TextSource, text: str, spans: Sequence[tuple[int, int]]) -> None:
         """Add the chunks of a text. A text that was added with the same note has no places of its own."""
         if (source.note, source.text) in self._known:
             return
@@ -103,7 +103,7 @@ class Occurrences:
             for start, end in self._grouped.spans[self._grouped.firsts[first:last]].tolist():
                 yield text[start:end]
 
-    def rows(self, read: Callable[[str], str]) -> Iterator[Row]:
+    def rows(self, read: Callable[[str], str]) -> Iterator[DocumentRow]:
         """The documents in the order of their first places. read: text id -> text."""
         grouped, contents = self._grouped, self.contents(read)
         for number, first, last in self._runs():
@@ -116,7 +116,7 @@ class Occurrences:
                 for source, (start, end) in zip(sources, grouped.spans[places].tolist(), strict=True)
             ]
             for doc_id, (begin, end) in zip(ids, pairwise((borders - borders[0]).tolist()), strict=True):
-                yield Row(doc_id, next(contents), self._sources[number], tuple(spans[begin:end]))
+                yield DocumentRow(doc_id, next(contents), self._sources[number], tuple(spans[begin:end]))
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         """(source, first, past the last) document that the source brings; sources that bring none are left out."""

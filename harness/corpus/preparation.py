@@ -27,7 +27,7 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import extract
 from harness.corpus.files import SourceFile, listed
 from harness.corpus.manifest import NEAR_DUPLICATES, Lengths, Manifest, Prepared
-from harness.corpus.occurrences import Occurrences, Source, bytes_id
+from harness.corpus.occurrences import Occurrences, TextSource, bytes_id
 from harness.corpus.sentences import Share
 from harness.corpus.work_log import Extraction, WorkLog
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
@@ -177,7 +177,7 @@ class _Reading:
                     spans = self._chunking.spans(text, _within(progress, done, one.size, total))
                     if self._chunking.is_slow:
                         self._log.add_spans(one.extraction.text, spans)
-                documents.add(Source(one.name, one.note, one.extraction.text), text, spans)
+                documents.add(TextSource(one.name, one.note, one.extraction.text), text, spans)
                 done += one.size
                 progress(done // KB, total // KB, "kB")
         return documents

@@ -18,7 +18,7 @@ HALF = 0.5  # share of the evidence from which on a document counts as containin
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class EvidenceFinding:
     """What is to be said of one piece of evidence of a query.
 
     what: "split": no document contains half of it, so that the one which contains most is labelled.
@@ -42,7 +42,7 @@ class SpanQrels(Qrels):
 
     evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
     places: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[EvidenceFinding, ...] = ()
 
 
 class Places:

@@ -20,7 +20,7 @@ from harness.data.anchors import find_again
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
 from harness.data.files import field, json_file, json_lines, optional_text, required, unique_rows
 from harness.data.source import check_grade, turns
-from harness.data.span_labels import Finding, Places, SpanQrels, label
+from harness.data.span_labels import EvidenceFinding, Places, SpanQrels, label
 from harness.data.spans import Evidence, Span
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import Document, Query
@@ -172,19 +172,19 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     places, now = Places(spans), _placed(queries, chunks, folder)
     grades: dict[str, Mapping[str, float]] = {}
     evidence: dict[str, tuple[Evidence, ...]] = {}
-    findings: list[Finding] = []
+    findings: list[EvidenceFinding] = []
     for one in queries:
         query_id, here = one.query.query_id, []
         for old in one.evidence:
             if (new := now[old]) is None:
-                findings.append(Finding(query_id, "lost", old))
+                findings.append(EvidenceFinding(query_id, "lost", old))
                 continue
             here.append(new)
             if new.span.text != old.span.text:
-                findings.append(Finding(query_id, "moved", new))
+                findings.append(EvidenceFinding(query_id, "moved", new))
         labels = label(here, places)
-        findings += [Finding(query_id, "split", piece) for piece in labels.split]
-        findings += [Finding(query_id, "uncovered", piece) for piece in labels.uncovered]
+        findings += [EvidenceFinding(query_id, "split", piece) for piece in labels.split]
+        findings += [EvidenceFinding(query_id, "uncovered", piece) for piece in labels.uncovered]
         if labels.grades or one.kind == "none":
             grades[query_id] = labels.grades
         if labels.grades:

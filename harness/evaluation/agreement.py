@@ -33,7 +33,7 @@ class Statistic:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class DesignEstimate:
     """A statistic of all queries, estimated from those that were checked.
 
     value: NaN where it is undefined. low, high: its 95 % interval, NaN where there is none.
@@ -166,7 +166,7 @@ def alpha(tables: np.ndarray) -> np.ndarray:
 
 def estimates(
     tables: np.ndarray, sample: Drawn, statistics: Mapping[str, Statistic], seed: int = 0
-) -> dict[str, Estimate]:
+) -> dict[str, DesignEstimate]:
     """Statistics of all queries with their intervals, from tables float64 [Q, C, C] of the checked queries.
 
     Queries without a pair are left out. Intervals are those of percentiles, expanded as a t-interval is for so many
@@ -175,7 +175,7 @@ def estimates(
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))
     if not queries:
-        nothing = Estimate(math.nan, math.nan, math.nan, 0, 0, "no pair that both have judged")
+        nothing = DesignEstimate(math.nan, math.nan, math.nan, 0, 0, "no pair that both have judged")
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
@@ -184,12 +184,12 @@ def estimates(
     scale = flat.sum() / total.sum()
     drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]
 
-    def estimate(one: Statistic) -> Estimate:
+    def estimate(one: Statistic) -> DesignEstimate:
         value = float(one.of((total * scale).reshape(shape)))
         if math.isnan(value):
-            return Estimate(value, math.nan, math.nan, queries, pairs, one.undefined)
+            return DesignEstimate(value, math.nan, math.nan, queries, pairs, one.undefined)
         low, high, note = _interval(one.of((drawn * scale).reshape(-1, *shape)), queries)
-        return Estimate(value, low, high, queries, pairs, note)
+        return DesignEstimate(value, low, high, queries, pairs, note)
 
     return {name: estimate(one) for name, one in statistics.items()}
 

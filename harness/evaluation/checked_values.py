@@ -16,8 +16,8 @@ from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, t
 from harness.errors import BadInput
 from harness.evaluation.hole_measures import CONDENSED, WHOLE
 from harness.evaluation.judged import Judged, judge
-from harness.evaluation.measures import Family, Measure, of_spans
-from harness.evaluation.prediction_powered import NO_ESTIMATE, Estimate, Sample, difference, estimate
+from harness.evaluation.measures import Measure, MeasureFamily, of_spans
+from harness.evaluation.prediction_powered import NO_ESTIMATE, CheckedSample, Estimate, difference, estimate
 from retrievers.base import Predictions, Qrels, Ranking
 
 FILE = "checked.csv"
@@ -87,9 +87,9 @@ class CheckedValues:
         """measure -> its estimate."""
         return {name: found for name in self.people if (found := self.estimate(name))}
 
-    def _sample(self, name: str) -> Sample:
+    def _sample(self, name: str) -> CheckedSample:
         _, strata = np.unique(np.array(self.strata, dtype=str), return_inverse=True)
-        return Sample(self.people[name], self.model[name], self.checked, strata)
+        return CheckedSample(self.people[name], self.model[name], self.checked, strata)
 
     def _unjudged_note(self, name: str) -> str:
         count = int(np.nansum(self.unjudged[name]))
@@ -123,7 +123,7 @@ def checked_values(
         )
     judgements = {*checked.people.grades, *checked.people.unanswerable}
     people, model = (_Scorer(qrels, drawable) for qrels in (checked.people, checked.model))
-    left_out = (Family.POOLED, Family.SHOWN)
+    left_out = (MeasureFamily.POOLED, MeasureFamily.SHOWN)
     wanted = {one: lists for one, lists in reads.items() if one.family not in left_out and not of_spans(one.name)}
     return CheckedValues(
         query_ids=tuple(drawable),
@@ -151,7 +151,7 @@ class _Scorer:
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
         """Documents that a measure reads and the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
-        if measure.family is Family.ABSTENTION or base in WHOLE or base.endswith(CONDENSED):
+        if measure.family is MeasureFamily.ABSTENTION or base in WHOLE or base.endswith(CONDENSED):
             return self._spread(np.zeros(len(self._labelled)))  # it reads whether a list is empty, or what is judged
         depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
         if base in FIRST_HIT:

@@ -11,7 +11,7 @@ import numpy as np
 from harness.evaluation.judged import Judged
 
 
-class Family(Enum):
+class MeasureFamily(Enum):
     """Which queries a measure is computed over, and the signature of its function."""
 
     STANDARD = "queries that need retrieval"  # (judged, k) -> float64 [Q]; NaN if none is needed
@@ -23,15 +23,15 @@ class Family(Enum):
     @property
     def of_rankings(self) -> bool:
         """Whether its measures are about rankings, which may be read below what is shown."""
-        return self in (Family.STANDARD, Family.SHOWN)
+        return self in (MeasureFamily.STANDARD, MeasureFamily.SHOWN)
 
 
 _Function = TypeVar("_Function", bound=Callable)
-MEASURES: dict[str, tuple[Family, Callable]] = {}
+MEASURES: dict[str, tuple[MeasureFamily, Callable]] = {}
 GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which it grows by construction
 
 
-def measure(family: Family, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
+def measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
     """Register a function under its name (without the trailing underscore of `map_`).
 
     grows_with: keys whose greater values can only raise the measure, so that its best value says nothing of them.

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.evaluation.families import MEASURES, Family, measure, ratio, standard, unknown
+from harness.evaluation.families import MEASURES, MeasureFamily, measure, ratio, standard, unknown
 from harness.evaluation.judged import Judged, at, running
 from harness.evaluation.ranking_measures import hit, map_, mrr, ndcg, precision, recall
 
@@ -21,7 +21,7 @@ WHOLE = ("bpref", "infap")  # they read whole lists and take no cut-off
 CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
 
 
-@measure(Family.SHOWN)
+@measure(MeasureFamily.SHOWN)
 def judged(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
@@ -36,7 +36,7 @@ def judged(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, np.where(judged.returned > 0, share, np.nan))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
 
@@ -53,7 +53,7 @@ def bpref(judged: Judged) -> np.ndarray:
     return standard(judged, ratio(terms.sum(axis=1), judged.relevant))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def infap(judged: Judged) -> np.ndarray:
     """Average precision as inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
@@ -96,7 +96,7 @@ def _upper(function: Callable, judged: Judged, k: int | None = None) -> np.ndarr
 def _register(end: str, made: Callable, *functions: Callable) -> None:
     """Register `made` of each function, under the function's name and this end."""
     for one in functions:
-        MEASURES[one.__name__.rstrip("_") + end] = (Family.STANDARD, partial(made, one))
+        MEASURES[one.__name__.rstrip("_") + end] = (MeasureFamily.STANDARD, partial(made, one))
 
 
 _register(CONDENSED, _condensed, hit, recall, precision, mrr, map_, ndcg)

@@ -17,7 +17,7 @@ import numpy as np
 from harness.data.span_labels import SpanQrels
 from harness.errors import BadInput, did_you_mean
 from harness.evaluation import ranking_measures  # noqa: F401 (registers its measures, which come first)
-from harness.evaluation.families import GROWS, MEASURES, Family
+from harness.evaluation.families import GROWS, MEASURES, MeasureFamily
 from harness.evaluation.hole_measures import CONDENSED, OF_HOLES, UPPER, WHOLE
 from harness.evaluation.judged import Judged
 from harness.evaluation.losses import SHOWN
@@ -35,7 +35,7 @@ class Measure:
     """A measure with its cut-off. All are in [0, 1], and higher is better."""
 
     name: str  # with the cut-off: "ndcg@10"
-    family: Family
+    family: MeasureFamily
     k: int | None
     compute: Callable
 
@@ -74,7 +74,7 @@ def _parse(name: str) -> Measure:
     family, function = MEASURES[base]
     if not at_sign:
         return Measure(base, family, None, function)
-    if family in (Family.ABSTENTION, Family.POOLED) or base in WHOLE:
+    if family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or base in WHOLE:
         raise BadInput(f"metrics: '{name}': {base} reads whole lists and takes no cut-off. Write '{base}'.")
     if not re.fullmatch("[1-9][0-9]{0,5}", cutoff) or int(cutoff) > LONGEST:
         raise BadInput(

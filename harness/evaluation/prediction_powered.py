@@ -82,7 +82,7 @@ class EstimatedDifference:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class CheckedSample:
     """The values of Q queries by both sets of labels.
 
     people: float64 [Q]; NaN where people have not checked the query, or the measure does not apply by their labels.
@@ -134,7 +134,7 @@ class _Stratum:
         )
 
 
-def estimate(sample: Sample, least: float = 0.0, most: float = 1.0) -> Estimate:
+def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
     """The mean of a measure with its interval. The order of the queries plays no part.
 
     A stratum with fewer than two checked queries is joined with the next one in order, the last with the one before.
@@ -167,7 +167,7 @@ def estimate(sample: Sample, least: float = 0.0, most: float = 1.0) -> Estimate:
     return replace(found, low=float(max(ratio - margin, least)), high=float(min(ratio + margin, most)), p=p, note=note)
 
 
-def difference(first: Sample, second: Sample) -> Estimate:
+def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
     """The mean difference of two runs, from the differences of each query. Both samples are of the same queries.
 
     No estimate where the measure applies to other queries in each run.
@@ -182,7 +182,7 @@ def difference(first: Sample, second: Sample) -> Estimate:
     return estimate(gaps, least=-1.0)
 
 
-def _unusual(sample: Sample) -> int:
+def _unusual(sample: CheckedSample) -> int:
     """How many of the values by people are not the most frequent one."""
     values = sample.people[sample.checked]
     values = values[~np.isnan(values)].round(9)
@@ -210,7 +210,7 @@ def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
     return place[found]
 
 
-def _strata(sample: Sample) -> Iterator[_Stratum]:
+def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
     checked = sample.checked
     strata = np.zeros(len(checked), np.intp) if sample.strata is None else joined(sample.strata, checked)
     values, model = np.nan_to_num(sample.people), np.nan_to_num(sample.model)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.evaluation.families import Family, measure, ratio, standard, unknown
+from harness.evaluation.families import MeasureFamily, measure, ratio, standard, unknown
 from harness.evaluation.judged import Judged, at
 
 # Standard measures: the mean is over the queries that need retrieval ------------------------------
 
 
-@measure(Family.STANDARD, grows_with=("top_k", "depth"))
+@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
 def hit(judged: Judged, k: int | None = None) -> np.ndarray:
     """1 if any of the first k is a hit, else 0 (hit rate; trec_eval `success`). Empty list: 0.
 
@@ -24,7 +24,7 @@ def hit(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, np.minimum(at(judged.hits, k), 1.0))
 
 
-@measure(Family.STANDARD, grows_with=("top_k", "depth"))
+@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
 def recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / relevant documents, in [0, 1] (trec_eval `recall`). Empty list: 0.
 
@@ -33,7 +33,7 @@ def recall(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.hits, k), judged.relevant))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / k, in [0, 1], even for lists shorter than k (trec_eval `P`). Empty list: 0.
 
@@ -43,7 +43,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.hits, k), judged.returned if k is None else k))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
 
@@ -53,7 +53,7 @@ def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.hits, k), returned))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def f1(judged: Judged, k: int | None = None) -> np.ndarray:
     """2PR / (P + R) with P = precision_retrieved@k and R = recall@k, in [0, 1] (van Rijsbergen 1979).
 
@@ -63,7 +63,7 @@ def f1(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(2 * p * r, p + r))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     """1 / rank of the first hit if it is in the first k, else 0 (Voorhees 1999; trec_eval `recip_rank`).
 
@@ -72,7 +72,7 @@ def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, _reciprocal_rank(judged, k))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
 
@@ -82,7 +82,7 @@ def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.precisions, k), judged.relevant))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
 
@@ -93,7 +93,7 @@ def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, _ndcg(judged, k))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
     """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005); otherwise like `ndcg`.
 
@@ -105,7 +105,7 @@ def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
 # Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
 
 
-@measure(Family.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
+@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 
@@ -117,7 +117,7 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, unknown(judged) if judged.shown is None else judged.shown.recall(k))
 
 
-@measure(Family.STANDARD)
+@measure(MeasureFamily.STANDARD)
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
 
@@ -136,7 +136,7 @@ def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
     return np.where(judged.needs, values, judged.returned == 0)
 
 
-@measure(Family.MODIFIED)
+@measure(MeasureFamily.MODIFIED)
 def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
 
@@ -147,7 +147,7 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     return _modified(judged, ratio(sums, hits))
 
 
-@measure(Family.MODIFIED)
+@measure(MeasureFamily.MODIFIED)
 def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     """`mrr` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
 
@@ -156,7 +156,7 @@ def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     return _modified(judged, _reciprocal_rank(judged, k))
 
 
-@measure(Family.MODIFIED)
+@measure(MeasureFamily.MODIFIED)
 def modified_ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     """`ndcg` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
 
@@ -177,7 +177,7 @@ def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
 # Example for all: the lists of q1 and q2 are empty, those of q3 and q4 are not; q1 and q3 need no retrieval.
 
 
-@measure(Family.ABSTENTION)
+@measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
     """The share of queries with empty lists that need no retrieval: 1 or 0, NaN if the list is not empty.
 
@@ -186,7 +186,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
     return np.where(judged.returned == 0, ~judged.needs, np.nan)
 
 
-@measure(Family.ABSTENTION)
+@measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
     """The share of queries that need no retrieval with empty lists: 1 or 0, NaN if retrieval is needed.
 
@@ -195,7 +195,7 @@ def abstention_recall(judged: Judged) -> np.ndarray:
     return np.where(judged.needs, np.nan, judged.returned == 0)
 
 
-@measure(Family.ABSTENTION)
+@measure(MeasureFamily.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
     """1 if the list is empty and no retrieval is needed, or neither; else 0.
 
@@ -204,7 +204,7 @@ def abstention_accuracy(judged: Judged) -> np.ndarray:
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
 
-@measure(Family.POOLED)
+@measure(MeasureFamily.POOLED)
 def abstention_f1(judged: Judged) -> tuple[float, int]:
     """2TP / (2TP + FP + FN) of leaving a list empty; harmonic mean of abstention precision and recall.
 
@@ -216,7 +216,7 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
     return (2 * both / (both + either) if either else 0.0), either
 
 
-@measure(Family.POOLED)
+@measure(MeasureFamily.POOLED)
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 

@@ -18,7 +18,7 @@ from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import ceilings, kinds, losses, merged
-from harness.evaluation.measures import Family, Measure, check_labels, of_spans, parse
+from harness.evaluation.measures import Measure, MeasureFamily, check_labels, of_spans, parse
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.shown_lists import Lists, ShownLists
 from harness.evaluation.split import Split, public_part
@@ -205,7 +205,7 @@ def score(
     deep = shown if lists.deep is None else judge(lists.deep, qrels, scored, lists.signal)
     before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
-    values = {one.name: one.values(judged[one]) for one in measures if one.family is not Family.POOLED}
+    values = {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED}
     unknown = lists.beyond(measures) | _unplaced(measures, shown)
     values |= {name: np.full(len(scored), np.nan) for name in unknown}
     conversations = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
@@ -339,20 +339,20 @@ def _summaries(
 ) -> dict[str, Summary]:
     found = {}
     for measure, read in judged.items():
-        if measure.family is Family.POOLED:
+        if measure.family is MeasureFamily.POOLED:
             value, n = measure.pooled(read.take(rows))
         else:
             counted = values[measure.name][rows]
             counted = counted[~np.isnan(counted)]
             n = len(counted)
             # A ratio with denominator 0 is 0 by definition; a mean over no queries is unknown.
-            value = float(counted.mean()) if n else 0.0 if measure.family is Family.ABSTENTION else math.nan
+            value = float(counted.mean()) if n else 0.0 if measure.family is MeasureFamily.ABSTENTION else math.nan
         found[measure.name] = Summary(value, n, note="" if n else _reason(measure, read))
     return found
 
 
 def _reason(measure: Measure, judged: Judged) -> str:
-    if measure.family is Family.SHOWN:
+    if measure.family is MeasureFamily.SHOWN:
         return "no query that needs retrieval is shown documents"
     if measure.name == "abstention_auroc":
         return "no gate signal" if judged.signal is None else "all queries are of one kind"

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from harness.errors import BadInput
-from harness.fusion.pool import Labels, Pool
+from harness.fusion.pool import CandidatePool, FusionLabels
 from harness.fusion.ranker import STRENGTHS, Ranker
 from harness.fusion.rule import VERSION, FusionRule
-from harness.fusion.weights import Grid, Weights
+from harness.fusion.weights import WeightGrid, Weights
 from harness.gates import calibration
 from harness.gates.calibration import CLOSE
 from harness.gates.learned import INNER, Folds, Repeats
@@ -61,7 +61,7 @@ class LearnedFusion:
             )
         self._fixed.check(names)
 
-    def learn(self, rankings: Mapping[str, Ranking], depth: int, labels: Labels) -> Learning:
+    def learn(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> Learning:
         """What is learnt from the labels. depth: documents that a fused list has at most."""
         start = {name: float(self._weights.get(name, 1.0)) for name in sorted(rankings)}
         return Learning(rankings, depth, labels, start)
@@ -88,11 +88,13 @@ class Learning:
     n queries have labels to learn from: `pool.rows`, rows of the rankings.
     """
 
-    def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: Labels, start: Mapping[str, float]) -> None:
-        self.pool = Pool(rankings, depth, labels)
+    def __init__(
+        self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels, start: Mapping[str, float]
+    ) -> None:
+        self.pool = CandidatePool(rankings, depth, labels)
         self._rankings, self._depth, self._objective = rankings, depth, labels.objective
         self._names = sorted(rankings)
-        self._grid = Grid(self.pool, start)
+        self._grid = WeightGrid(self.pool, start)
         self._ranker = Ranker(self.pool, self._names)
         self._learnt: dict[bytes, Learnt] = {}
         self._corrected: dict[tuple[bytes, int], list[Weights]] = {}

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from harness.evaluation.judged import Judged, judge
-from harness.evaluation.measures import Family, parse
+from harness.evaluation.measures import MeasureFamily, parse
 from harness.evaluation.split import Split
 from harness.fusion.rule import FEATURES
 from harness.gates.payoff import payoffs
@@ -18,7 +18,7 @@ from retrievers.combine.fusion import pool_candidates
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class FusionLabels:
     """The labels that a fusion learns from, and what it is fitted to.
 
     objective: a mean over queries that no gate changes. top_k: documents shown for a query.
@@ -33,7 +33,7 @@ class Labels:
     multi_turn: Mapping[str, bool] = field(default_factory=dict)
 
 
-class Pool:
+class CandidatePool:
     """The candidates of n queries: all documents that a component ranking returned for them, C columns at most.
 
     rows:    int [n], the rows of the rankings: the queries to learn from.
@@ -42,7 +42,7 @@ class Pool:
     present: bool [n, C]; the other columns are padding.
     """
 
-    def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: Labels) -> None:
+    def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> None:
         ids = next(iter(rankings.values())).query_ids
         nothing = Ranking.from_scores({query_id: {} for query_id in ids})
         payoff = payoffs(nothing, labels.qrels, labels.objective, 0, split=labels.split, multi_turn=labels.multi_turn)
@@ -53,7 +53,7 @@ class Pool:
         docs = self._candidates.docs[self.rows]
         self.present = docs < len(self._candidates.doc_ids)
         self._measure = parse(labels.objective)
-        deep = self._measure.family is Family.STANDARD
+        deep = self._measure.family is MeasureFamily.STANDARD
         reach = self._measure.reach
         self._length = min(depth, reach or depth) if deep else min(depth, labels.top_k)
         listed = Predictions(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.fusion.pool import Pool
+from harness.fusion.pool import CandidatePool
 from harness.fusion.weights import Weights
 
 FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # of each ranking
@@ -26,7 +26,7 @@ class Ranker:
     pool: the queries and their candidates.
     """
 
-    def __init__(self, pool: Pool, names: list[str]) -> None:
+    def __init__(self, pool: CandidatePool, names: list[str]) -> None:
         self._pool, self._features = pool, [(name, feature) for name in names for feature in FEATURES]
         near = pool.near(FIRST)
         relevant = pool.relevant & near

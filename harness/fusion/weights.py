@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from harness.fusion.pool import Pool
+from harness.fusion.pool import CandidatePool
 from harness.gates.calibration import CLOSE
 from harness.progress import watch
 
@@ -24,14 +24,14 @@ FINEST = 20  # steps from 0 to 1, at most
 Weights = Mapping[tuple[str, str], float]  # (ranking, feature) -> weight
 
 
-class Grid:
+class WeightGrid:
     """Points of the grid, the fixed fusion first.
 
     points: of each, (ranking, feature) -> weight.
     values: float64 [G, n], the objective of each query.
     """
 
-    def __init__(self, pool: Pool, start: Mapping[str, float]) -> None:
+    def __init__(self, pool: CandidatePool, start: Mapping[str, float]) -> None:
         """start: ranking -> weight in the fixed fusion."""
         names, total = list(start), sum(start.values())
         places = [(START, np.array([start[name] / total for name in names]))]

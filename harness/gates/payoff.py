@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.errors import BadInput
 from harness.evaluation.judged import judge
-from harness.evaluation.measures import Family, Measure, parse
+from harness.evaluation.measures import Measure, MeasureFamily, parse
 from harness.evaluation.split import Split, public_part
 from retrievers.base import Qrels, Ranking
 
@@ -20,7 +20,7 @@ def fixed_mean(name: str, learner: str = "gate") -> Measure:
     learner: what is to be fitted to it, for the message.
     """
     measure = parse(name)
-    if measure.family not in (Family.STANDARD, Family.MODIFIED):
+    if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
             f"objective={name}: a {learner} is fitted to a mean over queries that the gate does not choose, which "
             "this measure is not. Choose another, such as objective=modified_map@3."
@@ -46,7 +46,7 @@ def payoffs(
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
     place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
     rows = np.array([place[query_id] for query_id in labelled], int)
-    deep = measure.family is Family.STANDARD and not (measure.reach is not None and measure.reach <= top_k)
+    deep = measure.family is MeasureFamily.STANDARD and not (measure.reach is not None and measure.reach <= top_k)
     values = np.full((len(candidates.query_ids), top_k + 1), np.nan)
     needs = np.zeros(len(candidates.query_ids), bool)
     for shown in range(top_k + 1):

@@ -25,7 +25,7 @@ from harness.errors import BadInput, Failed
 from harness.llm import usage
 from harness.llm.reply_log import Completion, Holding, ReplyLog
 from harness.llm.structured import Schema, WrongReply, json_value, quoted
-from harness.llm.usage import Estimate, Price, Usage, tokens_of
+from harness.llm.usage import Price, Usage, UsageEstimate, tokens_of
 from harness.progress import watch
 from retrievers.base import Turn
 from retrievers.external import http_client
@@ -211,7 +211,7 @@ class Chat:
         self._log.refresh()
         return [_judged(self._log[self._key(self._model.body(prompt))], read) for prompt in prompts]
 
-    def estimate(self, prompts: Sequence[Prompt]) -> Estimate:
+    def estimate(self, prompts: Sequence[Prompt]) -> UsageEstimate:
         """What asking would take; sends nothing."""
         self._log.refresh()
         asked = {self._key(body): (prompt, body) for prompt in prompts for body in [self._model.body(prompt)]}
@@ -225,13 +225,13 @@ class Chat:
                 found = found.plus(completion)
         return found
 
-    def _estimate(self, asked: Mapping[str, _Asked], cached: Collection[str]) -> Estimate:
+    def _estimate(self, asked: Mapping[str, _Asked], cached: Collection[str]) -> UsageEstimate:
         missing = [one for key, one in asked.items() if key not in cached]
         given = round(sum(tokens_of(body) for _, body in missing) * usage.correction(self._log.completions()))
         mean = usage.mean_output(self._log.completions())
         expected = [prompt.expects if mean is None else mean for prompt, _ in missing]
         taken = None if None in expected else round(sum(filter(None, expected)))
-        return Estimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
+        return UsageEstimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
 
     def _key(self, body: Mapping[str, Any]) -> str:
         """sha256 of everything that decides a reply."""

@@ -86,7 +86,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class UsageEstimate:
     """What asking will take, if each request gets a usable reply at once.
 
     requests: to be sent. cached: replies that are there. input_tokens: by the rule of `tokens`, corrected by what

@@ -19,7 +19,7 @@ from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.evaluation.split import Split
 from harness.fusion.learned import LearnedFusion, Learning
-from harness.fusion.pool import Labels
+from harness.fusion.pool import FusionLabels
 from harness.gates.payoff import payoffs
 from harness.pipeline import timing
 from harness.pipeline.plan import Plan
@@ -135,7 +135,7 @@ def _learning(ordering: Ordering, fitting: Fitting, rankings: Mapping[str, Ranki
     assert dataset.qrels is not None
     fusion: LearnedFusion = build(ordering.fusion, where="fusion")
     turns = conversations(dataset.queries)
-    labels = Labels(dataset.qrels, fitting.objective, fitting.top_k, fitting.split, turns)
+    labels = FusionLabels(dataset.qrels, fitting.objective, fitting.top_k, fitting.split, turns)
     return fusion.learn(rankings, ordering.depth, labels)
 
 

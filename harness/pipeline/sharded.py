@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.cluster.cluster import Cluster, JobT, ResultT, Work
+from harness.cluster.cluster import Cluster, JobT, ResultT, ShardWork
 from harness.cluster.local import Local
 from harness.config.canonical import digest
 from harness.config.components import build, identity, reusable, target_class
@@ -93,7 +93,7 @@ class Shards:
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
             uncounted = self._missing("surveys", lambda job: job.surveyed)
             self._run(shard_jobs.survey, uncounted, "documents counted")
-            summing: Work[SummaryJob, None] = Work(
+            summing: ShardWork[SummaryJob, None] = ShardWork(
                 shard_jobs.summarise, [self._summary], [len(self._shards)], "shards", store=self._store
             )
             self._cluster.run(summing, self._progress)
@@ -133,7 +133,9 @@ class Shards:
         """What `do` returns for each of the (job, size)."""
         if not jobs:
             return []
-        work = Work(do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node), self._store)
+        work = ShardWork(
+            do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node), self._store
+        )
         return self._cluster.run(work, self._progress)
 
 

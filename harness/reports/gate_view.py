@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.config.text import counted
 from harness.data.dataset import Dataset
-from harness.evaluation.measures import Family, parse
+from harness.evaluation.measures import MeasureFamily, parse
 from harness.evaluation.scores import Summary
 from harness.gates import calibration
 from harness.gates.calibration import Curve
@@ -95,7 +95,7 @@ def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 def objective_of(plan: Plan) -> str:
     """The measure of the curve: the run's objective if it is a mean over queries that does not depend on the gate."""
-    mean = parse(plan.objective).family in (Family.STANDARD, Family.MODIFIED)
+    mean = parse(plan.objective).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return plan.objective if mean else FALLBACK
 
 

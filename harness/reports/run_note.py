@@ -66,7 +66,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, eq=False)
-class RunScores:
+class ShownScores:
     """The scores of a run.
 
     overall: None without labels.
@@ -112,7 +112,7 @@ class RunScores:
         return rows + ([(UNANSWERABLE, apart)] if apart else [])
 
 
-def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterable[str]) -> str:
+def note(run: RunSummary, scores: ShownScores, table: Table | None, files: Iterable[str]) -> str:
     """The description of a run.
 
     run: what was run.
@@ -187,12 +187,12 @@ def confusion(table: Table) -> dict[tuple[bool, bool], int]:
     return {(needs, shown): count[needs, shown] for needs in (True, False) for shown in (True, False)}
 
 
-def _result(scores: RunScores) -> str:
+def _result(scores: ShownScores) -> str:
     """The result in one line, since MLflow folds everything after the first few."""
     return result(scores.ranked_by) if scores.ranked_by else f"{marked(scores.objective)} has no value."
 
 
-def _headline(scores: RunScores) -> str:
+def _headline(scores: ShownScores) -> str:
     rows = []
     for place, (name, summary) in enumerate(scores.headline(MEASURES_IN_NOTE)):
         bold = "**" if place == 0 else ""
@@ -211,7 +211,7 @@ def _headline(scores: RunScores) -> str:
     return text
 
 
-def _losses(scores: RunScores, table: Table | None) -> str:
+def _losses(scores: ShownScores, table: Table | None) -> str:
     queries = Counter(table["loss"]) if table else Counter()
     rows = [
         (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if table else "–", LOSSES[kind])

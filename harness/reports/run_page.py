@@ -29,7 +29,7 @@ from harness.reports import figure, run_figures
 from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
 from harness.reports.markup import estimated, finite, raw, snippet
 from harness.reports.page import TEMPLATES, filled
-from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
+from harness.reports.run_note import LOSSES, RunSummary, ShownScores, facts_of, note
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
@@ -89,7 +89,7 @@ def write(
     table = query_table(outcome, dataset, plan.objective)
     facts = facts_of(plan, dataset, outcome.scores, view, outcome.fusion)
     run = RunSummary(facts, (*dataset.notes, *leaks.notes(dataset, outcome.candidates)), run_id)
-    scores = RunScores(outcome.scores, outcome.held_out, plan.objective, outcome.objective)
+    scores = ShownScores(outcome.scores, outcome.held_out, plan.objective, outcome.objective)
     documents = _documents(outcome, dataset, plan.top_k)
     page = {
         "title": name,
@@ -114,7 +114,7 @@ def write(
     return RunReport(table, note(run, scores, table, files))
 
 
-def write_scored(folder: Path, scores: RunScores, source: Mapping[str, str]) -> str:
+def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -> str:
     """Write the figure of predictions made elsewhere; return their description.
 
     source: name -> text, where the predictions come from.
@@ -134,7 +134,7 @@ def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> Non
         gate_figures.gate(view, folder / "gate.png")
 
 
-def _headline(scores: RunScores) -> list[dict[str, Any]]:
+def _headline(scores: ShownScores) -> list[dict[str, Any]]:
     """The measures; where labels come partly from a model, the estimates, with the raw means beside them."""
     found = []
     for name, one in scores.headline(MEASURES_ON_PAGE):
@@ -158,13 +158,13 @@ def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
     return {"name": one.name, "kind": one.kind, "n": n} | ends
 
 
-def _lost_of(scores: RunScores) -> str:
+def _lost_of(scores: ShownScores) -> str:
     """What the losses rest on; they are never of the public part alone."""
     kind = "out of fold" if scores.held_out else "in sample"
     return f"{kind}, all queries" if scores.ranked_by and scores.ranked_by.select_on == "public" else kind
 
 
-def _losses(scores: RunScores) -> list[dict[str, Any]]:
+def _losses(scores: ShownScores) -> list[dict[str, Any]]:
     return [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()]
 
 

@@ -65,7 +65,7 @@ class Edit(NamedTuple):
         return f"{text} (wanted: {self.wanted})" if self.verdict == "fp" else text
 
 
-class Shown(NamedTuple):
+class ShownAlignment(NamedTuple):
     """One sentence for people. The pieces of a text, concatenated, are its words with a space between two.
 
     Each edited word is a piece of its own, marked with the verdict on its place. A source word that both reference and
@@ -114,7 +114,7 @@ class JudgedEdits:
     _prediction: _Aligned
     _verdicts: np.ndarray
 
-    def show(self, row: int) -> Shown:
+    def show(self, row: int) -> ShownAlignment:
         """The edits of one sentence in the order of their places, and its texts in pieces."""
         first, last = self._source.starts[row : row + 2] + row
         verdicts = self._verdicts[first : last + 1].tolist()
@@ -128,7 +128,7 @@ class JudgedEdits:
             pieces.append(_pieces(target, of_target, verdicts))
         wanted, made = changes
         either = [one if one >= 0 else other for one, other in zip(*source_places, strict=True)]
-        return Shown(
+        return ShownAlignment(
             edits=[
                 Edit(place, VERDICTS[verdict], wanted=wanted.get(place), made=made.get(place))
                 for place, verdict in enumerate(verdicts)

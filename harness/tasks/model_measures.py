@@ -20,7 +20,7 @@ import numpy as np
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.storage.cache import Cache
-from harness.tasks.pair_models import Encoder, Pair, PairModel, Regression
+from harness.tasks.pair_models import Pair, PairModel, Regression, TruncatedEncoder
 from retrievers.base import AtMost, Progress
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
@@ -179,7 +179,7 @@ class BertScore(_PairMeasure):
         return {**super()._identity(), "layer": self._layer}
 
     def _load(self, folder: Path, device: str) -> PairModel:
-        return Encoder(folder, self._layer or self._usual_layer(), device)
+        return TruncatedEncoder(folder, self._layer or self._usual_layer(), device)
 
     def _usual_layer(self) -> int:
         from bert_score.utils import model2layers

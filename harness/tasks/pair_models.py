@@ -32,7 +32,7 @@ class PairModel(Protocol):
         ...
 
 
-class Encoder:
+class TruncatedEncoder:
     """An encoder cut off after `layer`, in the form that bert-score's own functions accept."""
 
     def __init__(self, folder: Path, layer: int, device: str) -> None:

@@ -13,8 +13,8 @@ from harness.data.checked_labels import Checked
 from harness.data.labels import qrels_of
 from harness.errors import BadInput
 from harness.evaluation.checked_values import CheckedValues, checked_values
-from harness.evaluation.measures import Family, Measure, of_spans, parse
-from harness.evaluation.prediction_powered import Sample, estimate
+from harness.evaluation.measures import Measure, MeasureFamily, of_spans, parse
+from harness.evaluation.prediction_powered import CheckedSample, estimate
 from harness.testset.audit_sample import AuditSample
 from harness.testset.judged_set import JudgedSet
 from harness.testset.pool import Pool, PooledPair
@@ -57,7 +57,7 @@ def measure_of(metric: str, pool: Pool) -> Measure:
         one = parse(metric)
     except BadInput as error:
         raise BadInput(str(error).replace("metrics: ", "metric: ", 1)) from None
-    if one.family in (Family.ABSTENTION, Family.POOLED) or of_spans(metric):
+    if one.family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or of_spans(metric):
         raise BadInput(
             f"metric: {one.name} is no mean over queries that judgements of documents decide. Give another, such as "
             "ndcg@10."
@@ -125,16 +125,16 @@ def _lists(pairs: Iterable[PooledPair], run_id: str) -> Predictions:
     return Predictions(tuple(ranked), tuple(index), docs)
 
 
-def _sample(values: CheckedValues, name: str) -> tuple[Sample, np.ndarray]:
+def _sample(values: CheckedValues, name: str) -> tuple[CheckedSample, np.ndarray]:
     """Of the queries to which the measure applies by the model's labels; and their strata, int [Q]."""
     applies = ~np.isnan(values.model[name])
     _, strata = np.unique(np.array(values.strata, dtype=str), return_inverse=True)
     people = np.where(values.checked, values.people[name], np.nan)
     strata = strata[applies]
-    return Sample(people[applies], values.model[name][applies], values.checked[applies], strata), strata
+    return CheckedSample(people[applies], values.model[name][applies], values.checked[applies], strata), strata
 
 
-def _imagined(sample: Sample, strata: np.ndarray, more: int, generator: np.random.Generator) -> Sample:
+def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
     """With more checked queries. What people say of them is on the line that their values of checked queries make with
     the model's, but for the distance of a checked query of the same stratum, or of any where none of it is checked."""
     known = sample.checked & ~np.isnan(sample.people)
@@ -155,7 +155,7 @@ def _slope(people: np.ndarray, model: np.ndarray) -> float:
     return min(max(shared / spread, 0.0), 1.0) if spread else 0.0
 
 
-def _width(sample: Sample) -> Width:
+def _width(sample: CheckedSample) -> Width:
     both, alone = estimate(sample), estimate(replace(sample, model=np.zeros(len(sample.model))))
     return Width(both.checked, (both.high - both.low) / 2, (alone.high - alone.low) / 2)
 

@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from harness.evaluation import agreement
-from harness.evaluation.agreement import Drawn, Estimate, Statistic
+from harness.evaluation.agreement import DesignEstimate, Drawn, Statistic
 from harness.testset.audit_sample import AuditSample
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import GRADES, HUMAN, LLM, Judgement, Pair
@@ -43,7 +43,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RaterAgreement:
     """Two raters of the same pairs.
 
     counts: how many pairs the first gives grade a and the second grade b, [a][b]; of needs, 0 is no and 1 yes.
@@ -53,7 +53,7 @@ class Comparison:
     first: str
     second: str
     counts: tuple[tuple[int, ...], ...]
-    statistics: Mapping[str, Estimate]
+    statistics: Mapping[str, DesignEstimate]
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Audit:
     relevant_from: int
     progress: Progress
     models: tuple[str, ...]
-    model: Comparison | None
-    kinds: Mapping[str, Comparison]
-    people: tuple[Comparison, ...]
-    alpha: Estimate | None
-    again: Comparison | None
-    needs: Comparison
+    model: RaterAgreement | None
+    kinds: Mapping[str, RaterAgreement]
+    people: tuple[RaterAgreement, ...]
+    alpha: DesignEstimate | None
+    again: RaterAgreement | None
+    needs: RaterAgreement
     differing: tuple[str, ...]
 
 
@@ -167,7 +167,7 @@ class _Material:
         said = {pair: one.judge for one in self._judged.judgements if one.basis == LLM for pair in [one.pair]}
         return tuple(sorted({judge for (query_id, _), judge in said.items() if query_id in self._row}))
 
-    def _people(self) -> tuple[Comparison, ...]:
+    def _people(self) -> tuple[RaterAgreement, ...]:
         """Every two people who judged the same pairs, by what each said the first time."""
         rated: dict[tuple[str, str], list[Rated]] = defaultdict(list)
         for (query_id, _), judges in self._by_person.items():
@@ -184,7 +184,7 @@ class _Material:
             if len(said) > 1
         ]
 
-    def _alpha(self) -> Estimate | None:
+    def _alpha(self) -> DesignEstimate | None:
         """Of all people, by what each said of a pair the first time."""
         units = [(self._row[query_id], judges) for (query_id, _), judges in self._by_person.items() if len(judges) > 1]
         if not units:
@@ -205,11 +205,11 @@ class _Material:
 
     def _compared(
         self, first: str, second: str, rated: Sequence[Rated], statistics: Mapping[str, Statistic], classes: int = 4
-    ) -> Comparison:
+    ) -> RaterAgreement:
         rows, grades, others = ([self._row[one[0]] for one in rated], [one[1] for one in rated], [r[2] for r in rated])
         tables = agreement.tables_of(rows, grades, others, (len(self._checked), classes))
         counts = tuple(tuple(int(cell) for cell in row) for row in tables.sum(axis=0))
-        return Comparison(first, second, counts, agreement.estimates(tables, self._drawn, statistics, self._seed))
+        return RaterAgreement(first, second, counts, agreement.estimates(tables, self._drawn, statistics, self._seed))
 
     def _between(self) -> dict[str, Statistic]:
         """Statistics of two raters neither of whom is right."""

@@ -30,7 +30,7 @@ CLAIMS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class ControlSource:
     """Where the controls of a query come from. seed, other: ids of documents; other is None if there is none."""
 
     query_id: str
@@ -49,7 +49,7 @@ class Control:
 
 def places(
     pairs: Sequence[PooledPair], queries: Collection[str], texts: Mapping[str, frozenset[str]], most: int
-) -> list[Place]:
+) -> list[ControlSource]:
     """Where controls come from, for at most `most` of the queries whose pool has a seed; always the same ones.
 
     The other document is of a text that has no seed of the query, and not in its pool; where there is none, any that is
@@ -70,11 +70,13 @@ def places(
         left = [doc_id for doc_id in texts if doc_id not in pooled[query_id]]
         others = [doc_id for doc_id in left if not texts[doc_id] & near] or left
         other = others[chosen(len(others), "controls", query_id)] if others else None
-        found.append(Place(query_id, min(seeds[query_id]), other))
+        found.append(ControlSource(query_id, min(seeds[query_id]), other))
     return found
 
 
-def controls(of: Sequence[Place], queries: Mapping[str, Query], documents: Mapping[str, Document]) -> list[Control]:
+def controls(
+    of: Sequence[ControlSource], queries: Mapping[str, Query], documents: Mapping[str, Document]
+) -> list[Control]:
     """The controls. queries, documents: by their ids."""
     found = []
     for place in of:

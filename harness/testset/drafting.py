@@ -19,18 +19,18 @@ from harness.testset import examples as real
 from harness.testset.drafts import Draft, Rejection
 from harness.testset.evidence import located
 from harness.testset.prompts import filled, situations
-from harness.testset.replies import Item, read_as, schema
+from harness.testset.replies import ReplyItem, read_as, schema
 from harness.testset.sampling import drawn
 from retrievers.base import Query, Turn
 
 TOKENS = 120  # of a drafted query with its answer and evidence, until the model's own replies tell
 KEPT_TEXTS = 64  # texts in memory at a time
 MOST_FLAGS = 4  # of one draft
-NOTHING = Item(())
+NOTHING = ReplyItem(())
 
 
 @dataclass(frozen=True)
-class Plan:
+class DraftPlan:
     """What is drafted.
 
     kinds: of `drafts.KINDS`. questions: the most of each request. language: ko or en. seed: of all that is drawn.
@@ -59,7 +59,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Task:
+class DraftRequest:
     """One request. place: of its document in the sample, or of its situation. chunk: None for the kind `none`."""
 
     kind: str
@@ -102,21 +102,23 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
     return sorted(chunks, key=lambda chunk: order[chunk.document.doc_id])
 
 
-def tasks(plan: Plan, chunks: Sequence[Chunk]) -> list[Task]:
+def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
     """The requests: one for each kind and document. `none` needs no document, but a situation for each."""
-    found: list[Task] = []
+    found: list[DraftRequest] = []
     for kind in plan.kinds:
         if kind == "none":
             about = situations(plan.language, plan.seed)[: len(chunks)]
-            found += [Task(kind, place, None, _prompt(plan, kind, one)) for place, one in enumerate(about)]
+            found += [DraftRequest(kind, place, None, _prompt(plan, kind, one)) for place, one in enumerate(about)]
         else:
-            found += [Task(kind, place, chunk, _prompt(plan, kind, chunk)) for place, chunk in enumerate(chunks)]
+            found += [
+                DraftRequest(kind, place, chunk, _prompt(plan, kind, chunk)) for place, chunk in enumerate(chunks)
+            ]
     return found
 
 
-def draft(chat: Chat, work: Sequence[Task], plan: Plan, folder: DocumentsFolder) -> Drafted:
+def draft(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
     """Ask for every task and read the replies. Failed if the endpoint does not answer; a repeat then goes on."""
-    answered: list[tuple[Task, Reply[list[Item]]]] = []
+    answered: list[tuple[DraftRequest, Reply[list[ReplyItem]]]] = []
     for kind in plan.kinds:
         asked = [task for task in work if task.kind == kind]
         replies = chat.ask([task.prompt for task in asked], read_as(kind), f"drafting {kind}")
@@ -140,7 +142,7 @@ def draft(chat: Chat, work: Sequence[Task], plan: Plan, folder: DocumentsFolder)
     return found
 
 
-def _prompt(plan: Plan, kind: str, about: Chunk | str) -> Prompt:
+def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
     """about: a document, or a situation."""
     key = about if isinstance(about, str) else about.document.doc_id
     shown = real.shown(plan.examples, kind, plan.seed, kind, key)
@@ -154,7 +156,7 @@ def _prompt(plan: Plan, kind: str, about: Chunk | str) -> Prompt:
     return Prompt(turns, schema(kind), name=name, expects=TOKENS * plan.questions)
 
 
-def _judged(task: Task, item: Item, text_of: Callable[[str], str]) -> Draft | Rejection:
+def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) -> Draft | Rejection:
     """The draft of an item with its evidence, or why it is none."""
     if task.chunk is None:
         return _draft(task, item)
@@ -171,7 +173,7 @@ def _judged(task: Task, item: Item, text_of: Callable[[str], str]) -> Draft | Re
     return _draft(task, item, tuple(dict.fromkeys(found)))
 
 
-def _unanswerable(task: Task, item: Item, texts: Sequence[str]) -> Draft | Rejection:
+def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
     """Rejected where the missing information is named, in two or more words, as it is in the texts of its document.
 
     A line that has all of its words, in any order, is shown to the reviewer. More cannot be known by text alone.
@@ -187,9 +189,9 @@ def _unanswerable(task: Task, item: Item, texts: Sequence[str]) -> Draft | Rejec
     return replace(_draft(task, item), flags=tuple(flags))
 
 
-def _draft(task: Task, item: Item, evidence: tuple[Evidence, ...] = ()) -> Draft:
+def _draft(task: DraftRequest, item: ReplyItem, evidence: tuple[Evidence, ...] = ()) -> Draft:
     return Draft(task.kind, item.turns, item.answer, evidence, task.doc_id)
 
 
-def _rejection(task: Task, reason: str, detail: str, item: Item = NOTHING) -> Rejection:
+def _rejection(task: DraftRequest, reason: str, detail: str, item: ReplyItem = NOTHING) -> Rejection:
     return Rejection(_draft(task, item), reason, detail)

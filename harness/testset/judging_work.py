@@ -30,7 +30,7 @@ NO_NEED = "none"  # the kind of queries that need no retrieval: no document answ
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgingRequest:
     """What a command asks for.
 
     model: who judges. documents: a folder, instead of the one that was pooled; None: that one. controls: the most
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Work:
+class JudgingWork:
     """All that is to be judged.
 
     judge: who judges. language: ko or en, of the shipped prompt; "" for one of the user's.
@@ -147,7 +147,7 @@ def tally(judged: JudgedSet, by: str) -> Tally:
     )
 
 
-def work(folder: Path, asked: Asked) -> Work:
+def work(folder: Path, asked: JudgingRequest) -> JudgingWork:
     """What is to be judged. BadInput unless the pool is that of the test set and its documents as they are now.
 
     folder: of the test set.
@@ -172,10 +172,10 @@ def work(folder: Path, asked: Asked) -> Work:
     made = controls.controls(places, {query_id: one.query for query_id, one in needed.items()}, found)
     if not kept and not any(one.by == judge.by for one in said):
         made = []  # this judge has nothing to do with the test set
-    return Work(folder, pool, judge, language, judged, kept, len(pending) - len(kept), made, found)
+    return JudgingWork(folder, pool, judge, language, judged, kept, len(pending) - len(kept), made, found)
 
 
-def _judge(asked: Asked, documents: Mapping[str, Document], pooled: Collection[str]) -> tuple[Judge, str]:
+def _judge(asked: JudgingRequest, documents: Mapping[str, Document], pooled: Collection[str]) -> tuple[Judge, str]:
     """(who judges, the language of the shipped prompt)."""
     language = asked.language
     if language == "auto":

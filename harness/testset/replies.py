@@ -13,7 +13,7 @@ LENGTHS = (3, 5)  # messages of a conversation in which the user speaks two or t
 
 
 @dataclass(frozen=True)
-class Item:
+class ReplyItem:
     """One query of a reply.
 
     quotes: what the model gives as evidence. missing: of `unanswerable`, the information that an answer would need.
@@ -40,7 +40,7 @@ def schema(kind: str) -> Schema:
     return Schema(f"{kind}_queries", _object({"items": {"type": "array", "items": _object(properties[kind])}}))
 
 
-def read_as(kind: str) -> Callable[[str], list[Item]]:
+def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
     """The function that reads a reply: its queries, none for an empty list.
 
     It raises WrongReply unless the reply keeps to the schema, no text is blank, and in a conversation the user begins,
@@ -48,7 +48,7 @@ def read_as(kind: str) -> Callable[[str], list[Item]]:
     """
     expected = schema(kind)
 
-    def read(text: str) -> list[Item]:
+    def read(text: str) -> list[ReplyItem]:
         items = expected.read(text)["items"]
         return [_item(one, f"item {number}") for number, one in enumerate(items, start=1)]
 
@@ -59,14 +59,14 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-def _item(value: Mapping[str, Any], where: str) -> Item:
+def _item(value: Mapping[str, Any], where: str) -> ReplyItem:
     """A query. value: keeps to the schema."""
     for name in ("question", "answer", "missing"):
         if name in value and not value[name].strip():
             raise WrongReply(f"{name} of {where} is blank")
     turns = _conversation(value["turns"], where) if "turns" in value else (Turn("user", value["question"].strip()),)
     quotes = tuple(value.get("evidence", ()))
-    return Item(turns, value.get("answer", "").strip(), quotes, value.get("missing", "").strip())
+    return ReplyItem(turns, value.get("answer", "").strip(), quotes, value.get("missing", "").strip())
 
 
 def _conversation(turns: list[Mapping[str, str]], where: str) -> tuple[Turn, ...]:

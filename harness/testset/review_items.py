@@ -41,7 +41,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedItems:
     """items: in the order in which they are shown. reasons: why they are asked -> how many; a pair of several reasons
     is counted under the first."""
 
@@ -53,7 +53,7 @@ FIRST, SECOND = "first round", "second round"
 SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # of open questions
 
 
-def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> Asked:
+def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> AskedItems:
     """What a person is to judge: "audit", "repair", "all" or "open"; nothing where all of it is judged.
 
     A query's need for retrieval comes first, then its documents. Queries and documents are in an order that is drawn
@@ -83,7 +83,7 @@ def _drawn(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> Asked:
+def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> AskedItems:
     """A pair counts as judged if it was judged for the audit: what was judged for repair was not chosen at random."""
     first: list[Item] = []
     second: list[Item] = []
@@ -98,7 +98,7 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> Asked:
     others = [one for one in second if not _by(reviewer, judged.first_round(one.pair, audit=True))]
     now = [*shuffled(first, reviewer), *shuffled(others, reviewer)]
     now = now or shuffled(second, reviewer)
-    return Asked(tuple(now), _counted(FIRST if one.round == 1 else SECOND for one in now))
+    return AskedItems(tuple(now), _counted(FIRST if one.round == 1 else SECOND for one in now))
 
 
 def _questions(query_id: str, judged: JudgedSet) -> list[str | None]:
@@ -115,17 +115,17 @@ def _by(reviewer: str, judgements: Sequence[Judgement]) -> bool:
     return any(one.judge == reviewer for one in judgements)
 
 
-def _all(reviewer: str, judged: JudgedSet) -> Asked:
+def _all(reviewer: str, judged: JudgedSet) -> AskedItems:
     found = [
         Item(query_id, doc_id, 1, "all", 1.0)
         for query_id in judged.queries
         for doc_id in _questions(query_id, judged)
         if not judged.first_round((query_id, doc_id))
     ]
-    return Asked(tuple(shuffled(found, reviewer)), _counted("judged by no person" for _ in found))
+    return AskedItems(tuple(shuffled(found, reviewer)), _counted("judged by no person" for _ in found))
 
 
-def _open(reviewer: str, judged: JudgedSet, audit: AuditSample | None) -> Asked:
+def _open(reviewer: str, judged: JudgedSet, audit: AuditSample | None) -> AskedItems:
     """What is settled for drawn queries belongs to the audit, and all else to repair.
 
     A document that somebody has already settled as an answer to a query that is said to have none is not asked again:
@@ -139,10 +139,10 @@ def _open(reviewer: str, judged: JudgedSet, audit: AuditSample | None) -> Asked:
             drawn = audit is not None and one.query_id in audit.drawn
             pi = audit.pi(one.query_id) if drawn and audit else 1.0
             found[Item(one.query_id, one.doc_id, 1, "audit" if drawn else "repair", pi)] = one.what
-    return Asked(tuple(shuffled(found, reviewer)), _counted(found.values()))
+    return AskedItems(tuple(shuffled(found, reviewer)), _counted(found.values()))
 
 
-def _repair(reviewer: str, judged: JudgedSet) -> Asked:
+def _repair(reviewer: str, judged: JudgedSet) -> AskedItems:
     """Suspicious pairs. Queries with most of them come first: an order by reason would tell what the model said."""
     found: dict[Item, str] = {}
     for query_id, pairs in judged.pooled.items():
@@ -153,7 +153,7 @@ def _repair(reviewer: str, judged: JudgedSet) -> Asked:
                 found[Item(query_id, pair.doc_id, 1, "repair", 1.0)] = reason
     count = Counter(one.query_id for one in found)
     ordered = sorted(shuffled(found, reviewer), key=lambda one: -count[one.query_id])
-    return Asked(tuple(ordered), _counted(found.values()))
+    return AskedItems(tuple(ordered), _counted(found.values()))
 
 
 def _counted(reasons: Iterable[str]) -> dict[str, int]:

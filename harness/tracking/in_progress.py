@@ -13,7 +13,7 @@ TAG = "harness.claim"  # of a run: the name of its claim
 
 
 @dataclass(frozen=True)
-class Work:
+class ProcessWork:
     """What a process is going to end.
 
     folder: where it writes; None if that is the tracking store's own folder.
@@ -27,14 +27,14 @@ class Work:
     store: str | None = None
 
 
-def claim_work(outputs: Path, work: Work) -> Claim[Work]:
+def claim_work(outputs: Path, work: ProcessWork) -> Claim[ProcessWork]:
     """Claim work before it begins."""
     return locks.claim(outputs / ".claims", work)
 
 
-def abandoned_work(outputs: Path) -> Iterator[Claim[Work]]:
+def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
     """Yield the claims of this host whose processes have died. `work` is None where its folder is outside `outputs`."""
-    for found in locks.abandoned(outputs / ".claims", Work):
+    for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:
             found.work = None

@@ -23,7 +23,7 @@ GAP = 1000  # ns between consecutive spans, so that those that take no time keep
 
 
 @dataclass(frozen=True)
-class Span:
+class TraceSpan:
     """A step of a trace.
 
     kind: MLflow's span type, such as RETRIEVER.
@@ -38,7 +38,7 @@ class Span:
     outputs: Any
     attributes: Mapping[str, Any] = field(default_factory=dict)
     ms: float = 0.0
-    children: tuple[Span, ...] = ()
+    children: tuple[TraceSpan, ...] = ()
 
     @property
     def ns(self) -> int:
@@ -50,7 +50,7 @@ class Span:
 class Trace:
     """The steps of one query. tags: for searching traces."""
 
-    root: Span
+    root: TraceSpan
     tags: Mapping[str, str]
 
 
@@ -77,7 +77,7 @@ def _stored(trace: Trace) -> list[MlflowSpan]:
 
 
 def _flat(
-    span: Span, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
+    span: TraceSpan, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
 ) -> Iterator[MlflowSpan]:
     """A span and those inside it. extra: further attributes of this span. start: ns since 1970."""
     from mlflow.entities import Span as MlflowSpan

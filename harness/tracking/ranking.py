@@ -66,7 +66,7 @@ class RankedRun:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RunRanking:
     """select_on: the queries that rank the runs, "all" or "public". runs: the best first, the earlier of equal ones."""
 
     select_on: str
@@ -112,7 +112,7 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
     return None if list(_ranked_by(runs)) == [metric] else metric
 
 
-def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
+def rank(tracker: Tracker, wanted: Wanted) -> RunRanking:
     """The finished runs of an experiment that have the measure; BadInput if there are none.
 
     A run is ranked by its own objective where that is the measure, else by the score of the same kind: out of fold
@@ -128,7 +128,7 @@ def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
     ranked = [RankedRun(run, score) for run, score in scored if score]
     if not ranked:
         raise _none(tracker, wanted, runs)
-    return Ranking(select_on, sorted(ranked, key=lambda one: -one.score.value))
+    return RunRanking(select_on, sorted(ranked, key=lambda one: -one.score.value))
 
 
 def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:

@@ -20,7 +20,7 @@ from harness.progress import stage
 from harness.storage.atomic import write_text
 from harness.storage.locks import Claim
 from harness.tracking import file_hashes, in_progress, outbox
-from harness.tracking.in_progress import Work
+from harness.tracking.in_progress import ProcessWork
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
@@ -83,7 +83,7 @@ class LiveRun:
     run_id: str | None
     in_store: bool = False
     outage: Unreachable | None = None
-    claim: Claim[Work] | None = None
+    claim: Claim[ProcessWork] | None = None
     ended: bool = False
 
     def finish(self) -> None:
@@ -178,15 +178,17 @@ def begin(
     return LiveRun(tracker, record, target, folder, run_id, in_store=stored is not None, outage=outage, claim=claim)
 
 
-def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False) -> Claim[Work] | None:
+def claim_run(
+    tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False
+) -> Claim[ProcessWork] | None:
     """Claim a run that is about to begin, and put the claim's name into its tags.
 
-    folder, scratch: as in `Work`. None if the tracker is not connected.
+    folder, scratch: as in `ProcessWork`. None if the tracker is not connected.
     """
     if tracker.outputs is None:
         return None
     store = without_login(tracker.uri) if tracker.uri else None
-    work = Work(str(folder) if folder else None, scratch, record.experiment, store)
+    work = ProcessWork(str(folder) if folder else None, scratch, record.experiment, store)
     claim = in_progress.claim_work(tracker.outputs, work)
     record.tags[in_progress.TAG] = claim.name
     return claim
@@ -196,7 +198,7 @@ def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch:
 def scratch_folder(outputs: Path) -> Iterator[Path]:
     """An empty folder in `outputs` for as long as it is needed; the next command removes one whose process died."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
-    claim = in_progress.claim_work(outputs, Work(str(folder), scratch=True))
+    claim = in_progress.claim_work(outputs, ProcessWork(str(folder), scratch=True))
     try:
         folder.mkdir()
         yield folder
@@ -217,7 +219,7 @@ def end_abandoned(tracker: Tracker) -> None:
             claim.release()
 
 
-def _end(tracker: Tracker, name: str, work: Work) -> None:
+def _end(tracker: Tracker, name: str, work: ProcessWork) -> None:
     """End the work of a process that has died. name: of its claim."""
     runs = tracker.runs(work.experiment, {in_progress.TAG: name}) if work.experiment else []
     for run in runs:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from harness.data.submissions import validate_against, validate_submission, with_contents
 from harness.errors import BadInput
-from harness.evaluation.measures import SPAN_MEASURES, Family, of_spans, parse
+from harness.evaluation.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
@@ -83,7 +83,7 @@ class Retrieval:
             raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
 
     def is_query_mean(self, measure: str) -> bool:
-        return parse(measure).family in (Family.STANDARD, Family.MODIFIED)
+        return parse(measure).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
 
     def rules(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {}

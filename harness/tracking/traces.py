@@ -16,7 +16,7 @@ from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
-from harness.evaluation.measures import SPAN_MEASURES, Family, parse
+from harness.evaluation.measures import SPAN_MEASURES, MeasureFamily, parse
 from harness.fusion.rule import FusionRule
 from harness.pipeline.cached_parts import CachedTokenizer
 from harness.pipeline.ordering import fuse
@@ -24,7 +24,7 @@ from harness.pipeline.steps import Outcome
 from harness.pipeline.timing import MS
 from harness.progress import watch
 from harness.storage.cache import Cache
-from harness.tracking.mlflow_spans import Span, Trace
+from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.tracker import Tracker
 from retrievers.base import Qrels, Ranking
 
@@ -47,7 +47,7 @@ def check(config: Mapping[str, Any], labelled: bool) -> None:
     if trace == "errors" and not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if trace == "errors" and (
-        parse(objective).family is Family.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
+        parse(objective).family is MeasureFamily.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
     ):
         raise BadInput(
             f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
@@ -110,7 +110,7 @@ class Tracer:
         if query.query_id in self.losses:
             tags["loss"] = self.losses[query.query_id]
         inputs = {"query": query.text, "messages": turns}
-        root = Span(
+        root = TraceSpan(
             "retrieval",
             "CHAIN",
             inputs,
@@ -120,7 +120,7 @@ class Tracer:
         )
         return Trace(root, tags)
 
-    def _steps(self, row: int) -> tuple[Span, ...]:
+    def _steps(self, row: int) -> tuple[TraceSpan, ...]:
         """The steps of the run, in order."""
         spans = [self._retriever(name, row) for name in self.outcome.rankings]
         if "fusion" in self.steps:
@@ -131,22 +131,22 @@ class Tracer:
             spans.append(self._ranked("rerank", "RERANKER", inputs, self.outcome.candidates, row))
         return (*spans, self._gate(row))
 
-    def _retriever(self, name: str, row: int) -> Span:
+    def _retriever(self, name: str, row: int) -> TraceSpan:
         inputs = {"query": self.outcome.queries[row].text}
-        children: tuple[Span, ...] = ()
+        children: tuple[TraceSpan, ...] = ()
         if name in self.tokens:
-            children = (Span("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
+            children = (TraceSpan("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
         return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, children)
 
     def _ranked(
-        self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, children: tuple[Span, ...] = ()
-    ) -> Span:
+        self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, children: tuple[TraceSpan, ...] = ()
+    ) -> TraceSpan:
         """A step that ranks documents: shows the first ones, and the ranks of the relevant ones."""
         ms = self.outcome.measured.get(f"{MS}/{name}")
         about = {"duration": "not measured" if ms is None else BATCHED, **self._about(ranking, row)}
-        return Span(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, children)
+        return TraceSpan(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, children)
 
-    def _gate(self, row: int) -> Span:
+    def _gate(self, row: int) -> TraceSpan:
         gate, decision = self.config["gate"], self.outcome.decision
         rule: Mapping[str, Any] = decision.fitted["rule"] if decision.fitted else {}
         if "threshold" in gate:
@@ -155,7 +155,7 @@ class Tracer:
         inputs |= {name: rule[name] for name in ("features", "levels", "thresholds") if name in rule}
         shown = min(int(decision.shown[row]), self.config["top_k"])
         about = {"gate": gate["_target_"].rpartition(".")[2], "duration": "not measured"}
-        return Span("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
+        return TraceSpan("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
 
     def _documents(self, ranking: Ranking, row: int) -> list[dict[str, Any]]:
         """The first documents of a query as MLflow's `Document`s. relevance: the grade, if the query is labelled."""

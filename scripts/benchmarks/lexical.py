@@ -293,7 +293,7 @@ def _one_way(way: str, words: list[str], shard: int, store: Path, gigabytes: flo
     from faulting.ray_nodes import Nodes
 
     from harness.cluster import ray_cluster
-    from harness.cluster.cluster import Work
+    from harness.cluster.cluster import ShardWork
     from harness.cluster.ray_cluster import RayCluster
 
     words, start, memory = [*words, f"store.path={store}"], 0.0, None
@@ -301,7 +301,7 @@ def _one_way(way: str, words: list[str], shard: int, store: Path, gigabytes: flo
         if way.isdigit():
             nodes = stack.enter_context(Nodes(int(way), memory=int(gigabytes * 1e9) if gigabytes else None))
             jobs = list(range(int(way)))
-            start = seconds(lambda: RayCluster(shard, nodes.address).run(Work(abs, jobs, jobs, store=str(store))))
+            start = seconds(lambda: RayCluster(shard, nodes.address).run(ShardWork(abs, jobs, jobs, store=str(store))))
             ray_cluster.dismiss()
             words += ["cluster=ray", f"cluster.runtime.address={nodes.address}"]
             memory = WorkerMemory(nodes)

@@ -24,13 +24,13 @@ def metrics(queries: int = 10_000, depth: int = 100) -> None:
     from ranx import Qrels as RanxQrels
     from ranx import Run, evaluate
 
-    from harness.evaluation.measures import MEASURES, Family, of_holes
+    from harness.evaluation.measures import MEASURES, MeasureFamily, of_holes
 
     ranking, qrels = _made_run(queries, depth)
     names = []
     for name, (family, _) in MEASURES.items():
         if not of_holes(name):  # these labels do not say which documents were judged
-            cuts = (1, 3, 5, 10, 100) if family in (Family.STANDARD, Family.MODIFIED) else ()
+            cuts = (1, 3, 5, 10, 100) if family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED) else ()
             names += [name, *(f"{name}@{k}" for k in cuts)]
     seconds, means = best_of(3, lambda: _our_means(ranking, qrels, names))
     rows = [(f"ours: {len(names)} measures, judging included", seconds)]
@@ -73,13 +73,13 @@ def _made_run(queries: int, depth: int, documents: int = 50_000) -> tuple[Rankin
 
 def _our_means(ranking: Ranking, qrels: Qrels, names: list[str]) -> dict[str, float]:
     from harness.evaluation.judged import judge
-    from harness.evaluation.measures import Family, parse
+    from harness.evaluation.measures import MeasureFamily, parse
 
     judged = judge(ranking, qrels, signal=ranking.scores[:, 0])
     means = {}
     for name in names:
         one = parse(name)
-        if one.family is Family.POOLED:
+        if one.family is MeasureFamily.POOLED:
             means[name], _ = one.pooled(judged)
         else:
             values = one.values(judged)

@@ -159,7 +159,7 @@ def traces(count: int = 1000) -> None:
 
 
 def _example() -> Any:
-    from harness.tracking.mlflow_spans import Span
+    from harness.tracking.mlflow_spans import TraceSpan
     from harness.tracking.traces import CONTENT, DOCUMENTS
 
     documents = [
@@ -167,10 +167,13 @@ def _example() -> Any:
         for n in range(DOCUMENTS)
     ]
     query = {"query": "정상파가 뭐야?"}
-    words = Span("tokenise", "PARSER", query, ["정상파", "뭐"])
-    ranked = [Span(name, "RETRIEVER", query, documents, children=(words,)) for name in "ab"]
-    last = (Span("fusion", "CHAIN", {}, documents), Span("gate", "GUARDRAIL", {"signal": 1.0}, {"retrieve": True}))
-    return Span("retrieval", "CHAIN", query, documents[:3], children=(*ranked, *last))
+    words = TraceSpan("tokenise", "PARSER", query, ["정상파", "뭐"])
+    ranked = [TraceSpan(name, "RETRIEVER", query, documents, children=(words,)) for name in "ab"]
+    last = (
+        TraceSpan("fusion", "CHAIN", {}, documents),
+        TraceSpan("gate", "GUARDRAIL", {"signal": 1.0}, {"retrieve": True}),
+    )
+    return TraceSpan("retrieval", "CHAIN", query, documents[:3], children=(*ranked, *last))
 
 
 def our_traces(uri: str, count: int) -> tuple[float, int, int]:

@@ -16,7 +16,7 @@ from fuzzing.format import Files, Wrong, reads, written
 from fuzzing.kept import GATE, RULE
 from harness import cli
 from harness.commands.sweep.axes import Values
-from harness.commands.sweep.search import Objective, Search
+from harness.commands.sweep.search import Search, SweepObjective
 from harness.config.commands import Command
 from harness.errors import BadInput
 
@@ -113,7 +113,7 @@ def _config(_: Path) -> None:
 
 def _open_study(folder: Path) -> None:
     space = {"top_k": Values(("1", "2"), True)}
-    Search("random").open(folder / "study.db", space, [Objective("map", "maximize")], "sweep")
+    Search("random").open(folder / "study.db", space, [SweepObjective("map", "maximize")], "sweep")
 
 
 reads("study", written(_open_study), changes=True, command=True)(_open_study)

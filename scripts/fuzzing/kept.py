@@ -34,7 +34,7 @@ from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, Le
 from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.commands.sweep.auto.budget import StepLog
-from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
+from harness.commands.sweep.trials import Context, TrialResult, read_journal, write_journal
 from harness.config.commands import ReproduceConfig
 from harness.config.composing import compose
 from harness.corpus import preparation
@@ -292,7 +292,7 @@ def _hashes(folder: Path) -> None:
 
 TOKEN = "0123456789abcdef"
 OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
-RESULT = Result(0, "k", None, "FINISHED", {"map": 0.5}, 0.1, objective=OBJECTIVE)
+RESULT = TrialResult(0, "k", None, "FINISHED", {"map": 0.5}, 0.1, objective=OBJECTIVE)
 
 
 def _sweep(folder: Path) -> Context:
@@ -359,7 +359,7 @@ UNFINISHED = "runs/2026.unfinished/config.yaml"
 
 def _claims() -> Files:
     with tempfile.TemporaryDirectory() as name:
-        claim = in_progress.claim_work(Path(name), in_progress.Work())
+        claim = in_progress.claim_work(Path(name), in_progress.ProcessWork())
         claim.unlock()
     work = {"folder": "runs/2026.unfinished", "scratch": False, "experiment": "e", "store": None}
     return {f".claims/{claim.name}": json.dumps(work).encode(), UNFINISHED: b"top_k: 3\n"}

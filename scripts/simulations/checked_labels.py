@@ -20,7 +20,7 @@ import numpy as np
 from measuring import Table
 
 from harness.evaluation.bootstrap import bootstrap_means
-from harness.evaluation.prediction_powered import Estimate, Sample, difference, estimate
+from harness.evaluation.prediction_powered import CheckedSample, Estimate, difference, estimate
 
 POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
 CHECKED = (20, 30, 60)
@@ -130,19 +130,19 @@ def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: 
         checked = drawn(generator, strata, count)
         for name, truth in truths.items():
             by_people = np.where(checked, part.by_people[name], np.nan)
-            samples = [Sample(*of, checked, strata) for of in zip(by_people, part.by_model[name], strict=True)]
+            samples = [CheckedSample(*of, checked, strata) for of in zip(by_people, part.by_model[name], strict=True)]
             parts = {name: (samples[0], estimate(samples[0]), truth[0])}
             for pair, (a, b) in PAIRS.items():
                 people, model = by_people[a] - by_people[b], part.by_model[name][a] - part.by_model[name][b]
                 found = difference(samples[a], samples[b])
-                parts[f"{name}, {pair}"] = Sample(people, model, checked, strata), found, truth[a] - truth[b]
+                parts[f"{name}, {pair}"] = CheckedSample(people, model, checked, strata), found, truth[a] - truth[b]
             for what, (sample, found, mean) in parts.items():
                 for way, low, high in _ways(sample, found, number):
                     ends.setdefault(what, {}).setdefault(way, []).append((low, high, mean))
     return {what: {way: _found(rows) for way, rows in ways.items()} for what, ways in ends.items()}
 
 
-def _ways(sample: Sample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
+def _ways(sample: CheckedSample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
     """(way, low, high) of each way to an interval. found: the estimate."""
     low, high, _ = bootstrap_means(sample.model[None], seed, resamples=500)
     yield "the model's labels alone", low[0], high[0]

@@ -10,7 +10,7 @@ from boards import made_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.board.expected import FOLDS, MOST, REPEATS, Expected, Family, Replay, Values, cross_validated
+from harness.board.expected import FOLDS, MOST, REPEATS, Expected, QueryValues, Replay, RunFamily, cross_validated
 from harness.evaluation.prediction_powered import Estimate
 from harness.gates.calibration import folds
 
@@ -19,12 +19,12 @@ def family(rows, public=None, needs=None, of=0, **more):
     """Runs of these values, the best first. public: the queries that choose; None: all."""
     values = np.array(rows, float)
     everywhere = np.ones(values.shape[1], bool)
-    known = Values(
+    known = QueryValues(
         values, everywhere if needs is None else np.array(needs), np.array(everywhere if public is None else public)
     )
     choosing = everywhere if public is None else known.public
     runs = [made_run(n, "bm25", "none", n, float(np.nanmean(row[choosing]))) for n, row in enumerate(values)]
-    return Family("modified_map@3", "all" if public is None else "public", runs, of, known.first, **more)
+    return RunFamily("modified_map@3", "all" if public is None else "public", runs, of, known.first, **more)
 
 
 def test_one_run_or_one_query_is_not_enough():

@@ -8,7 +8,7 @@ from boards import made_run
 
 from harness.board.facts import facts
 from harness.board.leaderboard import leaderboard
-from harness.board.recommendation import Candidate, pick
+from harness.board.recommendation import BoardCandidate, pick
 from harness.board.runs import LOSSES, BoardRuns
 from harness.evaluation.prediction_powered import Estimate
 
@@ -63,7 +63,7 @@ def test_estimates_are_not_tested():
 
 
 def candidate(name, value=0.5, tied=True, ms=1.0, index_mb=1.0, asks_model=False):
-    return Candidate(name, value, tied, ms, index_mb, asks_model)
+    return BoardCandidate(name, value, tied, ms, index_mb, asks_model)
 
 
 @pytest.mark.parametrize(

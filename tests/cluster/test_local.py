@@ -2,14 +2,14 @@
 
 import pytest
 
-from harness.cluster.cluster import Work
+from harness.cluster.cluster import ShardWork
 from harness.cluster.local import Local
 from harness.errors import BadInput
 
 
 def test_jobs_are_done_in_order_and_the_progress_counts_their_sizes():
     seen = []
-    work = Work(str.upper, ["a", "b", "c"], [2, 3, 5])
+    work = ShardWork(str.upper, ["a", "b", "c"], [2, 3, 5])
     assert Local(10).run(work, lambda *state: seen.append(state)) == ["A", "B", "C"]
     assert seen == [(2, 10, "documents"), (5, 10, "documents"), (10, 10, "documents")]
 

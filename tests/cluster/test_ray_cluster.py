@@ -14,7 +14,7 @@ from faulting.ray_nodes import Nodes
 from planted_modules import Planted
 
 from harness.cluster import ray_cluster, ray_crew, ray_worker
-from harness.cluster.cluster import Work
+from harness.cluster.cluster import ShardWork
 from harness.cluster.ray_cluster import RayCluster
 from harness.cluster.ray_crew import Node, Shape
 from harness.errors import BadInput, Failed
@@ -38,7 +38,7 @@ def nodes():
 @pytest.fixture
 def run(nodes):
     def on_the_nodes(do, jobs, progress=None, **about):
-        work = Work(do, jobs, about.pop("sizes", [1] * len(jobs)), **about)
+        work = ShardWork(do, jobs, about.pop("sizes", [1] * len(jobs)), **about)
         return RayCluster(10, nodes.address).run(work, progress)
 
     return on_the_nodes
@@ -106,7 +106,7 @@ def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
 
 
 def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
-    work = Work(ray_jobs.double, [1], [1])
+    work = ShardWork(ray_jobs.double, [1], [1])
     with pytest.raises(
         BadInput, match=r"encoding_gpus is 1, and no node .* \(3 nodes with 2 cores and 0 GPUs in all\)"
     ):
@@ -160,13 +160,13 @@ def test_a_cluster_of_our_own_imports_nothing_from_the_working_folder(toy, tmp_p
 )
 def test_an_address_without_a_cluster_is_refused_at_once(address, message):
     with pytest.raises(BadInput, match=f"cluster.runtime.address={address}: {message}"):
-        RayCluster(10, address).run(Work(ray_jobs.double, [1], [1]))
+        RayCluster(10, address).run(ShardWork(ray_jobs.double, [1], [1]))
 
 
 def test_the_environment_may_name_the_cluster(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(BadInput, match=r"RAY_ADDRESS=127\.0\.0\.1:1: nothing answers there"):
-        RayCluster(10).run(Work(ray_jobs.double, [1], [1]))
+        RayCluster(10).run(ShardWork(ray_jobs.double, [1], [1]))
 
 
 def test_a_server_that_is_not_ray_is_refused():
@@ -179,7 +179,7 @@ def test_a_server_that_is_not_ray_is_refused():
 
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(BadInput, match="what answers there is not Ray"):
-            RayCluster(10, f"127.0.0.1:{server.getsockname()[1]}").run(Work(ray_jobs.double, [1], [1]))
+            RayCluster(10, f"127.0.0.1:{server.getsockname()[1]}").run(ShardWork(ray_jobs.double, [1], [1]))
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,11 @@ def test_settings_that_make_no_sense_are_refused(arguments, message):
 def test_without_ray_the_command_that_installs_it_is_given(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInput, match=r"pip install -c constraints.txt -e '\.\[ray\]'"):
-        RayCluster(10).run(Work(ray_jobs.double, [1], [1]))
+        RayCluster(10).run(ShardWork(ray_jobs.double, [1], [1]))
 
 
 def test_nothing_to_do_needs_no_cluster():
-    assert RayCluster(10, "127.0.0.1:1").run(Work(ray_jobs.double, [], [])) == []
+    assert RayCluster(10, "127.0.0.1:1").run(ShardWork(ray_jobs.double, [], [])) == []
 
 
 # A node of 16 cores and 4 GPUs: (workers, cores of each). Half a GPU a worker is 8 workers of 2 cores.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpus.near_duplicates import BLOCK, THRESHOLD, Pair, find
+from harness.corpus.near_duplicates import BLOCK, THRESHOLD, DuplicatePair, find
 
 LETTERS = "가나다라마바사아자차카타파하강산달별빛물불흙금목토일월화수 abcdefghij "
 
@@ -169,7 +169,7 @@ def test_blocks_change_nothing(near, monkeypatch):
 def test_temporary_files_are_removed_and_progress_is_counted(tmp_path):
     seen = []
     pairs = find([ONE, ONE], 2, tmp_path, lambda *call: seen.append(call))
-    assert pairs == [Pair(0, 1, 1.0)]
+    assert pairs == [DuplicatePair(0, 1, 1.0)]
     assert seen[0] == (2, 2, "documents")
     assert seen[-1] == (20, 20, "bands")
     assert list(tmp_path.iterdir()) == []

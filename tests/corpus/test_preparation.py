@@ -18,7 +18,7 @@ from harness.corpus import output, preparation, work_log
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.manifest import Lengths, Manifest
-from harness.corpus.occurrences import Occurrences, Source, bytes_id, document_id
+from harness.corpus.occurrences import Occurrences, TextSource, bytes_id, document_id
 from harness.corpus.output import prepare_output
 from harness.corpus.preparation import identity, prepare
 from harness.data.documents_folder import DocumentsFolder
@@ -128,7 +128,7 @@ def test_an_added_file_changes_no_other_document(texts, added, place):
     def documents(texts):
         found = Occurrences()
         for number, text in enumerate(texts):
-            found.add(Source(str(number), "", bytes_id(text.encode())), text, SMALL.spans(text))
+            found.add(TextSource(str(number), "", bytes_id(text.encode())), text, SMALL.spans(text))
         known = {bytes_id(text.encode()): text for text in texts}
         return [(row.doc_id, row.content, row.spans) for row in found.rows(known.__getitem__)]
 

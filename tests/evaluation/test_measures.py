@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from harness.errors import BadInput
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import ceilings, losses
-from harness.evaluation.measures import MEASURES, Family, of_holes, of_spans, parse
+from harness.evaluation.measures import MEASURES, MeasureFamily, of_holes, of_spans, parse
 from harness.tracking.tracker import mlflow_name
 from retrievers.base import Qrels, Ranking
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 PLAIN = {name: family for name, (family, _) in MEASURES.items() if not of_holes(name)}
-STANDARD = [name for name, family in PLAIN.items() if family is Family.STANDARD and not of_spans(name)]
+STANDARD = [name for name, family in PLAIN.items() if family is MeasureFamily.STANDARD and not of_spans(name)]
 
 
 def judged(
@@ -39,7 +39,7 @@ def one(name: str, returned: str, relevant: dict[str, float]) -> float:
 
 def mean(name: str, of: Judged) -> float:
     measure = parse(name)
-    if measure.family is Family.POOLED:
+    if measure.family is MeasureFamily.POOLED:
         return measure.pooled(of)[0]
     values = measure.values(of)
     return float(np.nanmean(values)) if not np.isnan(values).all() else 0.0
@@ -344,7 +344,7 @@ def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows
     renamed = {q: [doc if doc in grades[q] else f"other {doc}" for doc in lists[q]] for q in order}
     before, after = judged(lists, grades), judged(renamed, mixed)
     for name, (family, _) in MEASURES.items():
-        if family is Family.POOLED:
+        if family is MeasureFamily.POOLED:
             assert parse(name).pooled(before) == pytest.approx(parse(name).pooled(after), nan_ok=True)
             continue
         values = dict(zip(lists, parse(name).values(before), strict=True))
@@ -356,9 +356,9 @@ def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows
 def test_every_measure_lies_between_0_and_1_and_applies_where_it_says(rows, cutoff) -> None:  # type: ignore[no-untyped-def]
     got = judged({str(i): row[0] for i, row in enumerate(rows)}, {str(i): row[1] for i, row in enumerate(rows)})
     for name, family in PLAIN.items():
-        if family in (Family.STANDARD, Family.MODIFIED):
+        if family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
             values = parse(name + cutoff).values(got)
-            applies = np.ones(len(rows), bool) if family is Family.MODIFIED else got.needs & (not of_spans(name))
+            applies = np.ones(len(rows), bool) if family is MeasureFamily.MODIFIED else got.needs & (not of_spans(name))
             assert (np.isnan(values) == ~applies).all()
             assert (values[applies] >= 0).all()
             assert (values[applies] <= 1 + 1e-12).all()

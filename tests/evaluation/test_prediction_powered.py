@@ -13,7 +13,7 @@ from scipy.stats import norm, ttest_1samp
 from harness.evaluation.prediction_powered import (
     FEW,
     LEAST,
-    Sample,
+    CheckedSample,
     _error,
     _ratio,
     _strata,
@@ -33,7 +33,7 @@ def drawn(n=30, others=270, seed=0, noise=0.3):
     model = np.clip(0.2 + 0.7 * people + noise * generator.random(n + others), 0, 1)
     checked = np.zeros(n + others, bool)
     checked[generator.choice(n + others, n, replace=False)] = True
-    return Sample(np.where(checked, people, np.nan), model, checked)
+    return CheckedSample(np.where(checked, people, np.nan), model, checked)
 
 
 # (n, others, seed, noise) of a sample, λ (None: tuned), and what ppi_py 0.2.3 makes of it: `ppi_mean_pointestimate` and
@@ -85,7 +85,7 @@ def test_a_small_example():
     """
     people = np.array([1, 0, 1, 0, *[np.nan] * 4])
     model = np.array([1, 1, 1, 0, 1, 1, 0, 1.0])
-    found = estimate(Sample(people, model, ~np.isnan(people)))
+    found = estimate(CheckedSample(people, model, ~np.isnan(people)))
     assert (found.weight, found.value) == pytest.approx((7 / 24, 1 / 2))
     assert (found.checked, found.others) == (4, 4)
     assert math.isnan(found.low)
@@ -96,17 +96,19 @@ def test_a_measure_that_people_and_model_apply_to_other_queries():
     """λ = 0, since the model's values do not vary: what is left is the ratio of the checked queries. 3 of 5 apply."""
     people = np.array([1.0, np.nan, 0.5, 0.0, np.nan, *[np.nan] * 3])
     checked = np.arange(8) < 5
-    assert estimate(Sample(people, np.full(8, np.nan), checked)).value == pytest.approx(0.5)
-    assert estimate(Sample(people, np.full(8, np.nan), checked)).checked == 3
+    assert estimate(CheckedSample(people, np.full(8, np.nan), checked)).value == pytest.approx(0.5)
+    assert estimate(CheckedSample(people, np.full(8, np.nan), checked)).checked == 3
 
 
 def test_all_checked_is_students_interval():
     values = np.random.default_rng(3).random(40)
-    found = estimate(Sample(values, values / 2, np.ones(40, bool)))
+    found = estimate(CheckedSample(values, values / 2, np.ones(40, bool)))
     ends = ttest_1samp(values, 0.5).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((ends.low, ends.high), abs=1e-12)
     assert (found.value, found.weight, found.others) == (pytest.approx(values.mean()), 0.0, 0)
-    assert estimate(Sample(values, values / 2, np.ones(40, bool))).p == pytest.approx(ttest_1samp(values, 0).pvalue)
+    assert estimate(CheckedSample(values, values / 2, np.ones(40, bool))).p == pytest.approx(
+        ttest_1samp(values, 0).pvalue
+    )
 
 
 def test_strata_are_weighted_by_their_shares():
@@ -115,7 +117,7 @@ def test_strata_are_weighted_by_their_shares():
     checked = np.zeros(80, bool)
     checked[:6] = checked[40:60] = True
     values = np.where(strata == 0, 0.8, 0.2) + np.tile([0.1, -0.1], 40)
-    found = estimate(Sample(np.where(checked, values, np.nan), np.zeros(80), checked, strata))
+    found = estimate(CheckedSample(np.where(checked, values, np.nan), np.zeros(80), checked, strata))
     assert found.value == pytest.approx(0.5)
     parts = [0.25 * values[checked & (strata == one)].var(ddof=1) / n for one, n in ((0, 6), (1, 20))]
     assert found.high - found.value == pytest.approx(
@@ -131,7 +133,7 @@ def test_small_strata_share_a_variance():
     checked[:2] = checked[30:32] = checked[60:80] = True
     values = np.tile([0.6, 0.4], 45)
     values[:2] = 1.0, 0.0
-    found = estimate(Sample(np.where(checked, values, np.nan), np.zeros(90), checked, strata))
+    found = estimate(CheckedSample(np.where(checked, values, np.nan), np.zeros(90), checked, strata))
     squares = [((one - one.mean()) ** 2).sum() for one in (values[checked & (strata == place)] for place in range(3))]
     error = math.sqrt(sum(squares) / 21 * (1 / 2 + 1 / 2 + 1 / 20) / 9)
     assert found.high - found.value == pytest.approx(_student(21) * error)
@@ -170,9 +172,11 @@ def test_what_holds_for_any_sample(n, others, seed, strata, binary):
     model[generator.random(n + others) < 0.1] = np.nan
     checked = np.arange(n + others) < n
     kinds = generator.integers(0, strata, n + others)
-    found = estimate(Sample(np.where(checked, people, np.nan), model, checked, kinds))
+    found = estimate(CheckedSample(np.where(checked, people, np.nan), model, checked, kinds))
     order = generator.permutation(n + others)
-    again = estimate(Sample(np.where(checked, people, np.nan)[order], model[order], checked[order], kinds[order]))
+    again = estimate(
+        CheckedSample(np.where(checked, people, np.nan)[order], model[order], checked[order], kinds[order])
+    )
     for one, other in zip(vars(found).values(), vars(again).values(), strict=True):
         assert one == other or one == pytest.approx(other, abs=1e-9, nan_ok=True)
     assert math.isnan(found.weight) or 0 <= found.weight <= 1
@@ -204,22 +208,22 @@ def test_an_interval_needs_checked_queries_that_differ():
     sample = drawn(40, 100)
     nearly = np.where(sample.checked, 1.0, np.nan)
     nearly[np.flatnonzero(sample.checked)[:4]] = 0.0
-    found = estimate(Sample(nearly, sample.model, sample.checked))
+    found = estimate(CheckedSample(nearly, sample.model, sample.checked))
     assert found.note == "no interval: 36 of 40 checked queries have the same value"
-    same = estimate(Sample(np.where(sample.checked, sample.model, np.nan), sample.model, sample.checked))
+    same = estimate(CheckedSample(np.where(sample.checked, sample.model, np.nan), sample.model, sample.checked))
     assert math.isnan(same.low) == (same.weight == 1.0)  # the residuals of a perfect model are all 0
 
 
 def test_differences_of_two_runs():
     first, second = drawn(40, 200, seed=5), drawn(40, 200, seed=6)
-    second = Sample(np.where(first.checked, 1 - first.people / 2, np.nan), second.model, first.checked)
+    second = CheckedSample(np.where(first.checked, 1 - first.people / 2, np.nan), second.model, first.checked)
     found = difference(first, second)
-    gaps = Sample(first.people - second.people, first.model - second.model, first.checked)
+    gaps = CheckedSample(first.people - second.people, first.model - second.model, first.checked)
     assert found == estimate(gaps, least=-1.0)
     turned = difference(second, first)
     assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
-    other = Sample(np.where(np.arange(240) == np.flatnonzero(first.checked)[0], np.nan, second.people), second.model,
-                   first.checked)  # fmt: skip
+    unchecked = np.arange(240) == np.flatnonzero(first.checked)[0]
+    other = CheckedSample(np.where(unchecked, np.nan, second.people), second.model, first.checked)
     assert difference(first, other).note == "no estimate: it counts other queries in each run"
 
 

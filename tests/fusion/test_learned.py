@@ -11,9 +11,9 @@ from harness.evaluation.judged import judge
 from harness.evaluation.measures import parse
 from harness.evaluation.split import Split
 from harness.fusion.learned import FIXED, WEIGHTS, LearnedFusion
-from harness.fusion.pool import Labels, Pool
+from harness.fusion.pool import CandidatePool, FusionLabels
 from harness.fusion.ranker import regress
-from harness.fusion.weights import NORMALISATIONS, POINTS, Grid, simplex
+from harness.fusion.weights import NORMALISATIONS, POINTS, WeightGrid, simplex
 from harness.gates.payoff import payoffs
 from retrievers.base import Qrels, Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
@@ -36,7 +36,7 @@ def corpus(seed=0, n=40, skill=(2.0, 0.0), none=0.1):
 
 
 def learning(rankings, qrels, fusion=None, depth=8, **given):
-    labels = Labels(qrels, given.pop("objective", "modified_map@3"), 3, **given)
+    labels = FusionLabels(qrels, given.pop("objective", "modified_map@3"), 3, **given)
     return (fusion or LearnedFusion()).learn(rankings, depth, labels)
 
 
@@ -132,7 +132,7 @@ def test_what_an_order_earns_is_what_the_gate_is_told(objective):
     rankings, qrels = corpus(n=15)
     judged = {query: frozenset(DOCS[::2]) - grades.keys() for query, grades in qrels.grades.items()}
     qrels = Qrels(qrels.grades, not_relevant=judged)
-    pool = Pool(rankings, 8, Labels(qrels, objective, 3))
+    pool = CandidatePool(rankings, 8, FusionLabels(qrels, objective, 3))
     every = np.arange(len(pool.rows))
     for fused, feature in ((WeightedSum(), "z_score"), (RRF(60), "reciprocal_rank_60")):
         found = pool.earned(pool.scores({("a", feature): 1.0, ("b", feature): 1.0}, every), every)
@@ -188,7 +188,7 @@ def test_labels_drawn_at_random_give_no_gain():
 def test_the_nearest_of_those_within_a_standard_error_is_picked():
     """Hand-made values of the grid's points, for three queries in use and one that is not."""
     rankings, qrels = corpus(n=4, none=0)
-    grid = Grid(Pool(rankings, 8, Labels(qrels, "modified_map@3", 3)), {"a": 1.0, "b": 1.0})
+    grid = WeightGrid(CandidatePool(rankings, 8, FusionLabels(qrels, "modified_map@3", 3)), {"a": 1.0, "b": 1.0})
     grid.values = np.zeros_like(grid.values)
     best, near = (
         grid.points.index({("a", "z_score"): 1.0}),

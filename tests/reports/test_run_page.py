@@ -19,7 +19,7 @@ from harness.gates.gate import Decision
 from harness.reports import gate_figures, gate_view, run_figures, run_page
 from harness.reports.gate_view import SignalRule, objective_of
 from harness.reports.markup import marked
-from harness.reports.run_note import RunScores, RunSummary, note
+from harness.reports.run_note import RunSummary, ShownScores, note
 from harness.tracking import provenance
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import TAG_LIMIT, as_note
@@ -315,7 +315,7 @@ def test_no_text_is_markup(text):
 
 def test_a_long_description_ends_at_a_line():
     run = RunSummary([(f"Fact {i}", "x" * 200) for i in range(100)])
-    text = as_note(note(run, RunScores(None, None, "hit", None), None, []))
+    text = as_note(note(run, ShownScores(None, None, "hit", None), None, []))
     assert len(text) <= TAG_LIMIT
     assert text.endswith("x\n…")
 

@@ -2,7 +2,7 @@
 
 from harness.evaluation.proportions import Proportion
 from harness.testset import controls
-from harness.testset.controls import Place
+from harness.testset.controls import ControlSource
 from harness.testset.judging import Verdict
 from harness.testset.pool import PooledPair
 from retrievers.base import Document, Query, Turn
@@ -15,11 +15,13 @@ DOCUMENT = Document("d4", "강진의 가마는\n소나무 장작만 쓴다. 사�
 
 def test_the_other_document_is_of_another_text_and_not_pooled():
     seed = PooledPair("q1", "d1", seed=True)
-    assert controls.places([seed], ["q1"], TEXTS, 5) == [Place("q1", "d1", "d4")]  # d2, d3 stand in the seed's text
+    assert controls.places([seed], ["q1"], TEXTS, 5) == [
+        ControlSource("q1", "d1", "d4")
+    ]  # d2, d3 stand in the seed's text
     pooled = [seed, PooledPair("q1", "d4")]
     assert controls.places(pooled, ["q1"], TEXTS, 5)[0].other in ("d2", "d3")  # nothing else is left
     pooled += [PooledPair("q1", "d2"), PooledPair("q1", "d3")]
-    assert controls.places(pooled, ["q1"], TEXTS, 5) == [Place("q1", "d1", None)]
+    assert controls.places(pooled, ["q1"], TEXTS, 5) == [ControlSource("q1", "d1", None)]
     assert controls.places([PooledPair("q1", "d1")], ["q1"], TEXTS, 5) == []  # without a seed
     assert controls.places([seed], ["q2"], TEXTS, 5) == []  # a query that is not judged
 
@@ -51,7 +53,7 @@ def test_stuffed_and_claiming_documents():
 
 
 def test_all_three_kinds_are_asked_and_counted():
-    places = [Place("q1", "d1", "d4"), Place("q2", "d1", None)]
+    places = [ControlSource("q1", "d1", "d4"), ControlSource("q2", "d1", None)]
     documents = {"d1": Document("d1", "가람1호는 1901년에 나갔다."), "d4": DOCUMENT}
     made = controls.controls(places, {"q1": TALK, "q2": Query.of("q2", "언제?")}, documents)
     assert [(one.kind, one.query.query_id) for one in made] == [

@@ -9,7 +9,7 @@ from harness.data.documents_folder import DocumentsFolder
 from harness.errors import BadInput
 from harness.llm.chat import Reply
 from harness.llm.structured import WrongReply
-from harness.testset.drafting import Plan, draft, sample, tasks
+from harness.testset.drafting import DraftPlan, draft, sample, tasks
 from harness.testset.drafts import KINDS
 from harness.testset.prompts import read_prompts
 from retrievers.base import Query
@@ -34,7 +34,7 @@ class Table:
 
 
 def plan(*kinds, questions=2, examples=()):
-    return Plan(kinds, questions, "ko", 0, read_prompts(kinds, "ko", dict.fromkeys(KINDS)), examples)
+    return DraftPlan(kinds, questions, "ko", 0, read_prompts(kinds, "ko", dict.fromkeys(KINDS)), examples)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from harness.llm.structured import WrongReply
 from harness.testset.drafts import KINDS
-from harness.testset.replies import Item, read_as, schema
+from harness.testset.replies import ReplyItem, read_as, schema
 from retrievers.base import Turn
 
 FACT = {"question": " 달은 무엇인가? ", "answer": "달은 위성이다.", "evidence": ["위성"]}
@@ -23,11 +23,11 @@ def reply(*items):
 
 def test_each_kind_is_read():
     asked = (Turn("user", "달은 무엇인가?"),)
-    assert read_as("fact")(reply(FACT)) == [Item(asked, "달은 위성이다.", ("위성",))]
-    assert read_as("search")(reply(FACT, FACT))[1] == Item(asked, "달은 위성이다.", ("위성",))
-    assert read_as("none")(reply({"question": "안녕"})) == [Item((Turn("user", "안녕"),))]
+    assert read_as("fact")(reply(FACT)) == [ReplyItem(asked, "달은 위성이다.", ("위성",))]
+    assert read_as("search")(reply(FACT, FACT))[1] == ReplyItem(asked, "달은 위성이다.", ("위성",))
+    assert read_as("none")(reply({"question": "안녕"})) == [ReplyItem((Turn("user", "안녕"),))]
     assert read_as("unanswerable")(reply({"question": "q", "missing": "m"})) == [
-        Item((Turn("user", "q"),), missing="m")
+        ReplyItem((Turn("user", "q"),), missing="m")
     ]
     [found] = read_as("conversation")(reply(talk(USER, ASSISTANT, USER, ASSISTANT, USER)))
     assert [turn.role for turn in found.turns] == ["user", "assistant", "user", "assistant", "user"]

@@ -11,8 +11,8 @@ from judged_sets import judged_set
 from harness.data.documents_folder import DocumentsFolder
 from harness.errors import BadInput
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
-from harness.testset.review.desk import Desk, Material, Reviewer
-from harness.testset.review.ledger import Changed, ReviewLedger
+from harness.testset.review.desk import Desk, Reviewer, ReviewMaterial
+from harness.testset.review.ledger import JudgementChanged, ReviewLedger
 from harness.testset.review.server import FILES, ReviewServer
 from harness.testset.review_items import Item
 
@@ -33,7 +33,7 @@ class Served:
         self.items += [Item(one.query_id, one.doc_id, 1, "audit", 0.5) for one in pool.pairs]
         reviewers = [Reviewer(name) for name in NAMES]
         self.ledger = ReviewLedger(self.log, queries, [one.by for one in reviewers])
-        material = Material(queries, documents)
+        material = ReviewMaterial(queries, documents)
         self.server = ReviewServer([Desk(one, self.items, material, self.ledger) for one in reviewers], "127.0.0.1", 0)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.host = f"127.0.0.1:{self.server.server_port}"
@@ -225,7 +225,7 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
     raised = []
 
     def elsewhere():
-        with pytest.raises(Changed) as changed:
+        with pytest.raises(JudgementChanged) as changed:
             theirs.put(said[1], None)
         raised.append(changed.value.value)
 

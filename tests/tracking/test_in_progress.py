@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.tracking.in_progress import Work, abandoned_work, claim_work
+from harness.tracking.in_progress import ProcessWork, abandoned_work, claim_work
 
 
 @pytest.mark.parametrize(
@@ -12,8 +12,8 @@ from harness.tracking.in_progress import Work, abandoned_work, claim_work
 )
 def test_no_folder_elsewhere_is_ours(tmp_path, monkeypatch, folder, known):
     monkeypatch.chdir(tmp_path)
-    made = claim_work(tmp_path / "outputs", Work())
+    made = claim_work(tmp_path / "outputs", ProcessWork())
     made.unlock()
     made.file.write_text(json.dumps({"folder": folder, "scratch": True}))
     found = [one.work for one in abandoned_work(tmp_path / "outputs")]
-    assert found == [Work(folder, scratch=True) if folder == "outputs/runs/1" else None]
+    assert found == [ProcessWork(folder, scratch=True) if folder == "outputs/runs/1" else None]

@@ -15,7 +15,7 @@ from harness.pipeline.steps import Outcome
 from harness.storage.cache import Cache
 from harness.tracking import mlflow_spans
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.mlflow_spans import Span, Trace
+from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.traces import CONTENT, DOCUMENTS, Tracer
 from harness.tracking.tracker import RunRecord
@@ -228,9 +228,9 @@ def test_a_ranking_shows_its_first_documents(traced, toy):
 
 
 spans = st.recursive(
-    st.builds(Span, st.just("s"), st.just("TOOL"), st.none(), st.none(), ms=st.floats(0, 1e4)),
+    st.builds(TraceSpan, st.just("s"), st.just("TOOL"), st.none(), st.none(), ms=st.floats(0, 1e4)),
     lambda inner: st.builds(
-        Span,
+        TraceSpan,
         st.just("s"),
         st.just("TOOL"),
         st.none(),
@@ -264,7 +264,7 @@ def test_a_server_that_does_not_tell_its_version_cannot_be_reached(monkeypatch):
     tracker._client = MlflowClient(tracker.uri)
     monkeypatch.setattr(tracker, "_experiment_id", lambda name: "1")
     with pytest.raises(Unreachable, match=r"http://127.0.0.1:9: traces cannot be stored: .*version"):
-        tracker.trace("run", "e", [Trace(Span("retrieval", "CHAIN", {}, []), {})])
+        tracker.trace("run", "e", [Trace(TraceSpan("retrieval", "CHAIN", {}, []), {})])
 
 
 def test_a_run_without_its_traces_shows_its_numbers_and_fails(harness, toy, monkeypatch):
@@ -285,7 +285,7 @@ def arrive(tracker, traces, calls_of):
     """Write so many traces, and read all of them back."""
     run_id = tracker.begin(RunRecord("many", "r"))
     experiment_id = tracker.client.get_run(run_id).info.experiment_id
-    root = Span("retrieval", "CHAIN", {"query": "물"}, [], children=(Span("bm25", "RETRIEVER", {}, []),))
+    root = TraceSpan("retrieval", "CHAIN", {"query": "물"}, [], children=(TraceSpan("bm25", "RETRIEVER", {}, []),))
     for first in range(0, traces, calls_of):
         numbers = range(first, first + calls_of)
         written = [Trace(root, {"query_id": str(n)}) for n in numbers]

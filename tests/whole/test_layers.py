@@ -134,6 +134,15 @@ def test_modules_stay_readable_and_safe(module):
     assert "pickle" not in functools.reduce(lambda rest, words: rest.replace(words, ""), harmless, text)
 
 
+def test_a_class_name_means_one_thing():
+    places = {}
+    for module, path in (EVERY | BELOW).items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
 def _statements(name):
     return ast.parse(Path(importlib.import_module(name).__file__).read_text("utf-8")).body
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from harness.board.choice import Asked, chosen, same_queries
-from harness.board.expected import Expected, Family, Values, of_family
+from harness.board.expected import Expected, QueryValues, RunFamily, of_family
 from harness.board.runs import tables
 from harness.commands.compare.comparison import Settings
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
-from harness.evaluation.measures import SPAN_MEASURES, of_spans, parse
-from harness.evaluation.measures import Family as MeasureFamily
+from harness.evaluation.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse
 from harness.evaluation.significance import against_first
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import RankedRun, Wanted, distinct, rank, repeated
@@ -173,7 +172,7 @@ def tested_family(
     if not ranked or parse(metric).family is MeasureFamily.POOLED:
         return None, None
     folder.mkdir()
-    known = Values.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)
-    expected = of_family(tracker, Family(metric, choice.select_on, ranked, len(ranked), known.first))
+    known = QueryValues.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)
+    expected = of_family(tracker, RunFamily(metric, choice.select_on, ranked, len(ranked), known.first))
     judges = settings.judging(known.public, "queries")
     return against_first(known.values[:, judges], settings.seed, settings.resamples)[1], expected

@@ -159,7 +159,7 @@ class RunShifts:
 
 
 @dataclass(frozen=True)
-class ShakeUp:
+class ShakeUpSummary:
     """How ranks shift if the public part is drawn anew. winner_loses: share of draws with another private winner."""
 
     draws: int
@@ -172,7 +172,7 @@ class Standings:
     """boards: one per run; None if the runs have different public parts."""
 
     boards: tuple[Standing | None, ...]
-    shake_up: ShakeUp | None = None
+    shake_up: ShakeUpSummary | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -337,7 +337,7 @@ class Comparison:
     differences: Sequence[PairedResult]
     splits: Sequence[PartDifference]
     changed: Sequence[Changed]
-    shake_up: ShakeUp | None
+    shake_up: ShakeUpSummary | None
     pairs: int
     expected: Expected | None = None
     left_out: Sequence[str] = ()
@@ -437,7 +437,7 @@ def standings(
     shake_up = None
     if shifts:
         runs = tuple(RunShifts(**run) for run in shifts["runs"])
-        shake_up = ShakeUp(shifts["draws"], shifts["winner_loses"], runs)
+        shake_up = ShakeUpSummary(shifts["draws"], shifts["winner_loses"], runs)
     return Standings(tuple(Standing(**board) for board in boards), shake_up, tuple(notes))
 
 

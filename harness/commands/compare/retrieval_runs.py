@@ -36,7 +36,7 @@ from harness.errors import BadInput, did_you_mean
 from harness.evaluation import checked_values
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
-from harness.evaluation.measures import OOF, Family, parse
+from harness.evaluation.measures import OOF, MeasureFamily, parse
 from harness.evaluation.objective import Kind, kind_of
 from harness.evaluation.prediction_powered import NO_ESTIMATE, NO_INTERVAL, Estimate, EstimatedDifference
 from harness.evaluation.score_table import ScoreTable, read_table
@@ -270,7 +270,7 @@ def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str
     same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
     if metric not in same:
         everywhere = "counts other queries in each run" if metric in shared else "is not in the scores of every run"
-        reason = "is no mean of queries" if parse(metric).family is Family.POOLED else everywhere
+        reason = "is no mean of queries" if parse(metric).family is MeasureFamily.POOLED else everywhere
         raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
     notes = []
     if own := [name for name in shared if name not in same]:

@@ -15,7 +15,7 @@ from harness.commands.export.model import answer, load
 from harness.errors import BadInput
 
 
-class Retrieval(PythonModel):
+class RetrievalModel(PythonModel):
     """Queries or conversations in, ranked documents and the gate's decision out; see `export.model.answer`."""
 
     def load_context(self, context: PythonModelContext) -> None:
@@ -34,4 +34,4 @@ class Retrieval(PythonModel):
             raise MlflowException(str(error), error_code=TEMPORARILY_UNAVAILABLE) from error
 
 
-set_model(Retrieval())
+set_model(RetrievalModel())

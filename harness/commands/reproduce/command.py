@@ -19,7 +19,7 @@ from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
 from harness.data.submissions import submission_rows
 from harness.errors import BadInput, did_you_mean
-from harness.evaluation.measures import Family, parse, requested
+from harness.evaluation.measures import MeasureFamily, parse, requested
 from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
 from harness.pipeline.plan import Plan
@@ -220,7 +220,10 @@ def _verified_run(
 
 def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
     """measure -> mean, for those of a run's measures that only the documents shown decide."""
-    families = (Family.MODIFIED, Family.ABSTENTION)  # decided by the documents shown, whatever the cut-off
+    families = (
+        MeasureFamily.MODIFIED,
+        MeasureFamily.ABSTENTION,
+    )  # decided by the documents shown, whatever the cut-off
     measures = map(parse, requested(config["metrics"], qrels, config["top_k"]))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
     scores = score(ShownLists(predictions), qrels, wanted, detailed=())

@@ -11,7 +11,7 @@ from harness.board.choice import of_runs
 from harness.board.expected import Expected
 from harness.board.runs import of_chosen
 from harness.commands.sweep.execution import Execution, tell
-from harness.commands.sweep.summary import Summary
+from harness.commands.sweep.summary import SweepSummary
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.tracking.mlflow_client import Unreachable
@@ -19,7 +19,7 @@ from harness.tracking.ranking import distinct
 from harness.tracking.run_kind import Retrieval
 
 
-def write_boards(execution: Execution, summary: Summary, folder: Path) -> None:
+def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> None:
     """Write `board.html`, and `board-0.html` … of groups of trials that do not compare.
 
     There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials;

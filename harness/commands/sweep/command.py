@@ -21,7 +21,7 @@ from harness.commands.sweep.ending import Ending
 from harness.commands.sweep.execution import Course, Execution, Forecast, finished_trials, search_counts
 from harness.commands.sweep.search import Auto
 from harness.commands.sweep.submitted import Submitted
-from harness.commands.sweep.trials import Context, Jobs, Result, sweep_lock
+from harness.commands.sweep.trials import Context, Jobs, TrialResult, sweep_lock
 from harness.config.canonical import digest
 from harness.config.check import primary
 from harness.config.composing import Request, composer, master
@@ -29,7 +29,7 @@ from harness.config.launching import launcher_for
 from harness.reports import terminal
 from harness.storage.locks import Claim
 from harness.tracking import recording
-from harness.tracking.in_progress import Work
+from harness.tracking.in_progress import ProcessWork
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 
@@ -70,7 +70,7 @@ def launcher_of(request: Request) -> HydraLauncher:
 def show_plan(sweep: Sweep) -> None:
     """Print what the sweep would do, and do nothing."""
     outputs, tracker = Path(sweep.settings["outputs"]), sweep.tracker()
-    finished: dict[str, Result] = {}
+    finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):
         tracker.connect(outputs)
         finished = finished_trials(sweep, tracker)
@@ -140,7 +140,7 @@ def course_of(sweep: Sweep, folder: Path) -> Course:
 
 
 @contextmanager
-def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim[Work] | None) -> Iterator[None]:
+def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim[ProcessWork] | None) -> Iterator[None]:
     """End the parent run if an error, such as an interruption of its end, leaves it RUNNING; release its claim."""
     try:
         yield

@@ -14,7 +14,7 @@ from harness.errors import BadInput
 
 if TYPE_CHECKING:
     from harness.commands.sweep.search import Study
-    from harness.commands.sweep.trials import Result
+    from harness.commands.sweep.trials import TrialResult
 
 
 class GridCourse:
@@ -65,7 +65,7 @@ def _so_far(execution: Execution) -> str:
     return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
 
 
-def _values(execution: Execution, result: Result) -> list[float]:
+def _values(execution: Execution, result: TrialResult) -> list[float]:
     """The objectives of a trial; NaN where it failed."""
     objectives = execution.sweep.objectives
     values = objective_values(result, objectives, execution.sweep.settings["select_on"])

@@ -13,7 +13,7 @@ from harness.commands.sweep.auto.menu import check_request
 from harness.commands.sweep.axes import Interval, axis_of
 from harness.commands.sweep.groups import cut_in_different_ways
 from harness.commands.sweep.plan import Planner, Trial
-from harness.commands.sweep.search import Auto, Grid, Objective, Search, Study
+from harness.commands.sweep.search import Auto, Grid, Search, Study, SweepObjective
 from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
 from harness.config.components import build
@@ -107,7 +107,7 @@ class Sweep:
         return most or (None if self.launcher.serial else in_parallel)
 
     @cached_property
-    def objectives(self) -> list[Objective]:
+    def objectives(self) -> list[SweepObjective]:
         """The first one is the objective of the runs."""
         names = self.settings["objectives"] or [self.settings["objective"]]
         if names[0] != self.settings["objective"]:
@@ -117,7 +117,7 @@ class Sweep:
             )
         for name in names:
             self.kind.check_objective(self.settings, name)
-        return [Objective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
+        return [SweepObjective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
 
     @property
     def times(self) -> set[str]:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from harness.board.choice import Asked
-from harness.board.expected import Expected, Family, Replay, Values, of_experiment
+from harness.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
 from harness.board.runs import SCORES, tables
 from harness.commands.sweep import plan
 from harness.commands.sweep.boards import write_boards
 from harness.commands.sweep.execution import Course, Execution, tell
 from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import sweep_report, write_files
-from harness.commands.sweep.summary import Summary
-from harness.commands.sweep.trials import Context, Result, Runner
+from harness.commands.sweep.summary import SweepSummary
+from harness.commands.sweep.trials import Context, Runner, TrialResult
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.evaluation.measures import grows_with
@@ -88,11 +88,11 @@ class Ending:
         if failed or unsent:
             raise SystemExit(1)
 
-    def _summary(self, complete: bool) -> Summary:
+    def _summary(self, complete: bool) -> SweepSummary:
         """complete: whether all trials are over; of fewer, nothing can be expected."""
         execution = self.execution
         sweep, results = execution.sweep, execution.results
-        summary = Summary(
+        summary = SweepSummary(
             sweep_id=sweep.sweep_id,
             run_id=self.parent,
             experiment=self.record.experiment,
@@ -109,7 +109,7 @@ class Ending:
             return self._judged(summary)
         return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
-    def _judged(self, summary: Summary) -> Summary:
+    def _judged(self, summary: SweepSummary) -> SweepSummary:
         """The summary of trials that compare, with what to expect of the best, and the edges to go beyond."""
         execution, best = self.execution, summary.best
         if best is None:
@@ -120,7 +120,7 @@ class Ending:
         beyond = [one for one in self._edges(summary, best) if self._possible(summary, one)]
         return replace(summary, expected=found, edges=beyond)
 
-    def _edges(self, summary: Summary, best: int) -> list[Edge]:
+    def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
         """The keys whose best value is at the edge of what was tried; [] where values by query are unknown."""
         execution, objective = self.execution, summary.objectives[0].name
         if not execution.sweep.kind.is_query_mean(objective):
@@ -141,13 +141,13 @@ class Ending:
         except (BadInput, Unreachable, OSError):
             return []
 
-    def _possible(self, summary: Summary, edge: Edge) -> bool:
+    def _possible(self, summary: SweepSummary, edge: Edge) -> bool:
         """Whether the best trial could run with the value beyond the edge."""
         words = summary.trials[summary.best or 0].overrides
         moved = [f"{edge.key}={edge.beyond}" if word.partition("=")[0] == edge.key else word for word in words]
         return self.execution.sweep.planner.trial(0, moved).error is None
 
-    def _log_best_in_full(self, summary: Summary, folder: Path) -> dict[str, float]:
+    def _log_best_in_full(self, summary: SweepSummary, folder: Path) -> dict[str, float]:
         """Log the best trial as `harness run` does: all measures, tables, figures, texts; returns its metrics."""
         execution, context = self.execution, self.execution.context
         trial, result = execution.trials[summary.best or 0], summary.results[summary.best or 0]
@@ -162,7 +162,7 @@ class Ending:
                 tell([f"The best trial is not logged in full, since {error}. Repeat the sweep. Its files: {folder}"])
         return record.metrics
 
-    def _close_parent(self, summary: Summary, numbers: Mapping[str, float], status: str) -> None:
+    def _close_parent(self, summary: SweepSummary, numbers: Mapping[str, float], status: str) -> None:
         """numbers: metrics of the best trial in full."""
         tracker, folder = self.execution.tracker, self.execution.context.folder
         files = write_files(summary, folder / "summary")
@@ -174,7 +174,7 @@ class Ending:
         self.record.end_tags = summary.parent_tags(self._pages(summary))
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
-    def _pages(self, summary: Summary) -> dict[str, str]:
+    def _pages(self, summary: SweepSummary) -> dict[str, str]:
         """Label of each group of trials that compare -> where the tracker's pages list them, best first."""
         sweep, found = self.execution.sweep, {}
         with suppress(Unreachable):
@@ -184,7 +184,7 @@ class Ending:
                     found[part.label] = self._page(part, part.best, f"-{place}" if part.apart else "")
         return found
 
-    def _page(self, part: Summary, best: int, suffix: str) -> str:
+    def _page(self, part: SweepSummary, best: int, suffix: str) -> str:
         """Save the view of trials that compare; returns its page. best: the best of them."""
         sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
         tags: dict[str, str | None] = {member: None}
@@ -196,7 +196,7 @@ class Ending:
         keys = list(sweep.swept or part.axes())
         return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, keys)
 
-    def _document(self, summary: Summary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
+    def _document(self, summary: SweepSummary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
         """The JSON document of the command.
 
         best: label of a group -> folder of its best trial. unsent: runs that are not logged yet.
@@ -217,7 +217,7 @@ class Ending:
 
 
 def expected(
-    results: Mapping[int, Result],
+    results: Mapping[int, TrialResult],
     best: int,
     tracker: Tracker,
     context: Context,
@@ -235,7 +235,7 @@ def expected(
     if not kind_of(config).is_query_mean(objective):
         return None
     best_first = sorted(results, key=lambda number: number != best)
-    different: dict[str, Result] = {}
+    different: dict[str, TrialResult] = {}
     for result in (results[number] for number in best_first if results[number].status == "FINISHED"):
         different.setdefault(result.key, result)
     own = list(different.values())
@@ -250,26 +250,26 @@ def expected(
     if len(ranked) < len(own) or not all(_file(context, one).exists() for one in own):
         return None
 
-    def read(count: int) -> Values:
+    def read(count: int) -> QueryValues:
         return _values(own[:count], tracker, context, objective)
 
-    return Family(objective, config["select_on"], ranked, len(ranked), read, alone=True).expected(replay)
+    return RunFamily(objective, config["select_on"], ranked, len(ranked), read, alone=True).expected(replay)
 
 
-def _values(results: Sequence[Result], tracker: Tracker, context: Context, metric: str) -> Values:
+def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> QueryValues:
     """The values by query of trials, from the tracker, or where they are not logged from the files that they left."""
     if all(result.run_id for result in results):
         with tempfile.TemporaryDirectory() as folder:
             runs = [tracker.run(result.run_id or "") for result in results]
-            return Values.of(tables(tracker, runs, metric, Path(folder)), metric)
+            return QueryValues.of(tables(tracker, runs, metric, Path(folder)), metric)
     found = []
     for result in results:
         file_hashes.verify(result.logged(context), SCORES, _file(context, result))
         found.append(read_table(_file(context, result), metric).by_id())
         if found[-1].query_ids != found[0].query_ids or (found[-1].public != found[0].public).any():
             raise BadInput("the trials are scored on different queries.")
-    return Values.of(found, metric)
+    return QueryValues.of(found, metric)
 
 
-def _file(context: Context, result: Result) -> Path:
+def _file(context: Context, result: TrialResult) -> Path:
     return context.folder / "trials" / str(result.number) / SCORES

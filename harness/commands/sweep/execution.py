@@ -19,7 +19,7 @@ from harness.commands.sweep.trials import (
     COMPUTED,
     REUSED,
     Context,
-    Result,
+    TrialResult,
     claim_sweep,
     read_journal,
     refused,
@@ -38,7 +38,7 @@ class Forecast:
     finished: trial key -> result of the trials that finished before.
     """
 
-    def __init__(self, sweep: Sweep, finished: Mapping[str, Result]) -> None:
+    def __init__(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> None:
         self._sweep, self._finished = sweep, finished
         self._cached: dict[str, bool] = {}  # digest of a ranking -> whether it was cached when it was first planned
 
@@ -93,11 +93,11 @@ class Execution:
     trials: number -> trial. results: number -> result.
     """
 
-    def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, Result]) -> None:
+    def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
         self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
         self.forecast = Forecast(sweep, finished)
         self.trials: dict[int, Trial] = {}
-        self.results: dict[int, Result] = {}
+        self.results: dict[int, TrialResult] = {}
         self._launched = 0  # jobs
         self._job_of: dict[int, int] = {}  # number of a trial -> of its job
 
@@ -175,7 +175,7 @@ class Execution:
             if trial.number not in self.results:
                 of_job = error.of.get(self._job_of.get(trial.number, -1)) if isinstance(error, JobsLost) else None
                 lost = f"its job ended without a result ({(of_job or why).splitlines()[0]})"
-                self.results[trial.number] = Result(trial.number, trial.key, None, "FAILED", error=lost)
+                self.results[trial.number] = TrialResult(trial.number, trial.key, None, "FAILED", error=lost)
 
     def _stop_workers(self) -> None:
         """After the launcher failed: claim the sweep anew, so that workers stop, and close the runs they leave."""
@@ -197,7 +197,7 @@ class Execution:
             _ = returned.return_value  # raises what a job raised
 
 
-def search_counts(sweep: Sweep, finished: Mapping[str, Result], study: Study | None) -> dict[str, Any]:
+def search_counts(sweep: Sweep, finished: Mapping[str, TrialResult], study: Study | None) -> dict[str, Any]:
     """The counts of a search's plan. finished: as for `Forecast`. study: None before the first start."""
     earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
     return {
@@ -208,7 +208,7 @@ def search_counts(sweep: Sweep, finished: Mapping[str, Result], study: Study | N
     }
 
 
-def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, Result]:
+def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
     """trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment.
 
     Where times are compared, those of other machines do not count, unless this sweep has measured them there.
@@ -236,9 +236,9 @@ def tell(lines: Iterable[str]) -> None:
         print(runnable(line), file=sys.stderr)  # noqa: T201
 
 
-def _as_result(run: LoggedRun, sweep: Sweep) -> Result:
+def _as_result(run: LoggedRun, sweep: Sweep) -> TrialResult:
     """The result of a logged run, which the sweep may have made itself or find in the experiment."""
-    return Result(
+    return TrialResult(
         int(run.tags.get("sweep.trial", 0)),
         run.tags["trial_key"],
         run.run_id,

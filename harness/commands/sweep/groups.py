@@ -17,7 +17,7 @@ from harness.gates.calibration import CLOSE
 
 
 @dataclass(frozen=True)
-class Group:
+class TrialGroup:
     """Trials that compare. numbers: theirs. apart: swept key -> its values that set them apart from other groups."""
 
     numbers: Sequence[int]
@@ -52,7 +52,7 @@ class System:
         }
 
 
-def split(trials: Mapping[int, Trial]) -> list[Group]:
+def split(trials: Mapping[int, Trial]) -> list[TrialGroup]:
     """The groups of trials that compare; [] if all do. A trial that cannot run is in none."""
     members: dict[tuple[str, str], list[int]] = {}
     for number, trial in trials.items():
@@ -65,7 +65,7 @@ def split(trials: Mapping[int, Trial]) -> list[Group]:
     for numbers in members.values():
         texts = [swept_values(trials[number]) for number in numbers]
         apart = {key: ",".join(dict.fromkeys(text[key] for text in texts if key in text)) for key in keys}
-        groups.append(Group(numbers, {key: values for key, values in apart.items() if values}))
+        groups.append(TrialGroup(numbers, {key: values for key, values in apart.items() if values}))
     return groups
 
 
@@ -82,7 +82,7 @@ def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
     return several and len(same) == 1 and all("evidence" in one for one in given)
 
 
-def systems(trials: Mapping[int, Trial], groups: Sequence[Group], value: Callable[[int], float]) -> list[System]:
+def systems(trials: Mapping[int, Trial], groups: Sequence[TrialGroup], value: Callable[[int], float]) -> list[System]:
     """The systems: by their means where there are means, else in the order of the trials. value: of a trial."""
     found: dict[tuple[str, ...], list[int | None]] = {}
     for place, group in enumerate(groups):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.commands.sweep.plan import Trial, swept_values
-from harness.commands.sweep.summary import SHOWN, Summary
-from harness.commands.sweep.trials import Context, Result, read_journal
+from harness.commands.sweep.summary import SHOWN, SweepSummary
+from harness.commands.sweep.trials import Context, TrialResult, read_journal
 from harness.config.text import counted, short_id
 from harness.data.tables import csv_text
 from harness.reports.next_steps import Place
@@ -41,7 +41,7 @@ QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
 POLL_SECONDS = 0.2
 
 
-def sweep_report(summary: Summary, document: Mapping[str, Any], place: Place) -> Report:
+def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
     """Return the best trials, the Pareto front, the failures, and the next commands.
 
     document: the JSON document of the command.
@@ -65,7 +65,7 @@ def sweep_report(summary: Summary, document: Mapping[str, Any], place: Place) ->
     )
 
 
-def _ranking(summary: Summary) -> Iterator[Table]:
+def _ranking(summary: SweepSummary) -> Iterator[Table]:
     """Yield the best of the trials that compare, with what to know of them, and the Pareto front."""
     kinds = summary.kinds(SHOWN)
     lines = [f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}."] if kinds else []
@@ -81,7 +81,7 @@ def _ranking(summary: Summary) -> Iterator[Table]:
         yield Table("Pareto front", columns, rows)
 
 
-def _systems(summary: Summary) -> Table:
+def _systems(summary: SweepSummary) -> Table:
     """Return systems × groups, with the mean over the groups where that means something."""
     names = [*(group.label for group in summary.groups), "mean"]
     rows: Rows = [[*system.values, system.mean, system.name] for system in summary.systems[:SHOWN]]
@@ -89,7 +89,7 @@ def _systems(summary: Summary) -> Table:
     return Table("All groups", columns, rows, [" ".join(summary.notes)]).without_empty()
 
 
-def _best_trials(summary: Summary) -> Table:
+def _best_trials(summary: SweepSummary) -> Table:
     """Return the best trials with what was swept.
 
     The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
@@ -121,7 +121,7 @@ def _best_trials(summary: Summary) -> Table:
     return Table("", columns, rows)
 
 
-def _steps(summary: Summary, place: Place) -> Iterator[str]:
+def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
     """Yield the commands that show the runs and export the best one."""
     if summary.run_id:
         yield place.command("ui")
@@ -132,7 +132,7 @@ def _steps(summary: Summary, place: Place) -> Iterator[str]:
             yield f"{there.command('export', f'run={short_id(run_id)}')}{of}"
 
 
-def write_files(summary: Summary, folder: Path) -> Path:
+def write_files(summary: SweepSummary, folder: Path) -> Path:
     """Write the sweep's files: trials.csv, summary.json and, if any trial has a value, figures."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
@@ -142,7 +142,7 @@ def write_files(summary: Summary, folder: Path) -> Path:
     return folder
 
 
-def _write_figures(summary: Summary, folder: Path, suffix: str) -> None:
+def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
     """suffix: of the files' names, for trials that do not compare with all others."""
     axes = summary.axes()
     values = np.array([summary.values(number) for number in summary.trials]).reshape(-1, len(summary.objectives))
@@ -291,7 +291,7 @@ def watch(
     trials: Mapping[int, Trial],
     objective: str,
     *,
-    before: Collection[Result] = (),
+    before: Collection[TrialResult] = (),
 ) -> Iterator[None]:
     """Follow the journal while jobs run: on a terminal one line per trial, otherwise one every ten seconds.
 
@@ -327,7 +327,7 @@ class _Progress:
     began: float = 0.0
     printed: float = 0.0
 
-    def add(self, results: Sequence[Result], terminal: bool) -> None:
+    def add(self, results: Sequence[TrialResult], terminal: bool) -> None:
         if results and self.done == self.before:
             self.began = self.printed = time.monotonic()  # retrieval comes before: it says nothing about later trials
         for result in results:
@@ -347,13 +347,13 @@ class _Progress:
             print(f"sweep: {count} ({left}), {best}", file=sys.stderr)  # noqa: T201
 
 
-def best_value(results: Iterable[Result]) -> float:
+def best_value(results: Iterable[TrialResult]) -> float:
     """The greatest objective of the results; -inf if none has it."""
     values = (_value(result) for result in results)
     return max((value for value in values if value == value), default=-np.inf)
 
 
-def _value(result: Result) -> float:
+def _value(result: TrialResult) -> float:
     return result.objective.value if result.objective else np.nan
 
 

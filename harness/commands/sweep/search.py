@@ -39,7 +39,7 @@ PATIENCE = 20  # repeated proposals in a row before a point is drawn at random
 _DEFINITION, _BATCH_END = "asked", "batch_end"  # attributes of the stored study and of its points
 
 
-class Objective(NamedTuple):
+class SweepObjective(NamedTuple):
     """What a sweep optimises. name: a measure, or the name of another logged number."""
 
     name: str
@@ -67,7 +67,7 @@ class Auto:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnPoint:
     """number: counts the study's points from 0. overrides: key=value, in the order of the space."""
 
     number: int
@@ -99,7 +99,7 @@ class Search:
         self.sampler, self.trials, self.batch, self.seed = sampler, trials, batch, seed
         self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
 
-    def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[Objective], name: str) -> Study:
+    def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
         """The study `name` in an SQLite file, which is created if needed.
 
         BadInput if the sampler cannot search this space, does not support these objectives or lacks a package, if the
@@ -134,7 +134,7 @@ class Search:
             raise BadInput(f"{file} cannot be opened as a study: {reason}. Move the file away.") from None
         return Study(self, stored, space)
 
-    def _check(self, space: Mapping[str, Axis], objectives: Sequence[Objective]) -> None:
+    def _check(self, space: Mapping[str, Axis], objectives: Sequence[SweepObjective]) -> None:
         if not space:
             raise BadInput("There is nothing to search: give a key several values, such as gate.threshold=range(0,10).")
         package, command = {
@@ -208,12 +208,12 @@ class Study:
         self._size = math.prod(size for size in sizes if size) if all(sizes) else math.inf
 
     @property
-    def finished(self) -> list[Drawn]:
+    def finished(self) -> list[DrawnPoint]:
         """The points whose values are known, failed ones included."""
         trials = self._stored.get_trials(deepcopy=False)
-        return [Drawn(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
+        return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 
-    def ask(self, n: int) -> list[Drawn]:
+    def ask(self, n: int) -> list[DrawnPoint]:
         """At most n different points whose values are not known yet; [] if the space has no new ones.
 
         Points of an unfinished batch come first and alone: a batch that was cut short is completed before the next
@@ -228,7 +228,7 @@ class Study:
             self._stored.add_trial(new)
             trials.append(new)
             waiting.append(new)
-        return [Drawn(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
+        return [DrawnPoint(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
 
     def tell(self, number: int, values: Sequence[float] | None) -> None:
         """Save the values of a proposed point, one per objective. None, or a value that is not finite: it failed."""

@@ -60,7 +60,7 @@ TRIES, PAUSE_SECONDS = 4, 5.0  # of a job that no node seems to be made for
 SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
 
 
-class NoAnswer(Exception):
+class SlurmSilent(Exception):
     """SLURM did not answer, such as while its controller restarts; the text is its own message."""
 
 
@@ -105,7 +105,7 @@ def try_submission(script: str) -> None:
     for left in reversed(range(TRIES)):
         try:
             asked = _run(["sbatch", "--test-only"], script)
-        except NoAnswer as error:
+        except SlurmSilent as error:
             raise Failed(f"SLURM does not answer: {error}.") from None
         said = words(asked.stderr)
         if asked.returncode == 0 or any(one in said for one in FOR_NOW):
@@ -133,7 +133,7 @@ def states(job: str) -> dict[str, State]:
     if asked.returncode == 0:
         return _parsed(asked.stdout)
     if UNKNOWN_JOB not in asked.stderr:
-        raise NoAnswer(words(asked.stderr))
+        raise SlurmSilent(words(asked.stderr))
     return {}
 
 
@@ -142,7 +142,7 @@ def ended(job: str) -> dict[str, State]:
     columns = "--format=JobID,State,NodeList"
     try:
         asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", columns])
-    except (FileNotFoundError, NoAnswer):
+    except (FileNotFoundError, SlurmSilent):
         return {}
     if asked.returncode or NO_ACCOUNTS in asked.stderr:
         return {}
@@ -153,7 +153,7 @@ def cancel(job: str) -> str:
     """Cancel all elements of an array. Returns "", or what SLURM said where it did not."""
     try:
         asked = _run(["scancel", job])
-    except NoAnswer as error:
+    except SlurmSilent as error:
         return str(error)
     gone = asked.returncode == 0 or UNKNOWN_JOB in asked.stderr
     return "" if gone else words(asked.stderr)
@@ -184,4 +184,4 @@ def _run(command: Sequence[str], text: str | None = None) -> subprocess.Complete
     try:
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{command[0]} gave no answer in {SECONDS:.0f} s") from None
+        raise SlurmSilent(f"{command[0]} gave no answer in {SECONDS:.0f} s") from None

@@ -20,7 +20,7 @@ from harness.children import SAFE
 from harness.commands.sweep import slurm
 from harness.commands.sweep.definition import JobsLost
 from harness.commands.sweep.execution import tell
-from harness.commands.sweep.slurm import NoAnswer, State
+from harness.commands.sweep.slurm import SlurmSilent, State
 from harness.config.text import counted
 from harness.errors import Failed
 
@@ -270,7 +270,7 @@ class _Waiting:
         """Ask where the jobs are, and note which are over."""
         try:
             self.states = self.scheduler.states()
-        except NoAnswer as error:
+        except SlurmSilent as error:
             if self.answers:
                 tell([f"SLURM does not answer ({error}): waiting. Results that come meanwhile are taken."])
             self.answers = False
@@ -363,6 +363,6 @@ def _cancelled(scheduler: Scheduler) -> None:
     """Cancel the jobs and wait for their end, a little: what they leave unfinished is closed after it."""
     scheduler.cancel()
     until = time.monotonic() + CANCEL_SECONDS
-    with suppress(NoAnswer):
+    with suppress(SlurmSilent):
         while time.monotonic() < until and not all(state.is_over for state in scheduler.states().values()):
             time.sleep(LOOK_SECONDS / 2)

@@ -14,12 +14,12 @@ from harness.commands.sweep.auto.procedure import Automatic
 from harness.commands.sweep.groups import System, best_by_mean, cut_in_different_ways, split, systems
 from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
-from harness.commands.sweep.search import Objective
-from harness.commands.sweep.trials import Result
+from harness.commands.sweep.search import SweepObjective
+from harness.commands.sweep.trials import TrialResult
 from harness.config.components import asks_model
 from harness.config.text import counted, short_id
 from harness.evaluation.measures import SPAN_MEASURES
-from harness.evaluation.objective import Objective as Ranked
+from harness.evaluation.objective import Objective
 from harness.pipeline.timing import MS
 from harness.reports import markup
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
@@ -28,7 +28,7 @@ SHOWN = 10  # best trials that are listed
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class SweepSummary:
     """The trials of a sweep and their results, by number.
 
     run_id: of the parent run. skipped: keys of the trials that finished before.
@@ -46,18 +46,18 @@ class Summary:
     run_id: str | None
     experiment: str
     trials: Mapping[int, Trial]
-    results: Mapping[int, Result]
+    results: Mapping[int, TrialResult]
     skipped: Collection[str]
-    objectives: Sequence[Objective]
+    objectives: Sequence[SweepObjective]
     select_on: str = "all"
     expected: Expected | None = None
     automatic: Automatic | None = None
     apart: Mapping[str, str] = field(default_factory=dict)
-    groups: Sequence[Summary] = ()
+    groups: Sequence[SweepSummary] = ()
     edges: Sequence[Edge] = ()
     systems: Sequence[System] = ()
 
-    def grouped(self) -> Summary:
+    def grouped(self) -> SweepSummary:
         """With a summary of each group of trials that compare, and the systems; as it is where all trials compare."""
         found = split(self.trials)
         parts = []
@@ -69,7 +69,7 @@ class Summary:
         return replace(self, groups=parts, systems=value)
 
     @property
-    def parts(self) -> Sequence[Summary]:
+    def parts(self) -> Sequence[SweepSummary]:
         """The groups; itself where all trials compare."""
         return self.groups or [self]
 
@@ -183,7 +183,7 @@ class Summary:
         return objective_values(self.results[number], self.objectives, self.select_on)
 
     @property
-    def ranked_by(self) -> Ranked | None:
+    def ranked_by(self) -> Objective | None:
         """The objective of the best trial; None if no trial finished."""
         return None if self.best is None else self.results[self.best].objective
 
@@ -348,7 +348,7 @@ class Summary:
         }
 
 
-def objective_values(result: Result, objectives: Sequence[Objective], select_on: str) -> list[float]:
+def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
     """The objectives of a trial, each of the kind by which runs are ranked; NaN for those that it lacks.
 
     objectives: the first one is the objective of the runs.

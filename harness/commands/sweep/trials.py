@@ -38,7 +38,7 @@ COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """The result of a trial.
 
     metrics: by MLflow's names. error: one line; "" without one.
@@ -122,7 +122,7 @@ class Jobs:
                 del trial["config"]["tracking"]
             (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
 
-    def __call__(self, config: Any) -> list[Result]:
+    def __call__(self, config: Any) -> list[TrialResult]:
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
@@ -143,7 +143,7 @@ class Jobs:
         return run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
 
 
-def run_job(job: Job, context: Context) -> list[Result]:
+def run_job(job: Job, context: Context) -> list[TrialResult]:
     """Retrieve, and run the trials. A trial that fails does not stop the others.
 
     A launcher may restart a job whose worker died: trials in the journal are not repeated, and runs that are still
@@ -178,7 +178,7 @@ class Runner:
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
         self.tracker, self.context, self.trials = tracker, context, trial_runner(job)
 
-    def run(self, trial: Trial, adopted: LoggedRun | None = None) -> Result:
+    def run(self, trial: Trial, adopted: LoggedRun | None = None) -> TrialResult:
         """Run and record one trial. An error is recorded and returned, not raised."""
         began = time.perf_counter()
         record = _record(trial, self.context)
@@ -194,7 +194,7 @@ class Runner:
             return _failed(trial, error, run_id, time.perf_counter() - began)
         except (KeyboardInterrupt, SystemExit):  # Ray stops a worker by SystemExit
             seconds = time.perf_counter() - began
-            write_journal(self.context, Result(trial.number, trial.key, run_id, "KILLED", {}, seconds))
+            write_journal(self.context, TrialResult(trial.number, trial.key, run_id, "KILLED", {}, seconds))
             raise
         finally:
             if self.tracker.keeps_files:
@@ -202,7 +202,7 @@ class Runner:
         logged = {mlflow_name(name): value for name, value in record.metrics.items()}
         took = time.perf_counter() - began
         hashes = record.end_tags[file_hashes.FILE_HASHES]
-        return Result(
+        return TrialResult(
             trial.number, trial.key, run_id, "FINISHED", logged, took, objective=record.objective, hashes=hashes
         )
 
@@ -218,7 +218,7 @@ class Runner:
 
 def fail(
     trial: Trial, error: Exception | None, tracker: Tracker, context: Context, adopted: LoggedRun | None = None
-) -> Result:
+) -> TrialResult:
     """Record a trial that could not start. adopted: its run, where an earlier start left one RUNNING."""
     record = _record(trial, context)
     folder = context.folder / "trials" / str(trial.number)
@@ -264,19 +264,19 @@ class JournalLine:
     """A result in the journal. token: of the start of the sweep whose worker wrote it."""
 
     token: str
-    result: Result
+    result: TrialResult
 
 
 def _journal(context: Context) -> AppendLog[JournalLine]:
     return AppendLog(context.journal, JournalLine, lenient=True)
 
 
-def write_journal(context: Context, result: Result) -> None:
+def write_journal(context: Context, result: TrialResult) -> None:
     """Append a result."""
     _journal(context).append([JournalLine(context.token, result)])
 
 
-def read_journal(context: Context, position: Position = START) -> tuple[list[Result], Position]:
+def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
     """(results of this start of the sweep after a position, the position at which to continue reading)."""
     lines, position = _journal(context).since(position)
     return [line.result for line in lines if line.token == context.token], position
@@ -293,15 +293,15 @@ def _record(trial: Trial, context: Context) -> RunRecord:
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 
 
-def refused(trial: Trial, error: Exception) -> Result:
+def refused(trial: Trial, error: Exception) -> TrialResult:
     """The result of a trial that cannot run."""
     return _failed(trial, error, None, 0.0)
 
 
-def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> Result:
+def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> TrialResult:
     known = isinstance(error, BadInput | Failed)  # their messages are for users
     line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
-    return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
+    return TrialResult(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
 
 
 def _remove(folder: Path) -> None:

@@ -16,7 +16,7 @@ from harness.config.text import counted
 from harness.data.files import sha256_of, some
 from harness.data.testset import read_queries
 from harness.errors import BadInput
-from harness.evaluation.agreement import Estimate
+from harness.evaluation.agreement import DesignEstimate
 from harness.evaluation.prediction_powered import FEW, LEAST
 from harness.evaluation.scores import plain
 from harness.progress import stage
@@ -224,11 +224,11 @@ def _steps(folder: Path, found: Audit) -> Iterator[str]:
     yield f"{shlex.join(['harness', 'testset', 'freeze', f'testset={folder}', 'leave_out=true'])}"
 
 
-def _cells(one: Estimate) -> list[Cell]:
+def _cells(one: DesignEstimate) -> list[Cell]:
     return [Number(one.value, one.low, one.high), one.queries, one.pairs]
 
 
-def _reasons(statistics: Mapping[str, Estimate]) -> Iterator[str]:
+def _reasons(statistics: Mapping[str, DesignEstimate]) -> Iterator[str]:
     """Yield why there is no value or interval."""
     notes: dict[str, list[str]] = {}
     for name, one in statistics.items():

@@ -18,7 +18,7 @@ from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.errors import BadInput, Failed, did_you_mean
 from harness.llm.chat import Chat, ChatModel, Prompt
-from harness.llm.usage import Estimate, Usage
+from harness.llm.usage import Usage, UsageEstimate
 from harness.pipeline.session import chat_for
 from harness.progress import stage, watch
 from harness.reports import terminal
@@ -27,7 +27,7 @@ from harness.reports.report import Report
 from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, existing_cache, open_cache
 from harness.testset import drafting
-from harness.testset.drafting import Drafted, Plan, Task
+from harness.testset.drafting import Drafted, DraftPlan, DraftRequest
 from harness.testset.drafts import KINDS, Draft, Rejection
 from harness.testset.easiness import Measured, measure
 from harness.testset.examples import Examples, read_examples
@@ -45,9 +45,9 @@ class DraftWork:
 
     folder: DocumentsFolder
     chunks: Sequence[Chunk]
-    plan: Plan
+    plan: DraftPlan
     examples: Examples
-    tasks: Sequence[Task]
+    tasks: Sequence[DraftRequest]
     place: TestsetFolder
 
     @property
@@ -64,7 +64,7 @@ class DraftOutcome:
     """
 
     path: Path
-    tasks: Sequence[Task]
+    tasks: Sequence[DraftRequest]
     empty: Mapping[str, int]
     measured: Measured
     rejections: Sequence[Rejection]
@@ -139,7 +139,7 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     prompts = read_prompts(kinds, language, config.document["prompts"])
     if examples.queries:
         check_examples(prompts)
-    plan = Plan(kinds, config.questions, language, config.seed, prompts, examples.queries)
+    plan = DraftPlan(kinds, config.questions, language, config.seed, prompts, examples.queries)
     settings = {
         "documents": folder.fingerprint,
         "llm": model.identify(model.model, model.base_url, model.request, model.replies),
@@ -200,7 +200,7 @@ def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str,
     }
 
 
-def _dry_run(style: str, estimate: Estimate, tasks: Sequence[Task]) -> dict[str, Any]:
+def _dry_run(style: str, estimate: UsageEstimate, tasks: Sequence[DraftRequest]) -> dict[str, Any]:
     """Say what drafting would take, with the first prompt of each kind."""
     prompts: dict[str, str] = {}
     for task in tasks:

@@ -19,7 +19,7 @@ from harness.data.files import some
 from harness.data.testset import read_manifest
 from harness.errors import BadInput
 from harness.llm.chat import Chat, ChatModel
-from harness.llm.usage import Estimate, Usage
+from harness.llm.usage import Usage, UsageEstimate
 from harness.pipeline.session import chat_for
 from harness.progress import stage
 from harness.reports import terminal
@@ -32,7 +32,7 @@ from harness.testset.hold import held
 from harness.testset.judge_record import GRADE_NAMES, OPEN, RECORD, JudgeRecord, circular, read_records, write_record
 from harness.testset.judgements import JUDGEMENTS, JudgementLog
 from harness.testset.judging import read_reply, verdict
-from harness.testset.judging_work import Asked, Tally, Work, work
+from harness.testset.judging_work import JudgingRequest, JudgingWork, Tally, work
 from harness.testset.resolution import RELEVANT_FROM
 
 PURPOSE = "judge"  # of the replies in the cache
@@ -48,7 +48,7 @@ class JudgeOutcome:
     """What was judged. tally: all that this judge has said. reasons: why grades are open -> how many, of those added
     now."""
 
-    work: Work
+    work: JudgingWork
     record: JudgeRecord
     tally: Tally
     reasons: Mapping[str, int]
@@ -71,7 +71,7 @@ def judge(config: JudgeConfig, invocation: Invocation) -> dict[str, Any]:
         return _judged(config, _work(config, folder), model)
 
 
-def _judged(config: JudgeConfig, todo: Work, model: ChatModel) -> dict[str, Any]:
+def _judged(config: JudgeConfig, todo: JudgingWork, model: ChatModel) -> dict[str, Any]:
     """Ask, append the judgements, record what is known of the judge, and show it.
 
     The replies are in the cache as they arrive, so that the judgements, in the order of the pool, can wait for all of
@@ -119,11 +119,11 @@ def _judged(config: JudgeConfig, todo: Work, model: ChatModel) -> dict[str, Any]
     return document
 
 
-def _work(config: JudgeConfig, folder: Path) -> Work:
+def _work(config: JudgeConfig, folder: Path) -> JudgingWork:
     with stage("reading the pool and its documents"):
         return work(
             folder,
-            Asked(
+            JudgingRequest(
                 model=config.llm["model"],
                 documents=config.documents,
                 controls=config.judge.controls,
@@ -140,13 +140,13 @@ def _unasked(config: JudgeConfig, model: ChatModel) -> Chat:
     return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
 
 
-def _extent(work: Work) -> str:
+def _extent(work: JudgingWork) -> str:
     """How many pairs, and how to have the others judged."""
     pairs = len(work.pending)
     return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
 
 
-def _dry_run(style: str, estimate: Estimate, todo: Work) -> dict[str, Any]:
+def _dry_run(style: str, estimate: UsageEstimate, todo: JudgingWork) -> dict[str, Any]:
     """Say what judging would take, with the first prompt."""
     prompts = todo.prompts
     first = prompts[0].turns[-1].content if prompts else None
@@ -160,7 +160,7 @@ def _dry_run(style: str, estimate: Estimate, todo: Work) -> dict[str, Any]:
     return document
 
 
-def _nothing(style: str, todo: Work) -> dict[str, Any]:
+def _nothing(style: str, todo: JudgingWork) -> dict[str, Any]:
     """Say that other models have judged everything."""
     document = {"testset": str(todo.folder), "by": todo.judge.by, "added": 0, "by_others": todo.others}
     said = (
@@ -229,5 +229,5 @@ def _controls(record: JudgeRecord) -> Table:
     return Table("Hidden controls", columns, rows)
 
 
-def _review(todo: Work) -> str:
+def _review(todo: JudgingWork) -> str:
     return shlex.join(["harness", "testset", "review", f"testset={todo.folder}", "reviewer=NAME"])

@@ -24,10 +24,10 @@ from harness.testset.audit_sample import AuditSample, draw, read_audit
 from harness.testset.judged_set import JudgedSet, read_judged_set
 from harness.testset.judgements import JudgementLog
 from harness.testset.pool import documents_of
-from harness.testset.review.desk import Desk, Material, Reviewer, reviewers_of
+from harness.testset.review.desk import Desk, Reviewer, ReviewMaterial, reviewers_of
 from harness.testset.review.ledger import ReviewLedger, Target, Value, value_of
 from harness.testset.review.server import ReviewServer
-from harness.testset.review_items import Asked, Item, items
+from harness.testset.review_items import AskedItems, Item, items
 from harness.testset.workbook import Questions
 from retrievers.base import Document, Query
 
@@ -38,7 +38,7 @@ OPEN, AUDIT = "open", "audit"  # samples
 
 
 @dataclass(frozen=True)
-class Work:
+class ReviewWork:
     """What there is to judge. folder: of the test set. sample: of the config."""
 
     folder: Path
@@ -61,7 +61,7 @@ class Work:
     def queries(self) -> dict[str, Query]:
         return {query_id: one.query for query_id, one in self.judged.queries.items()}
 
-    def new(self, reviewer: Reviewer) -> Asked:
+    def new(self, reviewer: Reviewer) -> AskedItems:
         """What a reviewer is to judge."""
         return items(self.sample, reviewer.name, self.judged, self.audit)
 
@@ -90,7 +90,7 @@ def review(config: ReviewConfig, invocation: Invocation) -> dict[str, Any]:
         _require(work, asked.values())
         documents = _documents(config, work, asked.values())
     ledger = ReviewLedger(JudgementLog(work.folder), work.queries, [one.by for one in reviewers])
-    material = Material(work.queries, documents, _given(work, asked.values()) if work.sample == OPEN else {})
+    material = ReviewMaterial(work.queries, documents, _given(work, asked.values()) if work.sample == OPEN else {})
     desks = [Desk(one, found, material, ledger) for one, found in asked.items()]
     with ReviewServer(desks, config.host, config.port) as server:
         for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
@@ -123,13 +123,13 @@ def _workbook(config: ReviewConfig, reviewers: Sequence[Reviewer]) -> dict[str, 
     return review_workbook.write(config, asked, questions, work.pilot(config.audit.queries))
 
 
-def _work(config: ReviewConfig) -> Work:
+def _work(config: ReviewConfig) -> ReviewWork:
     """BadInput unless the test set is pooled. For an audit, queries are drawn."""
     folder, audit = config.testset, config.audit
     judged = read_judged_set(folder)
     drawn = config.sample == AUDIT and config.from_ is None
     sample = draw(folder, judged, audit.queries, audit.seed) if drawn else read_audit(folder)
-    return Work(folder, config.sample, judged, sample)
+    return ReviewWork(folder, config.sample, judged, sample)
 
 
 def _known(config: ReviewConfig) -> tuple[JudgedSet, AuditSample | None]:
@@ -138,7 +138,7 @@ def _known(config: ReviewConfig) -> tuple[JudgedSet, AuditSample | None]:
     return work.judged, work.audit
 
 
-def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:
+def _require(work: ReviewWork, asked: Iterable[Sequence[Item]]) -> None:
     """BadInput if nobody has anything to judge."""
     if any(asked):
         return
@@ -153,7 +153,7 @@ def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:
     raise BadInput(f"testset={work.folder}, sample={work.sample}: {why[work.sample]}.")
 
 
-def _documents(config: ReviewConfig, work: Work, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
+def _documents(config: ReviewConfig, work: ReviewWork, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
     """The documents that are judged. BadInput if some are not in the documents folder."""
     wanted = {one.doc_id for items in asked for one in items if one.doc_id is not None}
     folder = documents_of(work.folder, config.documents)
@@ -166,7 +166,7 @@ def _documents(config: ReviewConfig, work: Work, asked: Iterable[Sequence[Item]]
     return found
 
 
-def _given(work: Work, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tuple[str, Value]]]:
+def _given(work: ReviewWork, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tuple[str, Value]]]:
     """What others have said of the items, for those who settle them."""
     judged = work.judged
     return {
@@ -180,7 +180,7 @@ def _given(work: Work, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tup
 
 
 def _announce(config: ReviewConfig, server: ReviewServer, pilot: str) -> dict[str, Any]:
-    """Print the links. pilot: as of `Work`."""
+    """Print the links. pilot: as of `ReviewWork`."""
     links = server.links
     document = {"testset": str(config.testset), "sample": config.sample, "links": links}
 
@@ -197,7 +197,7 @@ def _announce(config: ReviewConfig, server: ReviewServer, pilot: str) -> dict[st
     return document
 
 
-def _stopped(work: Work, desks: Sequence[Desk], drawn_later: bool, invocation: Invocation) -> None:
+def _stopped(work: ReviewWork, desks: Sequence[Desk], drawn_later: bool, invocation: Invocation) -> None:
     """Say how far the reviewers have come, and what to do next. drawn_later: whether more queries will be drawn."""
     done = {desk.reviewer.name: desk.counts() for desk in desks}
     now = replace(work, judged=read_judged_set(work.folder))

@@ -16,7 +16,7 @@ from harness.reports import terminal
 from harness.testset.audit_sample import AuditSample
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import JUDGEMENTS, JudgementLog
-from harness.testset.review_items import Asked
+from harness.testset.review_items import AskedItems
 from harness.testset.workbook import Questions, write_workbook
 from harness.testset.workbook_reader import Filled, read_workbook
 
@@ -78,7 +78,7 @@ def _show_read(console: Console, config: ReviewConfig, reviewer: str, found: Fil
     console.print("  " + _command("audit", config))
 
 
-def write(config: ReviewConfig, asked: Asked, questions: Questions, pilot: str) -> dict[str, Any]:
+def write(config: ReviewConfig, asked: AskedItems, questions: Questions, pilot: str) -> dict[str, Any]:
     """Write the workbook. questions: what it asks; the same items as `asked`. pilot: a sentence on what is drawn later,
     or nothing."""
     path = Path(config.output or "")

@@ -39,7 +39,7 @@ class Reviewer:
 
 
 @dataclass(frozen=True)
-class Material:
+class ReviewMaterial:
     """What all reviewers share. queries, documents: id -> text. given: to adjudicators, what others said of a target,
     as (judge, value)."""
 
@@ -55,7 +55,9 @@ class Unfit(Exception):
 class Desk:
     """A reviewer's work. items: what there is to judge, in an order that tells nothing."""
 
-    def __init__(self, reviewer: Reviewer, items: Iterable[Item], material: Material, ledger: ReviewLedger) -> None:
+    def __init__(
+        self, reviewer: Reviewer, items: Iterable[Item], material: ReviewMaterial, ledger: ReviewLedger
+    ) -> None:
         self.reviewer = reviewer
         self._material = material
         self._ledger = ledger

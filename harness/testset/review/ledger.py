@@ -22,7 +22,7 @@ Value = int | Literal["?"] | None
 Target = tuple[str, str | None, int, str]
 
 
-class Changed(Exception):
+class JudgementChanged(Exception):
     """The judgement to replace is no longer the one that the reviewer saw. value: what it is now."""
 
     def __init__(self, value: Value) -> None:
@@ -68,7 +68,7 @@ class ReviewLedger:
             value = self._values[judgement.by].get(target)
             if value != value_of(judgement):
                 if value != before:
-                    raise Changed(value)
+                    raise JudgementChanged(value)
                 add(judgement)
                 self._read_on()
             return len(self._changes[judgement.by])

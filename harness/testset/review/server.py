@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from harness.errors import BadInput
 from harness.reports.page import TEMPLATES
 from harness.testset.review.desk import Desk, Unfit
-from harness.testset.review.ledger import UNKNOWN, Changed
+from harness.testset.review.ledger import UNKNOWN, JudgementChanged
 
 HERE = Path(__file__).parent
 FILES = {
@@ -199,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             _known(lambda: desk.judge(key, value, before))
         except Unfit:
             raise _Refused(400, "This cannot be said of it.") from None
-        except Changed as changed:
+        except JudgementChanged as changed:
             raise _Refused(409, "It has been judged elsewhere in the meantime.", value=changed.value) from None
         return _json({"saved": value})
 

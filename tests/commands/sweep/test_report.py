@@ -16,24 +16,24 @@ from harness.board.expected import Expected
 from harness.commands.sweep import report
 from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.report import watch, write_files
-from harness.commands.sweep.search import Objective
-from harness.commands.sweep.summary import Summary, objective_values
-from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
+from harness.commands.sweep.search import SweepObjective
+from harness.commands.sweep.summary import SweepSummary, objective_values
+from harness.commands.sweep.trials import Context, TrialResult, read_journal, write_journal
 from harness.reports.next_steps import Place
 from harness.reports.report import show_report
 from harness.reports.tables import Number
 from harness.tracking.tracker import measured
 
-ONE = [Objective("mrr", "maximize")]
-TWO = [*ONE, Objective("ms_per_query", "minimize")]
-MAP = [Objective("map@3", "maximize")]
+ONE = [SweepObjective("mrr", "maximize")]
+TWO = [*ONE, SweepObjective("ms_per_query", "minimize")]
+MAP = [SweepObjective("map@3", "maximize")]
 PLACE = Place({"tracking": {}, "outputs": "outputs", "experiment_name": "e"}, {})
 
 
 def finished(number, metrics, name="mrr", select_on="all"):
     """A finished trial with these metrics, by MLflow's names, and what they say of its objective."""
     objective = measured(metrics, name, select_on)
-    return Result(number, f"key{number}", f"run{number}", "FINISHED", metrics, 0.5, objective=objective)
+    return TrialResult(number, f"key{number}", f"run{number}", "FINISHED", metrics, 0.5, objective=objective)
 
 
 def summary(rows, objectives=ONE, words=None, skipped=(), select_on="all"):
@@ -44,8 +44,8 @@ def summary(rows, objectives=ONE, words=None, skipped=(), select_on="all"):
         if isinstance(row, dict):
             results[n] = finished(n, row, objectives[0].name, select_on)
         elif row:
-            results[n] = Result(n, f"key{n}", f"run{n}", row, error="ValueError: no" if row == "FAILED" else "")
-    return Summary("abc", "parent", "e", trials, results, set(skipped), objectives, select_on)
+            results[n] = TrialResult(n, f"key{n}", f"run{n}", row, error="ValueError: no" if row == "FAILED" else "")
+    return SweepSummary("abc", "parent", "e", trials, results, set(skipped), objectives, select_on)
 
 
 def test_the_best_is_the_greatest():
@@ -104,8 +104,8 @@ def test_counts():
     assert found.counts() == {"asked": 5, "finished": 2, "failed": 1, "killed": 1, "skipped": 1, "reused": 0, "same": 0}
     # Two trials with the same key are one result; those that cannot run have no key, and are not the same.
     found.results[1] = found.results[0]
-    found.results[2] = Result(2, "", None, "FAILED")
-    found.results[3] = Result(3, "", None, "FAILED")
+    found.results[2] = TrialResult(2, "", None, "FAILED")
+    found.results[3] = TrialResult(3, "", None, "FAILED")
     assert found.counts() | {"skipped": 0} == {
         "asked": 5, "finished": 2, "failed": 2, "killed": 0, "skipped": 0, "reused": 0, "same": 1,
     }  # fmt: skip
@@ -428,7 +428,7 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
 
 def test_a_later_batch_of_a_search_counts_on(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    before = [finished(0, {"mrr": 0.75}), Result(1, "b", None, "FAILED")]
+    before = [finished(0, {"mrr": 0.75}), TrialResult(1, "b", None, "FAILED")]
     with watch(journal.context, 6, TRIALS, "mrr", before=before):
         journal(2, 0.5)
     assert capsys.readouterr().err.splitlines() == ["[3/6] mrr 0.5000  best 0.7500  k=2 name=달"]
@@ -470,7 +470,7 @@ def test_values_and_intervals_are_of_what_trials_are_ranked_by():
 
 
 def test_objectives_that_are_no_measures_have_no_public_part():
-    objectives = [*MAP, Objective("ms_per_query", "minimize"), Objective("loss/misranked", "minimize")]
+    objectives = [*MAP, SweepObjective("ms_per_query", "minimize"), SweepObjective("loss/misranked", "minimize")]
     for metrics, part, expected in (
         (RANKED, "public", [0.3, 2.0, 0.125]),
         (RANKED, "all", [0.5, 2.0, 0.125]),

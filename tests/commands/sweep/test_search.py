@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from harness.commands.sweep import search as sweep_search
 from harness.commands.sweep.axes import Interval, Values, axis_of
 from harness.commands.sweep.plan import expand
-from harness.commands.sweep.search import Objective, Search, importlib
+from harness.commands.sweep.search import Search, SweepObjective, importlib
 from harness.config import components
 from harness.errors import BadInput
 
 SAMPLERS = ["random", "tpe", "cmaes", "gp"]
-ONE = [Objective("map", "maximize")]
-TWO = [Objective("map", "maximize"), Objective("seconds", "minimize")]
+ONE = [SweepObjective("map", "maximize")]
+TWO = [SweepObjective("map", "maximize"), SweepObjective("seconds", "minimize")]
 MIXED = ["w=interval(0,1)", "t=range(0,10,0.5)", "n=tag(log,int(interval(1,100)))", "k=kiwi,char_ngram"]
 
 
@@ -166,7 +166,7 @@ def test_a_study_is_opened_for_what_it_was_made_for(tmp_path):
     with pytest.raises(BadInput, match=r"\(k: a,b, now none; c: none, now 1,2\)"):
         Search("random").open(file, space("t=range(0,10)", "c=1,2"), ONE, "study")
     with pytest.raises(BadInput, match="objective: maximize map, now minimize map"):
-        Search("random").open(file, space(*words), [Objective("map", "minimize")], "study")
+        Search("random").open(file, space(*words), [SweepObjective("map", "minimize")], "study")
     file.write_bytes(b"no study" * 1000)
     with pytest.raises(BadInput, match="file is not a database"):
         Search("random").open(file, space(*words), ONE, "study")

@@ -32,7 +32,9 @@ def test_a_job_that_the_queue_has_forgotten_has_no_state(cluster):
 @pytest.mark.parametrize("said", [SILENT, "squeue: error: slurm_receive_msg: Socket timed out on send/recv operation"])
 def test_a_silent_controller_is_no_answer(cluster, said):
     cluster.answers("squeue", err=said, code=1)
-    with pytest.raises(slurm.NoAnswer, match=r"^(slurm_load_jobs error: Unable to contact|slurm_receive_msg: Socket)"):
+    with pytest.raises(
+        slurm.SlurmSilent, match=r"^(slurm_load_jobs error: Unable to contact|slurm_receive_msg: Socket)"
+    ):
         slurm.states("12")
 
 

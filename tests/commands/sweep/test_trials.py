@@ -11,7 +11,7 @@ import yaml
 from harness.board.expected import Replay
 from harness.commands.sweep import trials, work
 from harness.commands.sweep.ending import expected
-from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
+from harness.commands.sweep.trials import Context, TrialResult, read_journal, run_job, write_journal
 from harness.data.files import sha256_of
 from harness.errors import BadInput
 from harness.evaluation.objective import Objective
@@ -39,8 +39,8 @@ def context(folder, token="mine"):
 def test_a_journal_holds_the_results_of_this_start_as_they_were_written(tmp_path):
     mine, ranked = context(tmp_path), Objective("map@3", 0.5, estimate=Estimate(0.5, 0.4, 0.6, 30, 70))
     told = [
-        Result(0, "a", None, "FINISHED", {"x": math.nan}, 0.5, objective=ranked),
-        Result(1, "b", "r", "FAILED", error="OSError: b\udcff.jsonl\n"),
+        TrialResult(0, "a", None, "FINISHED", {"x": math.nan}, 0.5, objective=ranked),
+        TrialResult(1, "b", "r", "FAILED", error="OSError: b\udcff.jsonl\n"),
     ]
     assert read_journal(mine) == ([], START)
     for result in told:
@@ -264,7 +264,7 @@ def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
     (place / "scores.csv").write_text(table_text(of(wrong), held_out), "utf-8")
     objective = Objective("modified_map@3", 1 - len(wrong if oof_wrong is None else oof_wrong) / 20)
     hashes = json.dumps({"scores.csv": sha256_of(place / "scores.csv")})
-    return Result(number, f"key{number}", None, "FINISHED", objective=objective, hashes=hashes)
+    return TrialResult(number, f"key{number}", None, "FINISHED", objective=objective, hashes=hashes)
 
 
 SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0, "experiment_name": "e"}
@@ -277,7 +277,7 @@ def expecting(folder, results, **settings):
 
 def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
     results = [scored(tmp_path, 1, {"q3"}), scored(tmp_path, 0, {"q1", "q2"}), scored(tmp_path, 2, {"q4", "q5"})]
-    found = expecting(tmp_path, [*results, Result(3, "key3", None, "FAILED"), Result(4, "", None, "KILLED")])
+    found = expecting(tmp_path, [*results, TrialResult(3, "key3", None, "FAILED"), TrialResult(4, "", None, "KILLED")])
     assert (found.runs, found.how, found.alone, found.run_id) == (3, "choice", True, None)
     assert found.best == pytest.approx(19 / 20)
     public = expecting(tmp_path, results, select_on="public")
