@@ -2,7 +2,7 @@
 
 A room imports from itself and from rooms before it in this order, never from later ones:
 
-errors < interruption < progress < children < cluster < config < storage < data < evaluation < llm < gates < fusion < pipeline < corpus < tasks < reports < tracking < testset < board < commands < api < cli
+errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < runs < sweeps < commands < api < cli
 
 `retrievers/` lies below all of them. Importing `harness` imports none of them: `harness.run` and the other names below
 are looked up when they are used. docs/python.md describes them.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.api import compare, evaluate, load_dataset, run, search
-    from harness.commands.compare.command import Compared
+    from harness.commands.compare import Compared
     from harness.commands.run import Result
     from harness.commands.search import Hits
     from harness.data.dataset import Dataset

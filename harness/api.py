@@ -18,28 +18,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from harness.commands.compare.command import Compared, comparison
+from harness.commands.compare import Compared, comparison
 from harness.commands.run import Result, experiment
 from harness.commands.search import Hits, find
 from harness.config.check import Invocation
 from harness.config.commands import COMMANDS, CompareConfig, RunConfig
 from harness.config.components import build
 from harness.config.composing import compose
-from harness.config.hints import check_words
 from harness.config.manual import shipped
-from harness.config.messages import explain, failure
+from harness.config.messages import check_words, explain, failure
 from harness.config.schema import Key, Role, check_value, groups, keys
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import read_predictions
 from harness.errors import BadInput, Failed
-from harness.evaluation import scores
-from harness.evaluation.measures import parse, requested
-from harness.evaluation.objective import objective_of
-from harness.evaluation.scores import ShownLists
-from harness.pipeline import session
-from harness.pipeline.file_scores import labels_alone
-from harness.pipeline.plan import Plan
+from harness.experiment import session
+from harness.experiment.file_scores import labels_alone
+from harness.experiment.plan import Plan
+from harness.measures import scores
+from harness.measures.measures import parse, requested
+from harness.measures.objective import objective_of
+from harness.measures.scores import ShownLists
 from harness.reports.evaluation import Evaluation
 from retrievers.base import Predictions, Ranking
 from retrievers.external.function import Search

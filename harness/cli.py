@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _no_command(words: Sequence[str]) -> str:
-    from harness.config.hints import misplaced
+    from harness.config.messages import misplaced
     from harness.errors import did_you_mean
 
     if right := misplaced(words, COMMANDS):
@@ -63,7 +63,7 @@ def call(command: str, words: Sequence[str]) -> int:
 
         children.protect()
         from harness.config.composing import Request
-        from harness.config.hints import check_words
+        from harness.config.messages import check_words
         from harness.progress import stage
 
         if {"-h", "--help"} & {*words}:
@@ -140,15 +140,15 @@ def _run(request: Request) -> None:
 
 def _complete(words: Sequence[str]) -> int:
     """Tab completion: print the script that installs it, or what may follow the words of a line."""
-    from harness.config import completion
+    from harness.config import help
 
     what, _, shell = (words[1] if words[1:] else "").partition("=")
-    if what == "install" and shell in completion.SCRIPTS:
-        print(completion.SCRIPTS[shell])  # noqa: T201
+    if what == "install" and shell in help.SCRIPTS:
+        print(help.SCRIPTS[shell])  # noqa: T201
     elif what == "query":
-        print(" ".join(completion.candidates(os.environ.get("COMP_LINE", ""))))  # noqa: T201
+        print(" ".join(help.candidates(os.environ.get("COMP_LINE", ""))))  # noqa: T201
     else:
-        _print_error(f"Write `harness -sc install=SHELL`, with one of {', '.join(completion.SCRIPTS)}.")
+        _print_error(f"Write `harness -sc install=SHELL`, with one of {', '.join(help.SCRIPTS)}.")
         return 2
     return 0
 

@@ -25,20 +25,19 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.board.proposals import command_line
-from harness.board.proposals.advising import OpenTrial, Situation, open_proposals, open_trials
-from harness.board.proposals.catalogue import catalogue
-from harness.board.proposals.command_line import CommandLine, ComposedRun
-from harness.board.proposals.logged import BuiltRun, tried_values
 from harness.data.dataset import Dataset
-from harness.evaluation.judged import judge
-from harness.evaluation.measures import parse
+from harness.experiment import steps
+from harness.experiment.plan import Plan
+from harness.experiment.session import Session, load_dataset
 from harness.gates.calibration import folds
-from harness.pipeline import steps
-from harness.pipeline.plan import Plan
-from harness.pipeline.session import Session, load_dataset
+from harness.measures.judged import judge
+from harness.measures.measures import parse
+from harness.recording import retrieval_run
+from harness.runs.proposals import ladder
+from harness.runs.proposals.advising import BuiltRun, OpenTrial, Situation, open_proposals, open_trials, tried_values
+from harness.runs.proposals.catalogue import catalogue
+from harness.runs.proposals.ladder import CommandLine, ComposedRun
 from harness.storage.cache import Cache
-from harness.tracking import retrieval_run
 from retrievers.base import Qrels
 
 FOLDS, STEPS, DRAWS = 5, 3, 12
@@ -158,8 +157,8 @@ def random_advice(generator: random.Random) -> Callable[[Situation], list[OpenTr
 def backtest(case: Case, cache: Cache) -> None:
     began = time.perf_counter()
     base = CommandLine(
-        {key: value for key, value in case.words.items() if key in command_line.GROUPS},
-        {key: value for key, value in case.words.items() if key not in command_line.GROUPS}
+        {key: value for key, value in case.words.items() if key in ladder.GROUPS},
+        {key: value for key, value in case.words.items() if key not in ladder.GROUPS}
         | {"objective": case.objective, "metrics": [case.objective]},
     )
     data = load_dataset(Plan.of(base.composed().config), case.name)
@@ -230,8 +229,8 @@ def _one_question_each(file: Path, scratch: Path) -> Path:
 
 def main(data: str, *names: str) -> None:
     remembered = functools.cache(lambda words: plain_compose("run", list(words), silent=True))
-    plain_compose = command_line.compose
-    command_line.compose = lambda _, words, silent: remembered(tuple(words))  # Hydra composes the same words once
+    plain_compose = ladder.compose
+    ladder.compose = lambda _, words, silent: remembered(tuple(words))  # Hydra composes the same words once
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases(Path(data), Path(scratch)):
             if not names or case.name in names:

@@ -105,7 +105,7 @@ def agrees(printed: str, value: float | None) -> bool:
 def computed(command: str, outputs: Path) -> Mapping[str, float]:
     """The numbers of the run that a `harness` command logs, under MLflow's names."""
     from harness.cli import call
-    from harness.tracking.logged_run import in_full
+    from harness.recording.logged_run import in_full
     from harness.tracking.mlflow_tracker import MlflowTracker
 
     verb, *words = shlex.split(command)

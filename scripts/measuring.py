@@ -254,9 +254,9 @@ def stand_in(script: str, delay: float) -> Iterator[str]:
 def one_ranking(words: Sequence[str]) -> tuple[Any, dict[str, float]]:
     """Return the ranking of one retriever as `harness run` computes it, and the seconds of read, index and search."""
     from harness.config.composing import compose
-    from harness.pipeline.plan import Plan
-    from harness.pipeline.session import Clock, load_dataset, open_session
-    from harness.pipeline.steps import retrieve
+    from harness.experiment.plan import Plan
+    from harness.experiment.session import Clock, load_dataset, open_session
+    from harness.experiment.steps import retrieve
 
     config, invocation = compose("run", list(words))
     run, clock = Plan.of(config), Clock()

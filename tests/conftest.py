@@ -23,7 +23,7 @@ from mlflow_server import serving
 from text_tasks import write_answers, write_corrections
 
 from harness import cli
-from harness.pipeline.timing import Timing
+from harness.experiment.timing import Timing
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 hypothesis.settings.register_profile("shared", deadline=None)  # a busy machine must not fail a test
@@ -283,7 +283,7 @@ def undrawn(request, monkeypatch):
 @pytest.fixture
 def untimed(monkeypatch):
     """Nothing is timed, so that whoever counts what is computed counts no timed passes."""
-    monkeypatch.setattr("harness.pipeline.timing.measure", lambda work, n: Timing(1.0, 1.0, 1.0))
+    monkeypatch.setattr("harness.experiment.timing.measure", lambda work, n: Timing(1.0, 1.0, 1.0))
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
 from mlflow.tracking import MlflowClient
 
 import harness as package
-from harness.evaluation.score_table import read_table
-from harness.evaluation.scores import plain
+from harness.measures.score_table import read_table
+from harness.measures.scores import plain
 from harness.tracking import mlflow_client
 from retrievers.base import Document, Qrels, Query
 from retrievers.lexical.bm25 import BM25

@@ -10,7 +10,7 @@ from planted_modules import Planted
 import harness
 import retrievers
 from harness import children
-from harness.commands.doctor import store
+from harness.commands.doctor import command
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_process_that_a_library_starts(planted, monkeypatch):
 
 
 def test_the_process_that_tries_a_lock(planted, tmp_path):
-    assert store._excludes(tmp_path / "lock")
+    assert command._excludes(tmp_path / "lock")
     assert planted.executed == []
 
 

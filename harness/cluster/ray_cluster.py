@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from harness.cluster.cluster import ResultT, ShardWork
-from harness.cluster.local import Documents, checked_shard
+from harness.cluster.cluster import Documents, ResultT, ShardWork, checked_shard
 from harness.cluster.ray_connection import Connection, connect, ray_module
 from harness.cluster.ray_crew import STATE, Crew, Member, Node, Shape, nodes, reason
 from harness.errors import BadInput, Failed

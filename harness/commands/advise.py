@@ -6,24 +6,23 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from harness.board.expected import shown_of_run
-from harness.board.proposals import logged
-from harness.board.proposals.advising import Ceiling, advise, ceilings
-from harness.board.proposals.catalogue import Proposal
-from harness.board.proposals.command_line import key_of
-from harness.board.proposals.evidence import RANKS, RankCounts, rank_counts
-from harness.board.proposals.logged import RunToImprove, Where
 from harness.config import consent
 from harness.config.check import Invocation
 from harness.config.commands import AdviseConfig
 from harness.progress import stage
+from harness.recording.recording import open_tracker
+from harness.recording.run_kind import require_retrieval
 from harness.reports import next_steps, terminal
 from harness.reports.markup import number, p_value
 from harness.reports.report import Report
 from harness.reports.tables import Column, Rows, Table
-from harness.tracking.ranking import needed_metric, settled
-from harness.tracking.recording import open_tracker
-from harness.tracking.run_kind import require_retrieval
+from harness.runs.board.expected import shown_of_run
+from harness.runs.proposals import advising
+from harness.runs.proposals.advising import Ceiling, RunToImprove, Where, advise, ceilings
+from harness.runs.proposals.catalogue import Proposal
+from harness.runs.proposals.evidence import RANKS, RankCounts, rank_counts
+from harness.runs.proposals.ladder import key_of
+from harness.runs.ranking import needed_metric, settled
 from harness.tracking.tracker import NO_RUNS, refusal
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
@@ -46,7 +45,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
             cache=config.store.path,
             config_dir=invocation.config_dir,
         )
-        read = logged.read(tracker, where)
+        read = advising.read(tracker, where)
         read = replace(read, notes=[*notes, *read.notes])
     with stage("looking for what to try"):
         found = advise(read.situation, config.top) if read.situation else []
@@ -59,7 +58,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
     notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
     evidence = read.evidence
     limits, stand = ceilings(evidence, read.others.best), rank_counts(evidence)
-    if near := logged.untold(read.run, evidence, read.others):
+    if near := advising.untold(read.run, evidence, read.others):
         metric = needed_metric(evidence.measure.name, read.run, near.run)
         labels = place.command("power", f"runs=[{read.run.short_id},{near.run.short_id}]", metric=metric)
     document = {

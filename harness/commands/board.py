@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from harness.board import expected, page, runs
-from harness.board.choice import Asked
-from harness.board.leaderboard import ALPHA
-from harness.board.page import Board, assembled
 from harness.config.check import Invocation
 from harness.config.commands import BoardConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.progress import stage
+from harness.recording.recording import open_tracker
+from harness.recording.run_kind import require_retrieval
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
+from harness.runs.board import expected, page, runs
+from harness.runs.board.choice import Asked
+from harness.runs.board.leaderboard import ALPHA
+from harness.runs.board.page import Board, assembled
+from harness.runs.ranking import needed_metric, settled
 from harness.storage.atomic import write_text
-from harness.tracking.ranking import needed_metric, settled
-from harness.tracking.recording import open_tracker
-from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import refusal
 
 SHOWN = 20  # rows of a table on the terminal

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.board.proposals.catalogue import Setup
-from harness.board.proposals.ladder import Ladder
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
 from harness.config.commands import InitConfig
+from harness.data.scripts import Better, Writing
 from harness.errors import BadInput
-from harness.pipeline import steps
-from harness.pipeline.plan import Plan
-from harness.pipeline.session import load_dataset
+from harness.experiment import steps
+from harness.experiment.plan import Plan
+from harness.experiment.session import load_dataset
 from harness.reports import terminal
 from harness.reports.next_steps import flag
+from harness.runs.proposals.catalogue import Setup
+from harness.runs.proposals.ladder import Ladder
 from harness.storage.atomic import write_text
-from harness.testset.scripts import Better, Writing
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,27 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from harness.board import pair_values
-from harness.board.choice import Asked
-from harness.board.pair_values import PairValues
-from harness.board.runs import BoardRun
 from harness.config.check import Invocation
 from harness.config.commands import PowerConfig
 from harness.config.text import counted
 from harness.errors import BadInput
-from harness.evaluation.power import MOST
-from harness.evaluation.scores import plain
-from harness.evaluation.telling_apart import TellingApart, telling_apart
+from harness.measures.scores import plain
 from harness.progress import stage
+from harness.recording import run_files
+from harness.recording.recording import open_tracker
+from harness.recording.run_kind import require_retrieval
 from harness.reports import terminal
 from harness.reports.markup import number, p_value, percent, signed
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.tables import Column, Rows, Table
-from harness.tracking import run_files
-from harness.tracking.ranking import needed_metric, settled
-from harness.tracking.recording import open_tracker
-from harness.tracking.run_kind import require_retrieval
+from harness.runs.board import pair_values
+from harness.runs.board.choice import Asked
+from harness.runs.board.pair_values import PairValues
+from harness.runs.board.runs import BoardRun
+from harness.runs.ranking import needed_metric, settled
+from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import NO_RUNS, refusal
 
 BAR = 20  # characters of a power of 100 %

@@ -8,30 +8,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.board.proposals.catalogue import Setup
-from harness.board.proposals.ladder import Ladder
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
+from harness.data.scripts import Writing
 from harness.errors import Failed
-from harness.evaluation import leaks
-from harness.evaluation.measures import OOF
-from harness.evaluation.scores import UNANSWERABLE, plain
-from harness.pipeline import preflight, steps, timing
-from harness.pipeline.plan import Plan
-from harness.pipeline.session import Clock, Session, foreseen_queries, load_dataset, open_session
+from harness.experiment import preflight, steps, timing
+from harness.experiment.plan import Plan
+from harness.experiment.session import Clock, Session, foreseen_queries, load_dataset, open_session
+from harness.measures.measures import OOF
+from harness.measures.scores import UNANSWERABLE, plain
 from harness.progress import stage
+from harness.recording import provenance, recording, retrieval_run, traces
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.run_note import ShownScores
+from harness.runs.proposals.catalogue import Setup
+from harness.runs.proposals.ladder import Ladder
+from harness.runs.ranking import GET_LABELS, leader
 from harness.storage.cache import open_cache
-from harness.testset.scripts import Writing
-from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.ranking import GET_LABELS, leader
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import Ranking
 
@@ -170,7 +169,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
         measured=outcome.measured,
         data_notes=(
             *session.dataset.notes,
-            *leaks.notes(session.dataset, outcome.candidates),
+            *preflight.notes(session.dataset, outcome.candidates),
             *([better.why] if better else []),
         ),
         next_commands=_next_commands(run_config, invocation, dataset, writing, outcome) if run_id else [],

@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from harness.board.expected import Expected, shown_of_run
 from harness.config.check import Invocation
 from harness.config.commands import RunsConfig
 from harness.config.text import counted
 from harness.errors import BadInput, did_you_mean
-from harness.evaluation.measures import of_spans
-from harness.evaluation.objective import Objective
+from harness.measures.measures import of_spans
+from harness.measures.objective import Objective
 from harness.progress import stage
+from harness.recording.recording import open_tracker
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.tables import Cell, Column, Number, Rows, Table
+from harness.runs.board.expected import Expected, shown_of_run
+from harness.runs.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.mlflow_client import redacted
-from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares, is_same
-from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
 
 EXPERIMENTS = (

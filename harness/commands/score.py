@@ -12,20 +12,20 @@ from harness.config.check import Invocation
 from harness.config.commands import ScoreConfig
 from harness.config.text import short_id
 from harness.errors import BadInput
-from harness.evaluation.scores import UNANSWERABLE, plain
+from harness.measures.scores import UNANSWERABLE, plain
+from harness.recording import provenance, recording
+from harness.recording.retrieval_run import LISTS
+from harness.recording.run_files import FileScores
+from harness.recording.task_run import inputs, params, save_view, stored, tags, write
 from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.report import show_table
 from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
+from harness.runs.ranking import leader
 from harness.storage.atomic import write_text
 from harness.tasks.scored_file import ScoredFile, absolute, judge
-from harness.tracking import provenance, recording
-from harness.tracking.ranking import leader
-from harness.tracking.retrieval_run import LISTS
-from harness.tracking.run_files import FileScores
-from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
 from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.data.shards import IndexedTexts
 from harness.errors import BadInput
+from harness.experiment.plan import Plan
+from harness.experiment.searcher import Searcher
+from harness.experiment.session import documents_of
 from harness.gates.signals import random_queries
-from harness.pipeline.plan import Plan
-from harness.pipeline.searcher import Searcher
-from harness.pipeline.session import documents_of
 from harness.reports import markup, report, terminal
 from harness.reports.report import Report
 from harness.reports.tables import Column, Rows, Table

@@ -19,9 +19,9 @@ from harness import children
 from harness.config.check import Invocation
 from harness.config.commands import UiConfig
 from harness.errors import BadInput
+from harness.recording.recording import open_tracker
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted, without_login
-from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import Tracker, refusal
 
 if TYPE_CHECKING:

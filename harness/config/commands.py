@@ -551,7 +551,7 @@ COMMANDS = {
     ),
     "sweep": Command(
         SweepConfig,
-        "harness.commands.sweep.command:sweep",
+        "harness.commands.sweep:sweep",
         "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
         (*_FIRST, "sweep", "budget", "dry_run"),
         composed=False,
@@ -576,7 +576,7 @@ COMMANDS = {
     ),
     "runs": Command(RunsConfig, "harness.commands.runs:runs", "harness runs experiment_name=retrieval top=5"),
     "compare": Command(
-        CompareConfig, "harness.commands.compare.command:compare", "harness compare experiment_name=retrieval top=3"
+        CompareConfig, "harness.commands.compare:compare", "harness compare experiment_name=retrieval top=3"
     ),
     "board": Command(
         BoardConfig, "harness.commands.board:board", "harness board experiment_name=retrieval output=board.html"
@@ -594,7 +594,7 @@ COMMANDS = {
     ),
     "export history": Command(HistoryConfig, "harness.commands.export.history:history", "harness export history"),
     "reproduce": Command(
-        ReproduceConfig, "harness.commands.reproduce.command:reproduce", "harness reproduce experiment_name=retrieval"
+        ReproduceConfig, "harness.commands.reproduce:reproduce", "harness reproduce experiment_name=retrieval"
     ),
     "testset draft": Command(
         DraftConfig,

@@ -20,7 +20,7 @@ from operator import or_
 from typing import Any
 
 from harness.config import plugins
-from harness.config.folders import conf_folder
+from harness.config.places import conf_folder
 from harness.config.schema import Key, Role, absolute_path, check_value, keys, one_spelling
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from harness.config import canonical, plugins
 from harness.config.check import Invocation, checked, primary, with_metrics
 from harness.config.defaults import defaults
-from harness.config.folders import conf_folder
 from harness.config.manual import is_inner
 from harness.config.overrides import lookup, override_of, quoted, unquoted
+from harness.config.places import conf_folder
 from harness.config.recipes import unfolded
 from harness.errors import BadInput
 

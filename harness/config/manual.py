@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config import plugins, yaml_files
 from harness.config.commands import config_class
-from harness.config.folders import conf_folder
+from harness.config.places import conf_folder
 from harness.config.schema import FROM_GROUP, IF_GROUP, keys
 from harness.errors import BadInput
 

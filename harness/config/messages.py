@@ -1,15 +1,202 @@
-"""Errors as messages for people: Hydra's and OmegaConf's in plain words, with a suggestion for a near miss."""
+"""Errors as messages for people: Hydra's and OmegaConf's in plain words, with a suggestion for a near miss.
+
+What was probably meant: unknown keys, words without a key, options in the style of other programs.
+"""
 
 from __future__ import annotations
 
+import difflib
 import errno
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
-from harness.config import plugins
-from harness.config.check import OTHERS
-from harness.config.hints import unknown_key
+from harness.config import manual, plugins
+from harness.config.check import OTHERS, primary
+from harness.config.commands import COMMANDS
+from harness.config.defaults import chosen, commands_with, config_folders, file_settings, is_free
 from harness.errors import BadInput, Failed, did_you_mean
+
+# Flags that take a value, and the others.
+TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-p", "--package"}
+FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multirun", "-sc", "--shell-completion"}
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(Hydra's flags with their values, the other words): its parser wants all overrides side by side."""
+    flags: list[str] = []
+    others: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        (flags if word.startswith("-") or _names(before, TAKE_VALUES) else others).append(word)
+    return flags, others
+
+
+def check_words(command: str, words: Sequence[str], commands: Collection[str]) -> None:
+    """BadInput where a word of a command line is neither KEY=VALUE nor a flag of Hydra's, with what to write instead.
+
+    commands: the names of all commands.
+    """
+    flags, others = split(words)
+    for flag in flags:
+        if flag.startswith("-") and not _names(flag.partition("=")[0], FLAGS):
+            raise BadInput(_option(flag, words, command))
+    for word in others:
+        if word.startswith("=") and word != "=":
+            raise BadInput(f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys.")
+    if any(word.partition("=")[0].lstrip("+~") == "objective" for word in others):
+        _check_objective(command)
+    bare = [word for word in others if "=" not in word and not word.startswith("~")]
+    if any(word == "=" or word.endswith("=") for word in others) and bare:
+        spaced = " ".join(others).replace(" = ", "=").replace("= ", "=").replace(" =", "=")
+        raise BadInput(f"Write KEY=VALUE without spaces: harness {command} {spaced}")
+    if bare:
+        raise BadInput(_bare(command, bare, commands))
+
+
+def _check_objective(command: str) -> None:
+    """BadInput if the command reads runs that have an objective already."""
+    own = manual.manual(primary(command)).keys
+    if "metric" in own and "objective" not in own:
+        raise BadInput(
+            f"objective is unknown here: it ranks runs when they are made. `harness {command}` goes by what most of "
+            "them are ranked by; metric=NAME chooses another measure."
+        )
+
+
+def _names(word: str, flags: Collection[str]) -> bool:
+    """Whether a word is one of the flags, or the beginning of a long one, as Hydra takes it too."""
+    return word in flags or (word[:2] == "--" and len(word) > 2 and any(flag.startswith(word) for flag in flags))
+
+
+def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
+    """The command line with its command first, if the command is there but something precedes it."""
+    for n in (2, 1):
+        for place in range(1, len(words) - n + 1):
+            name = " ".join(words[place : place + n])
+            if name in commands:
+                others = [*words[:place], *words[place + n :]]
+                return shlex.join(["harness", *words[place : place + n], *_undashed(others)])
+    return None
+
+
+def _undashed(words: Sequence[str]) -> list[str]:
+    """Words with `--key value` and `--key=value` as KEY=VALUE."""
+    found: list[str] = []
+    for word in words:
+        if found and "=" not in word and found[-1].startswith("-") and found[-1] not in FLAGS:
+            found[-1] = f"{found[-1].lstrip('-')}={word}"
+        else:
+            flag = word.partition("=")[0] in FLAGS or "=" not in word
+            found.append(word if flag else word.lstrip("-"))
+    return found
+
+
+def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
+    """The message for a key that a composed config does not have, and what to do about it."""
+    key, folders = key.lstrip("+~"), config_folders(words)
+    where = file_settings(words).get(key)
+    start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
+    own, choices = manual.manual(primary(command)), chosen(primary(command), words)
+    if having := _having(key, own, folders):
+        group, found = having
+        lacking = f"{group}={choices[group]}"
+        lacking = f"none of {lacking} has it" if "," in lacking else f"{lacking} does not have it"
+        return f"{start}: {lacking}. Choose {group}={_any_of(found)}."
+    if is_free(key, folders) and own.has(key):
+        return f"{start}: names are free there, so a new one needs a plus: +{key}=VALUE."
+    others = [one.replace("_", " ") for one in commands_with(key)]
+    if others:
+        return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."
+    known = [*own.keys, *own.groups, *_launcher_keys(words)]
+    for group, choice in choices.items():
+        known += manual.keys_of(group, choice, folders)
+    if near := _near(key, known):
+        return f"{start}. Did you mean '{near}'?"
+    near = _near(key, [one for group in own.groups for one in manual.all_keys(group, folders)])
+    if near and (having := _having(near, own, folders)):
+        return f"{start}. Did you mean '{near}', which {having[0]}={_any_of(having[1])} has?"
+    return f"{start}. See `harness {command} --help`."
+
+
+def _launcher_keys(words: Sequence[str]) -> list[str]:
+    """The keys of the chosen launcher, of those that Hydra's plugins define."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    chosen = next((word.partition("=")[2] for word in words if word.startswith("hydra/launcher=")), "")
+    try:
+        node = ConfigStore.instance().load(f"hydra/launcher/{chosen}.yaml").node
+    except OSError:  # there is none of that name
+        return []
+    content: Any = OmegaConf.to_container(node)
+    return [f"hydra.launcher.{key}" for key in content if key != "_target_"]
+
+
+def _near(key: str, known: Sequence[str]) -> str | None:
+    """The known key with the same last name, else one that is spelt alike."""
+    same = [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
+    return next(iter([*same, *difflib.get_close_matches(key, known, n=1, cutoff=0.6)]), None)
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple[str, list[str]] | None:
+    """(group, its choices that bring the key); None if no choice of a component does."""
+    for group in own.groups:
+        if group not in manual.RECIPES:
+            found = [one for one in manual.choices(group, folders) if key in manual.keys_of(group, one, folders)]
+            if found:
+                return group, found
+    return None
+
+
+def _option(flag: str, words: Sequence[str], command: str) -> str:
+    """For `--retriever bm25` and `--format=json`."""
+    key, equals, value = flag.lstrip("-").partition("=")
+    key = key.replace("-", "_")
+    own = manual.manual(primary(command))
+    known = [*own.keys, *own.groups, *(key for group in own.groups for key in manual.all_keys(group))]
+    following = list(words[words.index(flag) + 1 :])[:1]
+    if not equals:
+        value = following[0] if following and "=" not in following[0] and following[0][0] != "-" else "VALUE"
+    if key in known:
+        given = flag if equals or value == "VALUE" else f"{flag} {value}"
+        return f"{given}: options have no dashes here. Write {shlex.quote(f'{key}={value}')}."
+    near = did_you_mean(flag, FLAGS) or did_you_mean(key, known)
+    rest = f"Write KEY=VALUE; `harness {command} --help` lists the keys."
+    return f"{flag} is not an option of `harness {command}`.{near} {rest}"
+
+
+def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> str:
+    """For words without a key."""
+    own, (word, *rest) = manual.manual(primary(command)), bare
+    key = word.rstrip(":")
+    if near := did_you_mean(f"{command} {word}", [one for one in subcommands if one.startswith(f"{command} ")]):
+        return f"There is no command '{command} {word}'.{near}"
+    if command == "search":
+        return f"Put the query in quotation marks: harness search query={_quoted(' '.join(bare))}"
+    if rest and (key in own.keys or key in own.groups or _having(key, own)):
+        return f"Write {shlex.quote(f'{key}={rest[0]}')} instead of {' '.join([word, rest[0]])!r}."
+    groups = [group for group in own.groups if word in manual.choices(group)]
+    if groups:
+        return f"{word!r} has no key. Did you mean {' or '.join(f'{group}={word}' for group in groups)}?"
+    main = next(iter(COMMANDS[command].first), None)
+    if main in own.keys:
+        return f"{word!r} has no key. Did you mean {shlex.quote(f'{main}={word}')}?"
+    if key in own.keys or key in own.groups:
+        return f"{key} has no value. Write {key}=VALUE; `harness {command} --help` lists what it may be."
+    return f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys."
+
+
+def _quoted(text: str) -> str:
+    quoted = shlex.quote(text)
+    return quoted if quoted[0] == "'" else f"'{quoted}'"
+
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # as a path
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,4 +1,7 @@
-"""Where the cache may be: a folder, or a prefix in a bucket of an object store."""
+"""Where the cache may be: a folder, or a prefix in a bucket of an object store.
+
+Where the shipped configs are.
+"""
 
 from __future__ import annotations
 
@@ -55,3 +58,9 @@ def is_address(path: object) -> bool:
 def full_place(path: str) -> str:
     """A place as every process understands it, whatever its working folder."""
     return place.url if (place := bucket_place(path)) else str(Path(path).absolute())
+
+
+def conf_folder() -> Path:
+    """The shipped configs: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import yaml_files
-from harness.config.folders import conf_folder
+from harness.config.places import conf_folder
 from harness.errors import BadInput, did_you_mean
 from retrievers.external.function import open_here, spec_of
 

@@ -31,7 +31,7 @@ class Chunked(SpanLabelled):
 
     The documents are made once for the same files, settings and versions of readers, and kept in the cache. So the
     settings can be swept: each value has documents and labels of its own. The queries are the same, and so is their
-    evidence: by span measures, runs on different chunks compare (`harness.evaluation.evidence`).
+    evidence: by span measures, runs on different chunks compare (`harness.measures.judged`).
 
     files: paths with wildcards; None: the company profiles that ship with the package.
     testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.

@@ -4,25 +4,172 @@ The greedy merging is that of LangChain's `CharacterTextSplitter` with `keep_sep
 A sentence longer than the size is cut, at a line break or white space where it has any: LangChain keeps it whole, but
 an encoder would then read only its beginning. And white space around a chunk is no part of it, so that its span is its
 text. With LangChain's `keep_separator=True`, the full stop of a sentence begins the next chunk.
+
+The note of a document: one sentence about the file that it comes from, made from a template.
+
+A file often names its subject once, and most of its chunks do not. A note such as "이 문서는 'Tesla'에 대한 정보를 담고
+있습니다." gives it back to every one of them. It is the title of the document: indexed, and never part of its span.
+
+The units that the size of a chunk counts: characters, kiwi's morphemes, or the tokens of a model's tokenizer.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import string
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from harness.corpus import units
-from harness.corpus.notes import Note
 from harness.corpus.sentences import SENTENCE_END, Share, by_kiwi, by_pattern, compiled, cut_long, cuts
+from harness.data.files import numbered_lines
 from harness.errors import BadInput, did_you_mean
-from retrievers.lexical.tokenize import UNBROKEN
+from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
+
+PLACEHOLDERS = ("name", "stem", "path")
+LONGEST = 2_000  # characters of a template: a note is indexed with every chunk
+
+
+@dataclass(frozen=True)
+class Note:
+    """A template with placeholders.
+
+    {name}: the file's name up to its first underscore, or up to its ending: `Tesla` of `Tesla_KR.txt`.
+    {stem}: the file's name without its ending. {path}: the path as `files.jsonl` has it. `{{` and `}}` are braces.
+    """
+
+    template: str
+
+    @classmethod
+    def read(cls, file: Path) -> Note:
+        """The template in a UTF-8 file. BadInput, with the file, for one that cannot be used."""
+        text = "\n".join(line for _, line in numbered_lines(file)).strip()
+        if not text:
+            raise BadInput(f"{file}: the note is empty. Write a sentence with {_shown()}, or set chunk.note=null.")
+        if len(text) > LONGEST:
+            raise BadInput(f"{file}: the note has {len(text):,} characters: the most is {LONGEST:,}.")
+        if bad := next((one for one in text if unicodedata.category(one) == "Cc" and one not in "\n\t"), None):
+            raise BadInput(f"{file}: the note contains the control character {bad!r}. Remove it.")
+        try:
+            fields = [field for _, field, *_ in _parsed(text) if field is not None]
+        except ValueError as error:
+            raise BadInput(f"{file}: {error}. Write {{{{ and }}}} for braces.") from None
+        for field in fields:
+            if field not in PLACEHOLDERS:
+                hint = did_you_mean(field, PLACEHOLDERS) or f" Known: {_shown()}."
+                raise BadInput(f"{file}: there is no placeholder {{{field:.60}}}.{hint}")
+        return cls(unicodedata.normalize("NFC", text))
+
+    def of(self, path: str) -> str:
+        """The note of the file at `path`. Names are composed (NFC): macOS gives them decomposed."""
+        composed = unicodedata.normalize("NFC", path)
+        stem = PurePath(composed).stem
+        values = {"name": stem.partition("_")[0] or stem, "stem": stem, "path": composed}
+        return "".join(
+            literal + (values[field] if field is not None else "") for literal, field, *_ in _parsed(self.template)
+        ).strip()
+
+
+def _parsed(template: str) -> list[tuple[str, str | None]]:
+    """(literal text, name of the placeholder after it or None). ValueError for unmatched braces."""
+    parts = []
+    for literal, field, form, conversion in string.Formatter().parse(template):
+        suffix = f"!{conversion}" * bool(conversion) + f":{form}" * bool(form)
+        parts.append((literal, None if field is None else f"{field}{suffix}"))
+    return parts
+
+
+def _shown() -> str:
+    return ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+
+
+TOKENIZED_AT_ONCE = 1000  # texts that are tokenized at a time
+KIWI = ("kiwipiepy", "kiwipiepy_model")
+FILE = "tokenizer.json"
+
+
+def morphemes(texts: Sequence[str]) -> Iterator[list[int]]:
+    """Where each of kiwi's morphemes begins, punctuation included, for each text."""
+    return ([one.start for one in tokens] for tokens in kiwi_model(None).tokenize(texts))
+
+
+def tokens(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
+    """Where each token begins, without special tokens, for each text. tokenizer: as `Chunking` has it."""
+    model, _ = load_tokenizer(tokenizer)
+    for first in range(0, len(texts), TOKENIZED_AT_ONCE):
+        try:
+            batch = model.encode_batch(texts[first : first + TOKENIZED_AT_ONCE], add_special_tokens=False)
+        except Exception as error:  # the library raises nothing narrower
+            raise BadInput(f"chunk.tokenizer={tokenizer} counts no tokens: {error!s:.200}.") from None
+        for encoded in batch:
+            yield [start for start, _ in encoded.offsets]
+
+
+def kiwi_versions() -> dict[str, str]:
+    """Versions of the packages that decide kiwi's sentences and morphemes."""
+    return {name: importlib.metadata.version(name) for name in KIWI}
+
+
+@functools.lru_cache(maxsize=1)
+def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
+    """A tokenizer and the sha256 of its file. BadInput where it cannot be had.
+
+    tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the Hugging Face hub.
+    """
+    if find_spec("tokenizers") is None:
+        raise BadInput(
+            "chunk.unit=tokens needs the package tokenizers: pip install 'retrieval-harness[dense]'. Without it: "
+            "chunk.unit=characters or morphemes."
+        )
+    from tokenizers import Tokenizer
+
+    file = _located(tokenizer)
+    content = file.read_bytes()
+    try:
+        model = Tokenizer.from_str(content.decode())
+    except Exception as error:  # the library raises nothing narrower
+        raise BadInput(f"{file} is no tokenizer: {str(error) or type(error).__name__:.200}.") from None
+    model.no_truncation()
+    model.no_padding()
+    return model, hashlib.sha256(content).hexdigest()
+
+
+def _located(tokenizer: str) -> Path:
+    """The tokenizer's file, from the hub's cache or the hub if there is no such file or folder."""
+    path = Path(tokenizer)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        if not (path / FILE).is_file():
+            raise BadInput(f"chunk.tokenizer={tokenizer}: the folder holds no {FILE}. Name a folder or file with one.")
+        return path / FILE
+    return _from_hub(tokenizer)
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
+    try:
+        return Path(hf_hub_download(name, FILE))
+    except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:
+        raise BadInput(
+            f"chunk.tokenizer={name} is no file or folder, and the hub gives none ({type(error).__name__}). "
+            f"Ways out: (1) run `hf download {name} {FILE}` on a machine that reaches the hub, copy the file here and "
+            f"name it; (2) chunk.unit=characters or morphemes, which need no model."
+        ) from None
+
 
 Splitter = Literal["regex", "kiwi"]
 Unit = Literal["characters", "morphemes", "tokens"]
@@ -94,9 +241,9 @@ class Chunking:
         if self.splitter == "kiwi":
             del used["separator"]
         if self.tokenizer is not None:
-            used["tokenizer"] = units.load_tokenizer(self.tokenizer)[1]
+            used["tokenizer"] = load_tokenizer(self.tokenizer)[1]
         if self.splitter == "kiwi" or self.unit == "morphemes":
-            used["packages"] = units.kiwi_versions()
+            used["packages"] = kiwi_versions()
         return used
 
     @property
@@ -129,7 +276,7 @@ class Chunking:
     def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
         """The boundaries, with those that cut long sentences, and the number of units between two of them."""
         pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
-        analysed = units.morphemes(pieces) if self.unit == "morphemes" else units.tokens(pieces, str(self.tokenizer))
+        analysed = morphemes(pieces) if self.unit == "morphemes" else tokens(pieces, str(self.tokenizer))
         found, lengths = [0], [np.zeros(0, np.int64)]
         for done, (piece, starts) in enumerate(zip(pieces, analysed, strict=True), start=1):
             begin, ends = found[-1], [*cuts(piece, starts, self.size), len(piece)]

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.config.canonical import digest
-from harness.corpus import work_log
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import SourceFile
-from harness.corpus.manifest import SUMMED, Manifest, Prepared
+from harness.corpus.manifest import SUMMED, WORK_FOLDER, Manifest, Prepared
 from harness.corpus.preparation import Unreadable, identity, prepare
 from harness.data.documents_folder import MANIFEST, TEXTS, DocumentsFolder
 from harness.data.files import some
@@ -68,7 +67,7 @@ def _completed(
         return None
     if manifest.changed(unfinished) or not _is_of(manifest, files, chunking, unreadable):
         return None
-    shutil.rmtree(unfinished / work_log.FOLDER)
+    shutil.rmtree(unfinished / WORK_FOLDER)
     return manifest.prepared
 
 
@@ -102,13 +101,13 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     if unfinished.exists():
-        others = {one.name for one in unfinished.iterdir()} - NAMES - {work_log.FOLDER} if unfinished.is_dir() else {""}
+        others = {one.name for one in unfinished.iterdir()} - NAMES - {WORK_FOLDER} if unfinished.is_dir() else {""}
         if others:
             raise BadInput(
                 f"{unfinished} is in the way: `harness prepare` works there, but did not make it. Move it away, or "
                 f"choose another output than {output}."
             )
-    work = unfinished / work_log.FOLDER
+    work = unfinished / WORK_FOLDER
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.text import counted, plural
-from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
+from harness.data.labels import Checked, FrozenQrels
 from harness.data.shards import ShardedDocuments, fingerprint_of
 from harness.data.source import Source
-from harness.data.span_labels import SpanQrels
-from harness.data.spans import Span
+from harness.data.spans import Span, SpanQrels
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import Document, Qrels, Query, Turn
 

@@ -21,7 +21,6 @@ from typing import Any
 
 from harness.config.schema import ReadPath
 from harness.config.text import counted
-from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder
 from harness.data.files import (
     field,
@@ -33,7 +32,7 @@ from harness.data.files import (
     some,
     unique_rows,
 )
-from harness.data.labels import Label, qrels_of, read_label
+from harness.data.labels import Checked, FrozenQrels, Label, qrels_of, read_label
 from harness.data.source import turns
 from harness.data.testset import EvidencedQuery, read_evidence, span_qrels
 from harness.errors import BadInput

@@ -4,6 +4,8 @@
 
 A document that is in neither list is unjudged. The contest's rows, {eval_id, relevant}, do not say which documents were
 judged, and an empty `relevant` of theirs means that the query needs no retrieval.
+
+Labels that come partly from a language model, with what an honest estimate needs beside them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 from harness.data.files import as_id, field, optional_text, required, some
 from harness.data.source import check_grade
+from harness.data.spans import SpanQrels
 from harness.data.testset import KINDS
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import Qrels
@@ -171,3 +174,31 @@ def qrels_of(labels: Iterable[Label]) -> Qrels:
         unmet=frozenset(one.query_id for one in answerable if one.needs and not one.relevant),
         unanswerable=tuple(one.query_id for one in rows if one.kind == UNANSWERABLE),
     )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The labels of the same queries by the model alone, and those of the queries that people checked.
+
+    model: of all queries, without any judgement by people.
+    people: of the checked queries alone, without any judgement by a model. These were drawn at random.
+    strata: query_id -> the stratum from which it was drawn or not, of all queries that could have been drawn.
+    """
+
+    model: Qrels
+    people: Qrels
+    strata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FrozenQrels(SpanQrels):
+    """The labels of a frozen test set, resolved from all judgements: adjudicated before person before model.
+
+    `grades` are those of judged documents, not of evidence; `evidence` and `places` serve the measures of characters.
+
+    checked: None if people have judged every pair, or nobody drew queries for them.
+    notes: sentences for the user about the set.
+    """
+
+    checked: Checked | None = None
+    notes: tuple[str, ...] = ()

@@ -4,26 +4,87 @@ queries.jsonl: {eval_id, msg, kind, needs, answer, docid, evidence, flags}, one 
                is {text, start, end, exact, prefix, suffix, grade}.
 testset.json:  {version, documents: {path}}, written last: a folder without it is not complete. `path` is the documents
                folder, relative to the test set; it may be missing.
+
+Evidence found again in texts that have been edited, by what it says and by what stands around it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from harness.config.schema import ReadPath
-from harness.data.anchors import find_again
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
 from harness.data.files import field, json_file, json_lines, optional_text, required, unique_rows
 from harness.data.source import check_grade, turns
-from harness.data.span_labels import EvidenceFinding, Places, SpanQrels, label
-from harness.data.spans import Evidence, Span
+from harness.data.spans import Evidence, EvidenceFinding, Places, Span, SpanQrels, label
 from harness.errors import BadInput, did_you_mean
+from harness.progress import watch
 from retrievers.base import Document, Query
+
+
+@dataclass
+class _Best:
+    """The place where evidence fits best so far. fit: characters around it that are as they were. alone: no tie."""
+
+    span: Span
+    fit: int
+    alone: bool = True
+
+
+def find_again(
+    lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
+) -> list[Evidence | None]:
+    """Each piece of evidence at its new place; None if its passage is in no text, or equally well in several places.
+
+    A passage that occurs once is taken where it is. One that occurs several times is taken where most characters of
+    its prefix and suffix are the same, counted from the passage outwards.
+
+    lost: evidence whose own text is gone. text_ids: of all texts. text_of: called once for each of them.
+    """
+    found: list[_Best | None] = [None] * len(lost)
+    with watch("evidence: searching the texts") as progress:
+        for done, text_id in enumerate(text_ids, start=1):
+            text = text_of(text_id)
+            for number, one in enumerate(lost):
+                for span, fit in _fits(one, text_id, text):
+                    best = found[number]
+                    if best is None or fit > best.fit:
+                        found[number] = _Best(span, fit)
+                    elif fit == best.fit:
+                        best.alone = False
+            progress(done, len(text_ids), "texts")
+    return [
+        replace(one, span=best.span) if best is not None and best.alone else None
+        for one, best in zip(lost, found, strict=True)
+    ]
+
+
+def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
+    """(place, characters around it that are as they were) of every occurrence of the passage in a text."""
+    for start in _occurrences(one.exact, text):
+        end = start + len(one.exact)
+        before = text[max(0, start - len(one.prefix)) : start]
+        fit = _shared(before[::-1], one.prefix[::-1]) + _shared(text[end : end + len(one.suffix)], one.suffix)
+        yield Span(text_id, start, end), fit
+
+
+def _occurrences(passage: str, text: str) -> Iterator[int]:
+    start = text.find(passage)
+    while start >= 0:
+        yield start
+        start = text.find(passage, start + 1)
+
+
+def _shared(one: str, other: str) -> int:
+    """The number of characters with which both texts begin."""
+    differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
+
 
 # Kinds of queries. The last two have no evidence: `none` needs no retrieval, and the texts have no answer to
 # `unanswerable`.

@@ -15,9 +15,8 @@ import numpy as np
 
 from harness.errors import BadInput
 from harness.fusion.pool import CandidatePool, FusionLabels
-from harness.fusion.ranker import STRENGTHS, Ranker
 from harness.fusion.rule import VERSION, FusionRule
-from harness.fusion.weights import WeightGrid, Weights
+from harness.fusion.weights import STRENGTHS, Ranker, WeightGrid, Weights
 from harness.gates import calibration
 from harness.gates.calibration import CLOSE
 from harness.gates.learned import INNER, Folds, Repeats

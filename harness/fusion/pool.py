@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from harness.evaluation.judged import Judged, judge
-from harness.evaluation.measures import MeasureFamily, parse
-from harness.evaluation.split import Split
 from harness.fusion.rule import FEATURES
 from harness.gates.payoff import payoffs
+from harness.measures.judged import Judged, judge
+from harness.measures.measures import MeasureFamily, parse
+from harness.statistics.split import Split
 from retrievers.base import Predictions, Qrels, Ranking
 from retrievers.combine.fusion import pool_candidates
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.evaluation.bootstrap import draws
+from harness.statistics.bootstrap import draws
 
 _CELLS = 1 << 20  # weights processed at once: bounds the memory
 CLOSE = 1e-9  # sums of objectives that differ by less count as equal

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.errors import BadInput
-from harness.evaluation.judged import judge
-from harness.evaluation.measures import Measure, MeasureFamily, parse
-from harness.evaluation.split import Split, public_part
+from harness.measures.judged import judge
+from harness.measures.measures import Measure, MeasureFamily, parse
+from harness.statistics.split import Split, public_part
 from retrievers.base import Qrels, Ranking
 
 

@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 from harness.config.schema import Key, check_value
 from harness.errors import BadInput, Failed
 from harness.llm import usage
-from harness.llm.reply_log import Completion, Holding, ReplyLog
 from harness.llm.structured import Schema, WrongReply, json_value, quoted
-from harness.llm.usage import Price, Usage, UsageEstimate, tokens_of
+from harness.llm.usage import Completion, Holding, Price, ReplyLog, Usage, UsageEstimate, tokens_of
 from harness.progress import watch
 from retrievers.base import Turn
 from retrievers.external import http_client

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from harness.evaluation.objective import Objective
-from harness.evaluation.prediction_powered import Estimate
-from harness.evaluation.score_table import FLAGS, LOSS, table_columns
-from harness.evaluation.scores import Scores, plain
+from harness.measures.objective import Objective
+from harness.measures.score_table import FLAGS, LOSS, table_columns
+from harness.measures.scores import Scores, plain
 from harness.reports import report, terminal
 from harness.reports.markup import number
 from harness.reports.report import Report
 from harness.reports.run_note import LOSSES
 from harness.reports.tables import Column, Rows, Table
+from harness.statistics.prediction_powered import Estimate
 
 if TYPE_CHECKING:
     from pandas import DataFrame

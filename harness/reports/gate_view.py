@@ -1,24 +1,36 @@
-"""The effect of a threshold on a gate's signal, for the figures and the page of a run."""
+"""The effect of a threshold on a gate's signal, for the figures and the page of a run.
+
+The figure that shows a gate against labels. Like a run's figures, it needs no global state and no display.
+
+All panels share the x axis, the signal. Labels are in the right margin, where nothing covers them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.config.text import counted
 from harness.data.dataset import Dataset
-from harness.evaluation.measures import MeasureFamily, parse
-from harness.evaluation.scores import Summary
+from harness.experiment.plan import Plan
+from harness.experiment.steps import Outcome, payoff_of
 from harness.gates import calibration
 from harness.gates.calibration import Curve
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
-from harness.pipeline.plan import Plan
-from harness.pipeline.steps import Outcome, payoff_of
+from harness.measures.measures import MeasureFamily, parse
+from harness.measures.scores import Summary
+from harness.reports.figure import COLOURS, WIDTH, new_figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
 FALLBACK = "modified_map@3"  # for an objective that is no mean over queries or depends on the gate itself
@@ -208,3 +220,160 @@ def _queries(outcome: Outcome, public: bool) -> GatedQueries:
     part = scores.in_public if public else np.ones(len(scores.query_ids), bool)
     rows = np.array([place[query_id] for query_id in scores.query_ids], int)[part]
     return GatedQueries(decision.signal[rows], scores.needs[part], decision.keep[rows])
+
+
+CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
+NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
+SHOWN, WITHHELD = "#2a7f62", "#869a92"
+BINS = 60
+FONT = 8
+
+
+def gate(view: GateView, file: Path) -> None:
+    """Write the figure as PNG: the objective at every threshold, and the queries on each side of the one in use."""
+    save(draw_gate(view), file)
+
+
+def draw_gate(view: GateView) -> Figure:
+    """Four panels: the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
+    ends = axis_of(view.signal, view.thresholds)
+    heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
+    lines = _title(view)
+    head = 0.22 + 0.16 * len(lines)
+    tall = sum(heights) + head + 0.7
+    figure = new_figure(WIDTH, tall, constrained=False)
+    figure.subplots_adjust(left=0.08, right=0.73, top=1 - head / tall, bottom=0.5 / tall, hspace=0.1)
+    upper, strip, *lower = figure.subplots(4, 1, sharex=True, height_ratios=heights)
+
+    figure.text(0.02, 1 - 0.1 / tall, lines[0], va="top", fontsize=10)
+    figure.text(0.02, 1 - 0.32 / tall, "\n".join(lines[1:]), va="top", fontsize=FONT)
+    _curve(upper, view, ends)
+    _thresholds(strip, view, ends)
+    _distribution(lower, view, ends)
+    for panel in (upper, strip, *lower):
+        for threshold in filter(math.isfinite, view.thresholds):
+            panel.axvline(threshold, color=THRESHOLD, lw=1, ls="-" if threshold == view.thresholds[-1] else ":")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=FONT)
+    for panel in (upper, strip, lower[0]):
+        panel.xaxis.set_visible(False)
+    upper.set_xlim(ends)
+    lower[-1].set_xlabel(view.name + _beyond(view.signal, ends), fontsize=FONT)
+    return figure
+
+
+def _title(view: GateView) -> list[str]:
+    """The lines above the panels."""
+    queries, none = view.counts
+    return [
+        f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {counted(queries, 'query')}"
+        f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
+        f"curve: the objective with {counted(max(view.levels), 'document')} from a threshold upwards, none below it",
+        *view.notes,
+    ]
+
+
+def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
+    """The objective at every threshold, with horizontal lines for the means to compare it with."""
+    curve, oof = view.curve, view.held_out
+    first, last = min(ends[0], curve.edges[-1]), max(ends[1], curve.edges[0])
+    panel.stairs(curve.values[::-1], [first, *curve.edges[::-1], last], baseline=None, color=CURVE, lw=1.5)
+    means = {"no gate": (curve.values[-1], NO_GATE)}
+    if view.learnt or view.thresholds[-1:] != (-math.inf,):
+        means["in sample" if view.learnt else "as it is"] = (view.in_use, CURVE)
+    low = high = math.nan
+    if oof:
+        means["out of fold"] = (oof.mean, OUT_OF_FOLD)
+        low, high = oof.low, oof.high
+        panel.plot([0.994] * 2, [low, high], color=OUT_OF_FOLD, lw=3, transform=panel.get_yaxis_transform())
+    seen = [*curve.values, *(mean for mean, _ in means.values()), low, high]
+    margin = 0.05 * (np.nanmax(seen) - np.nanmin(seen)) or 0.05
+    panel.set_ylim(np.nanmin(seen) - margin, np.nanmax(seen) + margin)
+    panel.set_ylabel(view.objective, fontsize=FONT)
+    if "plateau" in view.ranges:
+        panel.axvspan(*np.clip(view.ranges["plateau"], *ends), color=PLATEAU, lw=0, zorder=0)
+    bottom, top = panel.get_ylim()
+    heights = [(mean - bottom) / (top - bottom) for mean, _ in means.values()]
+    for (name, (mean, colour)), height in zip(means.items(), _apart(heights, 0.075), strict=True):
+        panel.axhline(mean, color=colour, lw=1, ls="--")
+        interval = f" [{low:.4f}, {high:.4f}]" if name == "out of fold" and low == low else ""
+        panel.annotate(
+            f"{name} {mean:.4f}{interval}", (1, mean), (1.03, height), xycoords=panel.get_yaxis_transform(),
+            textcoords="axes fraction", va="center", fontsize=FONT, color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkB": 0, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
+    """One row per range of the last threshold and one per threshold, each with its numbers beside it."""
+    labels: list[str] = []
+    for name, (low, high) in view.ranges.items():
+        colour = INTERVAL if labels else PLATEAU
+        panel.plot(np.clip([low, high], *ends), [len(labels)] * 2, color=colour, lw=6, solid_capstyle="butt")
+        labels.append(f"{name} {_number(low)} to {_number(high)}")
+    above = math.inf
+    for level, threshold in zip(view.levels, view.thresholds, strict=False):
+        condition = f"from {_number(threshold)}" if threshold < above else "never"
+        if threshold < above:
+            marker = "d" if math.isfinite(threshold) else "<"
+            panel.plot([max(threshold, ends[0])], [len(labels)], marker, color=THRESHOLD, ms=5, clip_on=False)
+        labels.append(f"{counted(level, 'document')} {condition}")
+        above = threshold
+    panel.set_ylim(max(len(labels), 1) - 0.5, -0.5)
+    panel.set_yticks([])
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    for row, label in enumerate(labels):
+        panel.text(1.03, row, label, transform=panel.get_yaxis_transform(), va="center", fontsize=FONT)
+
+
+def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
+    """Histograms of the signal: of queries that need retrieval above, of the others below; no bin spans a threshold."""
+    from matplotlib.ticker import MaxNLocator
+
+    width = (ends[1] - ends[0]) / BINS
+    origin = next(filter(math.isfinite, view.thresholds[-1:]), ends[0])
+    bins = origin + width * np.arange(math.floor((ends[0] - origin) / width), (ends[1] - origin) / width + 1)
+    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # into the visible bins
+    for panel, needs in zip(panels, (True, False), strict=True):
+        mine = view.needs == needs
+        parts = [place[mine & view.shown], place[mine & ~view.shown]]
+        wrong = COLOURS["wrongly_withheld" if needs else "wrongly_returned"]
+        colours = [SHOWN, wrong] if needs else [wrong, WITHHELD]
+        below = np.zeros(len(bins) - 1)
+        for part, colour in zip(parts, colours, strict=True):
+            above = below + np.histogram(part, bins)[0]
+            panel.stairs(above, bins, baseline=below, fill=True, color=colour)
+            below = above
+        most = max(below.max(), 1)
+        panel.set_ylim((0, 1.05 * most) if needs else (1.05 * most, 0))
+        panel.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        panel.set_ylabel("queries", fontsize=FONT)
+        words = ["need retrieval:" if needs else "need none:"]
+        words += [f"{len(part):,} {name}" for part, name in zip(parts, ("shown", "withheld"), strict=True)]
+        for height, text, colour in zip((0.8, 0.5, 0.2), words, ("black", *colours), strict=True):
+            panel.text(1.03, height, text, transform=panel.transAxes, va="center", fontsize=FONT, color=colour)
+
+
+def _apart(heights: Sequence[float], least: float) -> np.ndarray:
+    """Heights from 0 to 1, moved as little as needed so that neighbours are at least `least` apart."""
+    order = np.argsort(heights, kind="stable")
+    moved = np.array(heights, float)[order]
+    for i in range(1, len(moved)):
+        moved[i] = max(moved[i], moved[i - 1] + least)
+    moved[-1] = min(moved[-1], 1)
+    for i in reversed(range(len(moved) - 1)):
+        moved[i] = min(moved[i], moved[i + 1] - least)
+    apart = np.empty(len(moved))
+    apart[order] = moved
+    return apart
+
+
+def _beyond(signal: np.ndarray, ends: Ends) -> str:
+    """A remark on queries beyond the ends of the axis; empty if there are none."""
+    count = int(((signal < ends[0]) | (signal > ends[1])).sum())
+    return f" ({counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "−∞" if value < 0 else "∞"

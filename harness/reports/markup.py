@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from harness.config.text import counted
-from harness.evaluation.objective import Objective
-from harness.evaluation.prediction_powered import NO_ESTIMATE, Estimate
+from harness.measures.objective import Objective
+from harness.statistics.prediction_powered import NO_ESTIMATE, Estimate
 
 ABSENT = "–"
 SNIPPET = 90  # characters of a document shown in a list

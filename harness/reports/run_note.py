@@ -10,15 +10,14 @@ from typing import Any
 
 from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
-from harness.evaluation.losses import LOSING, MERGED
-from harness.evaluation.measures import OOF
-from harness.evaluation.objective import Objective
-from harness.evaluation.prediction_powered import Estimate
-from harness.evaluation.scores import UNANSWERABLE, Scores, Summary
-from harness.pipeline.plan import Plan
+from harness.experiment.plan import Plan
+from harness.measures.measures import LOSING, MERGED, OOF
+from harness.measures.objective import Objective
+from harness.measures.scores import UNANSWERABLE, Scores, Summary
 from harness.reports.gate_view import GateView
 from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, number, result, snippet
 from harness.reports.terminal import checked_notes
+from harness.statistics.prediction_powered import Estimate
 
 # The measures listed first where a run has them, in this order, and how many measures the description lists.
 # The share of judged documents, as `judged@3`, comes next.

@@ -1,6 +1,8 @@
 """What a finished run leaves for people: figures, a table of its queries, a page with everything, a description.
 
 The page is the template `run.html` filled with the run's data.
+
+Figures of a run. Drawn with matplotlib's object interface: no global state, no display.
 """
 
 from __future__ import annotations
@@ -16,22 +18,57 @@ import numpy as np
 
 from harness.config.program import runnable
 from harness.data.dataset import Dataset
-from harness.evaluation import leaks
-from harness.evaluation.judged import judge
-from harness.evaluation.losses import losses
-from harness.evaluation.measures import OOF
+from harness.experiment import preflight
+from harness.experiment.plan import Plan
+from harness.experiment.steps import Outcome
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.rule import FittedGate, Rule, json_number
 from harness.gates.signals import signal_spec
-from harness.pipeline.plan import Plan
-from harness.pipeline.steps import Outcome
-from harness.reports import figure, run_figures
+from harness.measures.judged import judge
+from harness.measures.measures import OOF, losses
+from harness.measures.scores import Scores
+from harness.reports import figure
+from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
 from harness.reports.markup import estimated, finite, raw, snippet
 from harness.reports.page import TEMPLATES, filled
 from harness.reports.run_note import LOSSES, RunSummary, ShownScores, facts_of, note
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
+
+BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11+"))
+
+
+def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
+    """Left: rank of the first relevant document before the gate. Right: the score and where the rest of it is lost.
+
+    held_out: the out-of-fold scores; None where nothing was learnt.
+    """
+    figure = new_figure(WIDTH, 3.4, constrained=False)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)
+
+    hits = scores.first_hit[np.isfinite(scores.first_hit)]
+    counts = [int(((hits >= low) & (hits <= (high or np.inf))).sum()) for low, high, _ in BINS]
+    labels = [label for *_, label in BINS]
+    bars = left.bar([*labels, "none"], [*counts, int((hits == 0).sum())], color="#2e5eaa")
+    bars[-1].set_color(COLOURS["not_found"])
+    left.bar_label(bars, fontsize=8)
+    left.set(title="Rank of the first relevant document", xlabel="rank", ylabel="queries")
+
+    lost = (held_out or scores).losses
+    parts = {"modified_map@3": 1 - sum(lost[name] for name in COLOURS if name in lost)}
+    parts |= {name: lost[name] for name in COLOURS if name in lost}
+    below = 0.0
+    for name, value in parts.items():
+        right.bar(["run"], [value], bottom=below, width=0.5, color=COLOURS[name], label=f"{name} {value:.3f}")
+        below += value
+    right.set(title=f"Score and losses{', out of fold' if held_out else ''}", ylim=(0, 1), xlim=(-0.5, 2.2))
+    right.legend(loc="center right", fontsize=8, frameon=False, reverse=True)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    save(figure, file)
+
 
 TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the name under which the table of queries is logged
@@ -88,7 +125,7 @@ def write(
     _write_figures(folder, outcome, view)
     table = query_table(outcome, dataset, plan.objective)
     facts = facts_of(plan, dataset, outcome.scores, view, outcome.fusion)
-    run = RunSummary(facts, (*dataset.notes, *leaks.notes(dataset, outcome.candidates)), run_id)
+    run = RunSummary(facts, (*dataset.notes, *preflight.notes(dataset, outcome.candidates)), run_id)
     scores = ShownScores(outcome.scores, outcome.held_out, plan.objective, outcome.objective)
     documents = _documents(outcome, dataset, plan.top_k)
     page = {
@@ -120,18 +157,18 @@ def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -
     source: name -> text, where the predictions come from.
     """
     if scores.overall:
-        run_figures.overview(scores.overall, folder / "overview.png")
+        overview(scores.overall, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
     return note(RunSummary(list(source.items())), scores, None, files)
 
 
 def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> None:
     if outcome.scores:
-        run_figures.overview(outcome.scores, folder / "overview.png", outcome.held_out)
+        overview(outcome.scores, folder / "overview.png", outcome.held_out)
     if view:
-        from harness.reports import gate_figures
+        from harness.reports import gate_view
 
-        gate_figures.gate(view, folder / "gate.png")
+        gate_view.gate(view, folder / "gate.png")
 
 
 def _headline(scores: ShownScores) -> list[dict[str, Any]]:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.program import is_command, runnable
 from harness.config.text import counted
-from harness.evaluation.losses import LOSING, MERGED
-from harness.evaluation.measures import OOF
-from harness.evaluation.objective import Objective
-from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores
-from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
+from harness.experiment.timing import HIGH, LATENCY, LOW, MS, machine
+from harness.measures.measures import LOSING, MERGED, OOF
+from harness.measures.objective import Objective
+from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores
 from harness.reports import report
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.report import Report

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from harness.config.canonical import digest
 from harness.progress import stage
+from harness.storage.append_log import SharedLog
 from harness.storage.atomic import create_text
 from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject, endpoint
 from harness.storage.entries import (
@@ -35,8 +36,7 @@ from harness.storage.entries import (
     read_manifest,
     unfinished_of,
 )
-from harness.storage.lease import Lease, require_conditions
-from harness.storage.shared_log import SharedLog
+from harness.storage.locks import Lease, require_conditions
 
 log = logging.getLogger(__name__)
 AT_ONCE = 4  # files of an entry that are sent or fetched

@@ -44,7 +44,7 @@ from harness.storage.entries import (
     unfinished_of,
     verify_entry,
 )
-from harness.storage.lease import Until, never
+from harness.storage.locks import Until, never
 from retrievers.base import Ranking
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.components import arguments, build
 from harness.errors import BadInput, did_you_mean
-from harness.evaluation.objective import Objective, from_summary, kind_of
-from harness.evaluation.scores import Summary
+from harness.measures.objective import Objective, from_summary, kind_of
+from harness.measures.scores import Summary
 from harness.storage.cache import open_cache
 from harness.tasks.statistics import entering, in_public, measure_all, measure_kind, summaries
 from harness.tasks.task import JudgedItems, TextTask

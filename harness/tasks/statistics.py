@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from harness.evaluation.bootstrap import Resampled, bca, draws
-from harness.evaluation.scores import RESAMPLES, Summary
-from harness.evaluation.significance import FEW, Difference, Pair, compared, pairs_of, randomisation_test
-from harness.evaluation.split import split
+from harness.measures.scores import RESAMPLES, Summary
+from harness.statistics.bootstrap import Resampled, bca, draws
+from harness.statistics.significance import FEW, Difference, Pair, compared, pairs_of, randomisation_test
+from harness.statistics.split import split
 from harness.tasks.task import ItemCounts, JudgedItems, TextTask
 
 _EQUAL = 1e-12  # measures that differ by less differ by rounding

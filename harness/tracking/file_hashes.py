@@ -1,16 +1,109 @@
-"""The hashes of a run's files: logged when the run ends, so that no file that was edited later is believed."""
+"""The hashes of a run's files: logged when the run ends, so that no file that was edited later is believed.
+
+Files of runs in MLflow: where they are, and their way there and back.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from harness.data.files import sha256_of, some
 from harness.errors import BadInput
-from harness.tracking.mlflow_files import table_text
 from harness.tracking.tracker import LoggedRun, NoFile, RunRecord
+
+if TYPE_CHECKING:
+    from mlflow.entities import RunInfo
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+    from mlflow.tracking import MlflowClient
+
+
+class RunFiles:
+    """The files of the runs of a tracking store.
+
+    The folders of all runs of an experiment lie beside each other. The place is opened once for all of them: MLflow's
+    client opens it for each run anew, after it has asked the server where it is.
+    """
+
+    def __init__(self, client: MlflowClient, uri: str) -> None:
+        self._client, self._uri = client, uri
+        self._uris: dict[str, str] = {}  # run id -> URI of its files
+        self._around = ("", "")  # the latest run's URI before and after its id; the same throughout an experiment
+        self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> what is there
+
+    def note(self, info: RunInfo, latest: bool = False) -> None:
+        """Remember where a run's files are. latest: whether this process has begun the run just now."""
+        self._uris[info.run_id] = info.artifact_uri or ""
+        if latest:
+            self._around = self._uris[info.run_id].partition(info.run_id)[::2]
+
+    def forget(self, run_id: str) -> None:
+        """A run that has ended is rarely read by the process that made it."""
+        self._uris.pop(run_id, None)
+
+    def place(self, run_id: str) -> Path | None:
+        """A run's folder on this machine; None for a server's, and for a run that is not known."""
+        return _local(self._uris.get(run_id, ""))
+
+    def upload(self, run_id: str, folder: Path) -> None:
+        """Store all files of a folder."""
+        opened, inside = self._at(run_id)
+        opened.log_artifacts(str(folder), inside)  # one by one: parallel uploads took longer
+
+    def upload_tables(self, run_id: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+        """Store tables as MLflow's pages read them. tables: file name -> column -> values."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, table in tables.items():
+                (Path(folder) / name).write_text(table_text(table), "utf-8")
+            self.upload(run_id, Path(folder))
+
+    def download(self, run_id: str, name: str, folder: Path) -> Path:
+        """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
+
+        NoFile if the run has no such file.
+        """
+        guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
+        own = self.place(run_id)
+        for artifacts in filter(None, (own, guessed)):
+            if (artifacts / name).is_file():
+                return artifacts / name
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if own and own.is_dir() and not (own / name).exists():  # which MLflow takes its time to find
+                raise FileNotFoundError
+            opened, inside = self._at(run_id)
+            return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
+        except Exception as why:
+            raise NoFile(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
+
+    def _at(self, run_id: str) -> tuple[ArtifactRepository, str | None]:
+        """(the place of the run's experiment, the path of the run's files in it)."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        if run_id not in self._uris:
+            self.note(self._client.get_run(run_id).info)
+        before, found, after = self._uris[run_id].partition(run_id)
+        if before not in self._opened:
+            self._opened[before] = get_artifact_repository(before.rstrip("/"), tracking_uri=self._uri)
+        return self._opened[before], f"{found}{after}" or None
+
+
+def table_text(table: Mapping[str, Sequence[Any]]) -> str:
+    """A table as MLflow's pages read it. table: column -> values."""
+    rows = list(zip(*table.values(), strict=True))
+    return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
+
+
+def _local(uri: str) -> Path | None:
+    """The folder of a file URI; None for other URIs."""
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
 
 FILE_HASHES = "files.sha256"  # tag: name -> sha256 of each file that a command may read back, as JSON
 PAGES = (".html", ".png")  # for people; no command reads them

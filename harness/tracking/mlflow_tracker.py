@@ -1,4 +1,9 @@
-"""Runs in MLflow, logged and read in few calls: the only module that calls its tracking store for runs."""
+"""Runs in MLflow, logged and read in few calls: the only module that calls its tracking store for runs.
+
+Runs that begin once on an MLflow server, though its answers may be lost.
+
+What leads to MLflow's pages: the address of an experiment's page, and the charts that a sweep's view opens with.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from harness import interruption
 from harness.errors import BadInput, did_you_mean
 from harness.tracking import file_hashes, mlflow_spans
-from harness.tracking.database import place_of, uri_of
+from harness.tracking.file_hashes import RunFiles
 from harness.tracking.in_progress import TAG
-from harness.tracking.mlflow_beginning import begin_once, running
-from harness.tracking.mlflow_charts import charts, experiment_page
 from harness.tracking.mlflow_client import (
+    ONCE,
+    asked,
     make_database,
     name_places,
     name_server,
     open_client,
+    place_of,
     reaching,
     redacted,
     require_sound,
     uncollected,
+    uri_of,
     without_secrets,
 )
-from harness.tracking.mlflow_files import RunFiles
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
     NOTE,
@@ -46,6 +53,73 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
     from harness.tracking.mlflow_spans import Trace
+
+
+def begin_once(
+    client: MlflowClient, experiment_id: str, name: str, start_time: int, tags: Mapping[str, str]
+) -> tuple[Run, bool]:
+    """(a RUNNING run, whether the server may make another one for the same request).
+
+    MLflow's client repeats a request without an answer, and a server that was only slow, or was killed before it could
+    answer, then has two runs. So the request is sent once, and before it is sent again, the run is looked for by its
+    claim.
+    """
+    from mlflow.exceptions import MlflowException
+
+    def create() -> Run:
+        return client.create_run(experiment_id, start_time=start_time, run_name=name, tags=dict(tags))
+
+    if TAG not in tags:
+        return create(), False
+    try:
+        with asked(ONCE):
+            return create(), False
+    except MlflowException as error:
+        if error.get_http_status_code() < 500 or interruption.exit_code():  # our mistake, or the user's wish
+            raise
+    found = running(client, experiment_id, tags[TAG])
+    return (found[0] if found else create()), True
+
+
+def running(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
+    """The RUNNING runs of a claim."""
+    wanted = f"tags.`{TAG}` = '{claim}' AND attributes.status = 'RUNNING'"
+    return list(client.search_runs([experiment_id], wanted))
+
+
+SECTION = "sweep"  # the charts' section; those that MLflow makes of every metric follow below
+SCATTERED = 6  # params with a chart of their own: MLflow limits the length of a saved view
+RUNS = 100  # drawn in a chart
+
+
+def experiment_page(experiment_id: str, view: str | None) -> str:
+    """Path of an experiment's page: the one for runs and charts, not the one for agents."""
+    shown = f"&viewStateShareKey={view}" if view else ""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
+
+
+def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
+    """Part of a saved view: parallel coordinates of all params, and the metric by each of them.
+
+    metric, params: in MLflow's spelling.
+    """
+    parallel = _chart("parallel", "PARALLEL") | {"selectedParams": [*params], "selectedMetrics": [metric]}
+    scattered = [
+        _chart(f"by-{name}", "SCATTER")
+        | {"xaxis": {"key": name, "type": "PARAM"}, "yaxis": {"key": metric, "type": "METRIC"}}
+        for name in params[:SCATTERED]
+    ]
+    section = {"uuid": SECTION, "name": "Sweep", "display": True, "isReordered": False, "deleted": False}
+    return {
+        "isAccordionReordered": True,  # or MLflow sorts the sections by their names
+        "compareRunSections": [section | {"isGenerated": False}],
+        "compareRunCharts": [parallel | {"showAllRuns": True}, *scattered],
+    }
+
+
+def _chart(uuid: str, kind: str) -> dict[str, Any]:
+    about = {"metricSectionId": SECTION, "deleted": False, "isGenerated": False, "runsCountToCompare": RUNS}
+    return {"uuid": uuid, "type": kind} | about
 
 
 ATTEMPTS = 3  # to log data that other processes log at the same moment

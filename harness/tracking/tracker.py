@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from harness.config.text import short_id
 from harness.errors import BadInput
-from harness.evaluation.objective import Kind, Objective, kind_of, logged_name
-from harness.evaluation.prediction_powered import Estimate
+from harness.measures.objective import Kind, Objective, kind_of, logged_name
+from harness.statistics.prediction_powered import Estimate
 
 if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace

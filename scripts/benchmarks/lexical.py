@@ -192,9 +192,9 @@ def searched_in_shards(source: str, shard: int | None) -> tuple[list[float], lis
     """Return the cells of one way, and the rows of its ranking."""
     from dataclasses import replace
 
-    from harness.cluster.local import Local
-    from harness.pipeline import sharded, steps
-    from harness.pipeline.session import Clock, Session, read_dataset
+    from harness.cluster.cluster import Local
+    from harness.experiment import sharded, steps
+    from harness.experiment.session import Clock, Session, read_dataset
     from harness.storage.cache import Cache
 
     node = {
@@ -211,7 +211,7 @@ def searched_in_shards(source: str, shard: int | None) -> tuple[list[float], lis
     sharded.merge_rankings = merged  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        cluster = {"_target_": "harness.cluster.local.Local", "shard": shard}
+        cluster = {"_target_": "harness.cluster.cluster.Local", "shard": shard}
         data = read_dataset({"_target_": "harness.data.trec.Beir", "path": source}, cluster, folder, "generated")
         assert data.fingerprints
         reading = time.perf_counter() - began

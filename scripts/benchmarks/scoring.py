@@ -24,7 +24,7 @@ def metrics(queries: int = 10_000, depth: int = 100) -> None:
     from ranx import Qrels as RanxQrels
     from ranx import Run, evaluate
 
-    from harness.evaluation.measures import MEASURES, MeasureFamily, of_holes
+    from harness.measures.measures import MEASURES, MeasureFamily, of_holes
 
     ranking, qrels = _made_run(queries, depth)
     names = []
@@ -72,8 +72,8 @@ def _made_run(queries: int, depth: int, documents: int = 50_000) -> tuple[Rankin
 
 
 def _our_means(ranking: Ranking, qrels: Qrels, names: list[str]) -> dict[str, float]:
-    from harness.evaluation.judged import judge
-    from harness.evaluation.measures import MeasureFamily, parse
+    from harness.measures.judged import judge
+    from harness.measures.measures import MeasureFamily, parse
 
     judged = judge(ranking, qrels, signal=ranking.scores[:, 0])
     means = {}

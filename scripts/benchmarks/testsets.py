@@ -181,7 +181,7 @@ def draft(count: int = 2_000, delay: float = 0.1, parallel: int = 16) -> None:
     from documents_folders import documents_folder, pieces
     from judged_sets import judged_set
 
-    from harness.testset import pool as pools
+    from harness.testset.pool import pool as pools
 
     table = Table("command", "requests", "least, s", "asking, s", "times the least", "command, s", "repeat, s")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -244,9 +244,9 @@ def _judge_all(queries: int, documents: int) -> int:
     """Write documents, a test set, its pool and judgements; return the number of judgements."""
     from judged_sets import judged_set
 
-    from harness.testset import pool as pools
-    from harness.testset.judgements import Judgement, JudgementLog, text_digest
-    from harness.testset.pool import Pool, PooledPair
+    from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
+    from harness.testset.pool import pool as pools
+    from harness.testset.pool.pool import Pool, PooledPair
 
     made = judged_set(Path(), topics=queries)
     flat = [doc_id for ids in made.doc_ids for doc_id in ids] * 2
@@ -285,14 +285,14 @@ def timed_step(name: str) -> tuple[float, float]:
 
 def _reading() -> Callable[[], object]:
     from harness.data.testset import read_queries
-    from harness.testset.judgements import JudgementLog
-    from harness.testset.pool import read_pool
+    from harness.testset.judge.judgements import JudgementLog
+    from harness.testset.pool.pool import read_pool
 
     return lambda: (read_queries(TESTSET, "testset"), read_pool(TESTSET), JudgementLog(TESTSET).read())
 
 
 def _resolving() -> Callable[[], object]:
-    from harness.testset.resolution import resolve
+    from harness.testset.review.resolution import resolve
 
     queries, pool, found = _reading()()  # type: ignore[misc]
     return lambda: resolve(found, queries, pool.pairs)

@@ -66,7 +66,7 @@ def tracking(*words: str, rounds: int = ROUNDS) -> None:
 
 def one_run(folder: Path, words: Sequence[str]) -> tuple[RunRecord, float]:
     """Return the record of one run with its folder of files, and the ms that its page and figures took."""
-    from harness.tracking import recording, retrieval_run
+    from harness.recording import recording, retrieval_run
 
     caught, took = list[RunRecord](), list[float]()
     plain_write, plain_end = retrieval_run.write_page, recording.LiveRun.end
@@ -159,8 +159,8 @@ def traces(count: int = 1000) -> None:
 
 
 def _example() -> Any:
+    from harness.recording.traces import CONTENT, DOCUMENTS
     from harness.tracking.mlflow_spans import TraceSpan
-    from harness.tracking.traces import CONTENT, DOCUMENTS
 
     documents = [
         {"page_content": "가" * CONTENT, "metadata": {"relevance": 0, "rank": n, "score": 1.5, "doc_id": str(n)}}
@@ -178,8 +178,8 @@ def _example() -> Any:
 
 def our_traces(uri: str, count: int) -> tuple[float, int, int]:
     """Write traces in batches, as the harness does; return the cells of a row."""
+    from harness.recording.traces import BATCH
     from harness.tracking.mlflow_spans import Trace, write
-    from harness.tracking.traces import BATCH
 
     tracker = MlflowTracker(uri)
     tracker.connect(Path.cwd())

@@ -24,9 +24,9 @@ from faulting.tracking_servers import tracking_servers
 from measuring import HARNESS, Table, timed
 
 from benchmarks.tracking import one_run
-from harness.commands.sweep.trials import PATIENCE
 from harness.config.canonical import digest
-from harness.tracking import recording
+from harness.recording import recording
+from harness.sweeps.trials import PATIENCE
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import LoggedRun, RunRecord
 

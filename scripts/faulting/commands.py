@@ -11,9 +11,9 @@ from measuring import SAMPLE
 IMPORTED = (  # modules that commands import
     "harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
     "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
-    "harness.commands.compare.command", "harness.commands.doctor.command", "harness.commands.export.command",
-    "harness.commands.prepare", "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
-    "harness.commands.sweep.command", "harness.commands.testset.draft", "harness.commands.testset.judge",
+    "harness.commands.compare", "harness.commands.doctor.command", "harness.commands.export.command",
+    "harness.commands.prepare", "harness.commands.reproduce", "harness.commands.run", "harness.commands.score",
+    "harness.commands.sweep", "harness.commands.testset.draft", "harness.commands.testset.judge",
     "harness.commands.testset.pool", "harness.commands.testset.freeze", "harness.commands.board",
     "harness.commands.advise", "harness.commands.power", "harness.commands.doctor.sync", "urllib3",
 )  # fmt: skip

@@ -21,26 +21,23 @@ from harness.config import defaults, manual, recipes
 from harness.config.components import conf_folder
 from harness.config.overrides import lookup, override_of
 from harness.corpus.chunked import Chunked
-from harness.corpus.chunking import Chunking
+from harness.corpus.chunking import Chunking, Note, load_tokenizer
 from harness.corpus.extraction import Extracted, extract, extract_here
 from harness.corpus.files import find_files
-from harness.corpus.notes import Note
-from harness.corpus.units import load_tokenizer
 from harness.data import contest, dataset, labels, qa, run_file, submissions, tables, trec
 from harness.data.files import json_lines, json_text, sha256_of, unique_rows
 from harness.data.predictions import read_predictions
-from harness.data.span_labels import SpanQrels
+from harness.data.spans import SpanQrels
 from harness.data.testset import SpanLabelled
 from harness.errors import BadInput
-from harness.evaluation.measures import SPAN_MEASURES
-from harness.evaluation.scores import ShownLists, score
-from harness.llm.prompts import read_prompt
+from harness.llm.structured import read_prompt
+from harness.measures.measures import SPAN_MEASURES
+from harness.measures.scores import ShownLists, score
 from harness.storage.atomic import write_text
 from harness.storage.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
-from harness.testset.drafts import KINDS
-from harness.testset.examples import read_examples, shown
+from harness.testset.draft.drafts import KINDS, read_examples, shown
 from retrievers.base import Predictions, Qrels, Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]

@@ -15,10 +15,10 @@ from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, as_csv
 from fuzzing.format import Files, Wrong, reads, written
 from fuzzing.kept import GATE, RULE
 from harness import cli
-from harness.commands.sweep.axes import Values
-from harness.commands.sweep.search import Search, SweepObjective
 from harness.config.commands import Command
 from harness.errors import BadInput
+from harness.sweeps.axes import Values
+from harness.sweeps.search import Search, SweepObjective
 
 OUT = ("outputs=out", "format=json")
 QUIET = ("tracking=none", "store.path=store", *OUT)

@@ -23,18 +23,9 @@ from raw_server import RawServer, Wire
 
 from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
 from fuzzing.format import Files, Wrong, again, lines, reads, same, text, written
-from harness.board import runs as board_runs
-from harness.board.choice import Chosen
-from harness.board.datasets import ReadAgain
-from harness.board.lists import ListReader
-from harness.board.queries import Collected
-from harness.commands.compare import retrieval_runs, task_runs
-from harness.commands.compare.comparison import Settings
+from harness.commands import reproduce as reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
-from harness.commands.reproduce import command as reproduce
-from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
-from harness.commands.sweep.auto.budget import StepLog
-from harness.commands.sweep.trials import Context, TrialResult, read_journal, write_journal
+from harness.commands.reproduce import Proof, bare_rows, rows_sha256
 from harness.config.commands import ReproduceConfig
 from harness.config.composing import compose
 from harness.corpus import preparation
@@ -42,49 +33,54 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.output import prepare_output
 from harness.data import tables
-from harness.data.checked_labels import FrozenQrels
 from harness.data.dataset import load
 from harness.data.files import opened
 from harness.data.frozen import Frozen
+from harness.data.labels import FrozenQrels
 from harness.data.shards import CorpusWriter, ShardedDocuments, ShardWriter, fingerprint_row
 from harness.data.spans import Evidence, Span
 from harness.data.testset import EvidencedQuery, read_queries
 from harness.errors import BadInput
-from harness.evaluation import checked_values
-from harness.evaluation.objective import Objective
-from harness.evaluation.prediction_powered import Estimate
-from harness.evaluation.proportions import Proportion
-from harness.evaluation.score_table import read_table
 from harness.fusion.rule import FittedFusion, FusionRule
 from harness.gates.llm import read_answer
 from harness.gates.rule import FittedGate, Rule
 from harness.llm.chat import ChatModel, _completion
-from harness.llm.reply_log import Completion, ReplyLog
 from harness.llm.structured import Schema, WrongReply
+from harness.llm.usage import Completion, ReplyLog
+from harness.measures import checked_values
+from harness.measures.objective import Objective
+from harness.measures.score_table import read_table
+from harness.recording import provenance, recording, task_run
+from harness.recording.logged_run import Ahead, in_full, read_config
+from harness.recording.run_kind import Retrieval
+from harness.runs.board import runs as board_runs
+from harness.runs.board.choice import Chosen
+from harness.runs.board.lists import ListReader
+from harness.runs.board.queries import Collected, ReadAgain
+from harness.runs.comparison import retrieval_runs, task_runs
+from harness.runs.comparison.comparison import Settings
+from harness.runs.ranking import RankedRun
+from harness.statistics.agreement import Proportion
+from harness.statistics.prediction_powered import Estimate
 from harness.storage import cache as caches
 from harness.storage import entries
-from harness.storage.append_log import START
+from harness.storage.append_log import FILE, START
 from harness.storage.atomic import write_text
-from harness.storage.shared_log import FILE
-from harness.testset import exports, freezing
-from harness.testset import pool as pools
-from harness.testset.audit_sample import AuditSample, draw, read_audit
-from harness.testset.drafts import Draft, Rejection
-from harness.testset.folder import TestsetFolder
-from harness.testset.judge_record import JudgeRecord, read_records, write_record
-from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import Judgement, JudgementLog, by_pair, current
-from harness.testset.pool import PooledPair
-from harness.testset.replies import read_as
-from harness.testset.review_items import items
-from harness.testset.workbook import Questions, write_workbook
-from harness.testset.workbook_reader import read_workbook
-from harness.tracking import database, file_hashes, in_progress, outbox, provenance, recording, task_run
+from harness.sweeps.auto.budget import StepLog
+from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
+from harness.testset.audit.sample import AuditSample, draw, read_audit
+from harness.testset.draft.drafting import read_as
+from harness.testset.draft.drafts import Draft, Rejection, TestsetFolder
+from harness.testset.freeze import exports, freezing
+from harness.testset.judge.judge_record import JudgeRecord, read_records, write_record
+from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, by_pair, current
+from harness.testset.pool import pool as pools
+from harness.testset.pool.pool import PooledPair
+from harness.testset.review.items import items
+from harness.testset.review.workbook import Questions, write_workbook
+from harness.testset.review.workbook_reader import read_workbook
+from harness.tracking import file_hashes, in_progress, mlflow_client, outbox
 from harness.tracking.csv_tracker import CsvTracker
-from harness.tracking.logged_run import in_full, read_config
-from harness.tracking.ranking import RankedRun
-from harness.tracking.reading_ahead import Ahead
-from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord
 from retrievers.base import Document, Query, Ranking, Turn
 from retrievers.external.http import HttpRetriever
@@ -391,7 +387,7 @@ def _held(folder: Path) -> None:
 
 def _database(folder: Path) -> None:
     with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as made:
-        for table in sorted(database.TABLES):
+        for table in sorted(mlflow_client.TABLES):
             made.execute(f"CREATE TABLE {table} (a TEXT)")
             made.execute(f"INSERT INTO {table} VALUES ('x')")
         made.commit()
@@ -399,7 +395,7 @@ def _database(folder: Path) -> None:
 
 @reads("database", written(_database))
 def _fault(folder: Path) -> None:
-    if why := database.fault(folder / "mlflow.db", thorough=True):
+    if why := mlflow_client.fault(folder / "mlflow.db", thorough=True):
         raise BadInput(f"mlflow.db {why}")
 
 

@@ -19,8 +19,8 @@ from functools import partial
 import numpy as np
 from measuring import Table
 
-from harness.evaluation.bootstrap import bootstrap_means
-from harness.evaluation.prediction_powered import CheckedSample, Estimate, difference, estimate
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.prediction_powered import CheckedSample, Estimate, difference, estimate
 
 POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
 CHECKED = (20, 30, 60)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from measuring import Table
 
-from harness.evaluation.factorial import effects
-from harness.evaluation.importance import Share, importance
+from harness.statistics.factors import Share, effects, importance
 
 POPULATION = 20_000
 SIZES = (50, 110, 300)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.evaluation.bootstrap import bootstrap_means
-from harness.evaluation.significance import sign_flip_test
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.significance import sign_flip_test
 
 # value -> share of the queries. The values are those of modified_map@3; the shares are typical of runs on the contest.
 VALUES = {

@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 from measuring import Table
 
-from harness.evaluation.power import FlipTest, Population
-from harness.evaluation.significance import sign_flip_test
-from harness.evaluation.telling_apart import needed_between
+from harness.statistics.power import FlipTest, Population, needed_between
+from harness.statistics.significance import sign_flip_test
 
 QUERIES, POWER, ALPHA = 110, 0.8, 0.05
 TEST = FlipTest(ALPHA)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from harness.cluster.cluster import ShardWork
-from harness.cluster.local import Local
+from harness.cluster.cluster import Local, ShardWork
 from harness.errors import BadInput
 
 

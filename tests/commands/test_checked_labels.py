@@ -9,7 +9,7 @@ from frozen_sets import frozen
 from judged_sets import judged_set
 
 import harness as package
-from harness.evaluation.prediction_powered import Estimate
+from harness.statistics.prediction_powered import Estimate
 from harness.tracking.tracker import METRICS
 
 TOPICS, CHECKED = 64, 44

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from harness.data.tables import csv_text
-from harness.evaluation.objective import Objective
+from harness.measures.objective import Objective
+from harness.recording.retrieval_run import CHECKED
 from harness.tracking.file_hashes import seal
-from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.tracker import RunRecord
 
 POWER = ("power", "experiment_name=e")

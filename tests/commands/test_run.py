@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from html_pages import data_of
 
-from harness.evaluation.objective import Objective
+from harness.measures.objective import Objective
 from harness.reports.terminal import standing
 
 QUIET = ("tracking=none", "format=json")

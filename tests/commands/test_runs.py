@@ -3,7 +3,7 @@
 import pytest
 
 from harness.commands.runs import RunRow, grouped
-from harness.evaluation.objective import Objective
+from harness.measures.objective import Objective
 from harness.tracking.tracker import LoggedRun, RunRecord, member_tag, objective_metrics
 
 RUNS = ("runs", "experiment_name=e")

@@ -16,7 +16,7 @@ from text_tasks import (
     write,
 )
 
-from harness.tracking.logged_run import in_full
+from harness.recording.logged_run import in_full
 
 
 def test_corrections_are_scored_logged_and_written(harness, files, tracker):

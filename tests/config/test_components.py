@@ -11,9 +11,9 @@ from harness.config import components
 from harness.config.canonical import digest
 from harness.config.components import conf_folder, identity, recorded, recorded_name, target_class
 from harness.errors import BadInput
-from harness.pipeline.plan import Plan
-from harness.pipeline.steps import ranking_identity
-from harness.tracking import retrieval_run
+from harness.experiment.plan import Plan
+from harness.experiment.steps import ranking_identity
+from harness.recording import retrieval_run
 
 TARGETS = sorted({
     target
@@ -108,7 +108,7 @@ def test_a_language_model_enters_a_trial_key_where_it_writes_something(versions,
         node = {"_target_": "harness.llm.chat.ChatModel", "model": "tiny", **llm}
         query = {"text": text, "file": None, "prompt": None if text == "user_turns" else str(ask)}
         answers = {"llm": node, "prompt": str(answer)} if answer else {}
-        target = {"_target_": f"harness.pipeline.answering.{'Llm' if answer else 'No'}Answers"}
+        target = {"_target_": f"harness.experiment.writing.{'Llm' if answer else 'No'}Answers"}
         config = RUN | {"llm": node, "query": query, "answer": target | answers}
         return retrieval_run.trial_key(Plan.of(config), DATA, "b" * 64)
 
@@ -142,7 +142,7 @@ def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():
 
 def test_what_may_not_be_used_again_has_a_name_of_its_own(versions, tmp_path):
     """`cache: false` beside a retriever's other arguments: an identity, a cache and, in each process, a trial key."""
-    from harness.pipeline.session import cache_for
+    from harness.experiment.session import cache_for
     from harness.storage.cache import Cache
 
     fresh = BM25 | {"runtime": {"threads": None, "cache": False}}

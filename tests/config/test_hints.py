@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness import cli
-from harness.config import hints
+from harness.config import messages
 from harness.errors import BadInput
 
 
@@ -42,7 +42,7 @@ def test_words_that_are_no_overrides(line, message):
     words = line.split(" ")
     command = next(name for n in (2, 1) if (name := " ".join(words[:n])) in cli.COMMANDS)
     with pytest.raises(BadInput, match=message):
-        hints.check_words(command, words[len(command.split()) :], cli.COMMANDS)
+        messages.check_words(command, words[len(command.split()) :], cli.COMMANDS)
 
 
 def test_overrides_and_hydras_flags_pass():
@@ -52,7 +52,7 @@ def test_overrides_and_hydras_flags_pass():
         "hydra.run.dir=x -c job",
         "--config-d x",
     ):
-        hints.check_words("run", line.split(), cli.COMMANDS)
+        messages.check_words("run", line.split(), cli.COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ KEYS = [
 @pytest.mark.parametrize(("line", "message"), KEYS)
 def test_unknown_keys(line, message):
     command, key, *words = line.split()
-    assert re.search(message, hints.unknown_key(key, command, [f"{key}=1", *words]))
+    assert re.search(message, messages.unknown_key(key, command, [f"{key}=1", *words]))
 
 
 def test_an_unknown_key_of_the_file_comes_with_its_line(tmp_path):
     (tmp_path / "harness.yaml").write_text("# mine\ndataset.path: data\n")
-    assert "(harness.yaml:2): dataset=sample does not have it" in hints.unknown_key("dataset.path", "run", [])
+    assert "(harness.yaml:2): dataset=sample does not have it" in messages.unknown_key("dataset.path", "run", [])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.config.references import MOST, check_size
+from harness.config.leash import MOST, check_size
 from harness.errors import BadInput
 
 

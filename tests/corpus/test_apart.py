@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.corpus.apart import Apart, Ended
+from harness.corpus.extraction import Apart, Ended
 from harness.errors import BadInput, Failed
 
 

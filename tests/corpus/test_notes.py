@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.corpus.notes import Note
+from harness.corpus.chunking import Note
 from harness.errors import BadInput
 
 

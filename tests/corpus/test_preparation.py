@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpus import output, preparation, work_log
+from harness.corpus import manifest, output, preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.manifest import Lengths, Manifest
-from harness.corpus.occurrences import Occurrences, TextSource, bytes_id, document_id
 from harness.corpus.output import prepare_output
-from harness.corpus.preparation import identity, prepare
+from harness.corpus.preparation import Occurrences, TextSource, bytes_id, document_id, identity, prepare
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import json_lines, json_text
 from harness.errors import BadInput
@@ -245,18 +244,18 @@ def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
 
 def test_what_a_damaged_line_held_is_done_again(tmp_path):
     (tmp_path / "work").mkdir()
-    with work_log.WorkLog(tmp_path, "x") as log:
+    with manifest.WorkLog(tmp_path, "x") as log:
         for name in "abc":
             log.add_spans(name, [(0, 3), (2, 5)])
     file = tmp_path / "work" / "spans.log"
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"d"'))
     for _ in range(2):
-        with work_log.WorkLog(tmp_path, "x") as log:
+        with manifest.WorkLog(tmp_path, "x") as log:
             assert log.spans("a") == log.spans("c") == [(0, 3), (2, 5)]
             assert not any(map(log.spans, "bd"))
-    with work_log.WorkLog(tmp_path, "x") as log:
+    with manifest.WorkLog(tmp_path, "x") as log:
         log.add_spans("b", [(1, 2)])
-    with work_log.WorkLog(tmp_path, "x") as log:
+    with manifest.WorkLog(tmp_path, "x") as log:
         assert (log.spans("a"), log.spans("b")) == ([(0, 3), (2, 5)], [(1, 2)])
 
 

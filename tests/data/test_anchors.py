@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.anchors import find_again
 from harness.data.spans import Evidence, Span
+from harness.data.testset import find_again
 
 OLD = "0" * 20
 

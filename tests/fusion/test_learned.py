@@ -7,14 +7,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from harness.errors import BadInput
-from harness.evaluation.judged import judge
-from harness.evaluation.measures import parse
-from harness.evaluation.split import Split
 from harness.fusion.learned import FIXED, WEIGHTS, LearnedFusion
 from harness.fusion.pool import CandidatePool, FusionLabels
-from harness.fusion.ranker import regress
-from harness.fusion.weights import NORMALISATIONS, POINTS, WeightGrid, simplex
+from harness.fusion.weights import NORMALISATIONS, POINTS, WeightGrid, regress, simplex
 from harness.gates.payoff import payoffs
+from harness.measures.judged import judge
+from harness.measures.measures import parse
+from harness.statistics.split import Split
 from retrievers.base import Qrels, Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
 

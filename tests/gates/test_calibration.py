@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evaluation.bootstrap import draws
 from harness.gates import calibration
 from harness.gates.calibration import bootstrap, cross_validated, curve, decide, fit, folds, held_out, plateau
+from harness.statistics.bootstrap import draws
 
 
 def weights(n: int) -> np.ndarray:

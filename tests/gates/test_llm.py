@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from harness.config import components
 from harness.errors import BadInput, Failed
+from harness.experiment.session import chat_for
 from harness.gates import llm
 from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, parse_answer, transcript
 from harness.llm.chat import Chat, ChatModel
-from harness.pipeline.session import chat_for
 from harness.storage.cache import Cache
 from retrievers.base import Query, Turn
 from retrievers.external import http_client

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput, Failed
+from harness.experiment.session import chat_for
 from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
-from harness.pipeline.session import chat_for
 from harness.storage.cache import Cache
 from retrievers.base import Turn
 from retrievers.external import http_client

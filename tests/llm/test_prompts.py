@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from harness.errors import BadInput
-from harness.llm.prompts import MOST, PromptText, read_prompt
+from harness.llm.structured import MOST, PromptText, read_prompt
 
 
 def written(tmp_path, content):

@@ -2,8 +2,8 @@
 
 import json
 
-from harness.llm.reply_log import Completion, ReplyLog
-from harness.storage.shared_log import FILE
+from harness.llm.usage import Completion, ReplyLog
+from harness.storage.append_log import FILE
 
 KEYS = ["a" * 64, "b" * 64, "c" * 64]
 REPLIES = [Completion("네\n", "stop", 3, 4, 5), Completion("", "", None, None), Completion("\ud800", "length", 0, 1)]

@@ -15,14 +15,13 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 from harness import cli
-from harness.evaluation.scores import ShownLists, averaged, score
-from harness.evaluation.split import Split
+from harness.experiment.steps import Outcome
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import payoffs
 from harness.gates.rule import Rule
-from harness.pipeline.steps import Outcome
-from harness.reports.gate_figures import BINS, _apart, draw_gate
-from harness.reports.gate_view import learnt_view
+from harness.measures.scores import ShownLists, averaged, score
+from harness.reports.gate_view import BINS, _apart, draw_gate, learnt_view
+from harness.statistics.split import Split
 from retrievers.base import Qrels, Query, Ranking
 
 pytestmark = pytest.mark.filterwarnings("error")

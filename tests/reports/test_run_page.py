@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.gates.gate import Decision
-from harness.reports import gate_figures, gate_view, run_figures, run_page
+from harness.recording import provenance
+from harness.reports import gate_view, run_page
 from harness.reports.gate_view import SignalRule, objective_of
 from harness.reports.markup import marked
 from harness.reports.run_note import RunSummary, ShownScores, note
-from harness.tracking import provenance
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import TAG_LIMIT, as_note
 
@@ -41,8 +41,8 @@ def rows(table):
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Figures have tests of their own."""
-    monkeypatch.setattr(run_figures, "overview", lambda scores, file, *_: file.write_bytes(b""))
-    monkeypatch.setattr(gate_figures, "gate", lambda view, file: file.write_bytes(b""))
+    monkeypatch.setattr(run_page, "overview", lambda scores, file, *_: file.write_bytes(b""))
+    monkeypatch.setattr(gate_view, "gate", lambda view, file: file.write_bytes(b""))
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import math
 import pytest
 from matplotlib.text import Text
 
-from harness.evaluation.scores import Summary
+from harness.measures.scores import Summary
 from harness.reports.figure import LONGEST, shortened
-from harness.reports.task_figures import MARKS, MOST, draw_scored, scored
+from harness.reports.task_page import MARKS, MOST, draw_scored, scored
 
 pytestmark = pytest.mark.filterwarnings("error")
 

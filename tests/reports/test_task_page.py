@@ -15,7 +15,7 @@ from html_pages import Parts, data_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evaluation.scores import Summary
+from harness.measures.scores import Summary
 from harness.reports import run_page, task_page
 from harness.reports.page import TEMPLATES, filled
 from harness.tasks.scored_file import ScoredFile

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from search_server import DIALECTS, Reply, SearchServer
 
 from harness.config import components
-from harness.config.folders import conf_folder
+from harness.config.places import conf_folder
 from harness.errors import BadInput, Failed
 from retrievers.base import Document, Query
 from retrievers.external import http_client

@@ -12,13 +12,13 @@ from buckets import SECRET, Place
 from harness.config.canonical import digest
 from harness.config.places import bucket_place
 from harness.errors import BadInput, Failed
-from harness.llm.reply_log import Completion, ReplyLog
-from harness.storage import lease
+from harness.llm.usage import Completion, ReplyLog
+from harness.storage import locks
 from harness.storage.bucket import Bucket
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
-from harness.storage.lease import Lease
+from harness.storage.locks import Lease
 from retrievers.base import Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -164,8 +164,8 @@ def test_one_of_two_that_race_wins(machine, place, monkeypatch):
 
 def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
     """It takes longer than the time after which a silent lock is free, and is heard of all the while."""
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.6)
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "DEAD_SECONDS", 0.6)
     built, begun = [], threading.Event()
 
     def slowly(folder):
@@ -184,7 +184,7 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
 
 @pytest.mark.parametrize("left_by", ["this machine", "another"])
 def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, left_by):
-    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
+    monkeypatch.setattr(locks, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
     cache = machine("one")
     entries = cache.bucket
     dead = Lease(entries._bucket, f"things/{KEY}.lock", entries._machine if left_by == "this machine" else "other")
@@ -204,7 +204,7 @@ def test_a_lock_is_given_back_after_a_failure(machine, place):
 
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.05)
     bucket = machine("one").bucket._bucket
     lock = Lease(bucket, "lock", "one")
     assert lock.acquire()
@@ -292,7 +292,7 @@ def test_replies_that_were_not_sent_are_sent_the_next_time(machine, monkeypatch,
 
 
 def test_replies_are_sent_while_others_are_awaited(machine, monkeypatch):
-    monkeypatch.setattr("harness.storage.shared_log.SEND_SECONDS", 0.05)
+    monkeypatch.setattr("harness.storage.append_log.SEND_SECONDS", 0.05)
     cache = machine("first")
     folder = cache.log_folder("replies", {"model": "m"})
     log = ReplyLog(folder, lambda: cache.adding(folder))

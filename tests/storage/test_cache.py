@@ -416,7 +416,7 @@ def test_a_log_outlives_its_manifest(tmp_path, damage):
 
 
 def test_a_log_that_is_being_written_is_not_removed(tmp_path):
-    from harness.llm.reply_log import Completion, ReplyLog
+    from harness.llm.usage import Completion, ReplyLog
 
     cache = Cache(tmp_path)
     log = ReplyLog(cache.log_folder("replies", {"model": "m"}))

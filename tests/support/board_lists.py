@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from harness.board.datasets import ReadAgain
-from harness.board.lists import GateRule, Retrieved, Returned
-from harness.board.queries import DETAILED, Collected
 from harness.data.dataset import Dataset
+from harness.runs.board.lists import GateRule, Retrieved, Returned
+from harness.runs.board.queries import DETAILED, Collected, ReadAgain
 from retrievers.base import Document, Qrels, Query, Turn
 
 TOPICS = [

@@ -8,10 +8,10 @@ from judged_sets import judged_set
 
 from harness.data.frozen import FROZEN, manifest_digest
 from harness.data.testset import read_queries
-from harness.testset.audit_sample import read_audit
-from harness.testset.freezing import Material, snapshot, write
-from harness.testset.judgements import JudgementLog
-from harness.testset.pool import documents_of, read_pool
+from harness.testset.audit.sample import read_audit
+from harness.testset.freeze.freezing import Material, snapshot, write
+from harness.testset.judge.judgements import JudgementLog
+from harness.testset.pool.pool import documents_of, read_pool
 
 MODEL, KIM = "llm:tiny#0123abcd", "human:kim"
 CHECKED = 6  # queries

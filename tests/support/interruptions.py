@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from harness.pipeline import steps
+from harness.experiment import steps
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from documents_folders import documents_folder, folder_of_testset, lines, query,
 
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.testset import read_queries
-from harness.testset import pool as pools
-from harness.testset.judgements import Judgement, JudgementLog, text_digest
-from harness.testset.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
+from harness.testset.pool import pool as pools
+from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
 from retrievers.base import Query
 
 KINDS = ("fact", "search", "conversation", "unanswerable", "fact", "search", "none", "conversation")

@@ -17,7 +17,7 @@ from tiny_models import COMMIT, SENTENCES, hub_cache, tiny_sentence_model, use_h
 from harness.config.components import check_component, identity
 from harness.errors import BadInput
 from harness.storage.cache import Cache
-from harness.tasks import model_measures, pair_models
+from harness.tasks import model_measures
 from harness.tasks.model_measures import BertScore, Bleurt, ModelAbsent
 
 WORDS = [word for sentence in SENTENCES for word in sentence.split()]
@@ -172,8 +172,8 @@ def test_bertscore_cuts_long_texts_where_the_model_ends(tmp_path, store, places)
 def test_a_model_without_a_table_of_places():
     """XLNet says -1; its tokenizer names a number that stands for none."""
     xlnet = SimpleNamespace(model_type="xlnet", max_position_embeddings=-1, pad_token_id=5)
-    assert pair_models._longest(10**30, xlnet) == 512
-    assert pair_models._longest(4096, xlnet) == 4096
+    assert model_measures._longest(10**30, xlnet) == 512
+    assert model_measures._longest(4096, xlnet) == 4096
 
 
 # BLEURT
@@ -271,7 +271,7 @@ def test_bleurt_reads_a_sentencepiece_model(bleurt, tmp_path, store):
     )  # fmt: skip
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
     assert pieces.piece_to_id(["[CLS]", "[SEP]"]) == [2, 3]
-    model = pair_models.Regression(folder, "cpu")
+    model = model_measures.Regression(folder, "cpu")
     ids, first = model._joined(("가나", "다 라"))
     assert ids == [2, *pieces.encode("다 라"), 3, *pieces.encode("가나"), 3]
     assert first == len(pieces.encode("다 라")) + 2

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evaluation.bootstrap import bootstrap_means
-from harness.evaluation.scores import RESAMPLES
-from harness.evaluation.significance import holm
+from harness.measures.scores import RESAMPLES
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.significance import holm
 from harness.tasks.statistics import differences, entering, in_public, measure_all, strata, summaries, swap_test
 from harness.tasks.task import JudgedItems
 
@@ -377,8 +377,8 @@ def test_in_parts_as_at_once(monkeypatch):
     """Draws and swaps are made a few rows at a time: the samples do not depend on how many, p but for chance."""
     first, second = drawn(11, 30), drawn(12, 30)
     whole = differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
-    monkeypatch.setattr("harness.evaluation.bootstrap._CELLS", 30 * 700)
-    monkeypatch.setattr("harness.evaluation.significance._CELLS", 30 * 700)
+    monkeypatch.setattr("harness.statistics.bootstrap._CELLS", 30 * 700)
+    monkeypatch.setattr("harness.statistics.significance._CELLS", 30 * 700)
     parts = differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
     assert (parts.low, parts.high) == (pytest.approx(whole.low, abs=1e-12), pytest.approx(whole.high, abs=1e-12))
     assert parts.p == pytest.approx(whole.p, abs=0.05)

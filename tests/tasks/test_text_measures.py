@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tasks.text_measures import accuracy, alternatives, exact_match, rouge_1, split_reason
+from harness.tasks.answers import accuracy, alternatives, exact_match, rouge_1, split_reason
 from retrievers.lexical.tokenize import Kiwi, Whitespace, kiwi_model
 
 MORPHEMES = Kiwi(tags=["*"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.data.spans import Evidence, Span
-from harness.testset.drafts import KINDS, Draft
+from harness.testset.draft.drafts import KINDS, Draft
 from retrievers.base import Turn
 
 SAMPLE = Path(__file__).resolve().parents[2] / "harness" / "sample"

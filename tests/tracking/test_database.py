@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy
 
 from harness.errors import BadInput
-from harness.tracking import database, mlflow_client
-from harness.tracking.database import fault
-from harness.tracking.mlflow_client import Damaged, Unreachable
+from harness.tracking import mlflow_client
+from harness.tracking.mlflow_client import Damaged, Unreachable, fault
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import RunRecord
 
@@ -43,13 +42,13 @@ def store(tmp_path, fresh_database):
 @pytest.mark.parametrize(("statement", "address"), LOCATIONS)
 def test_a_database_of_a_folder_sends_files_nowhere(store, capsys, monkeypatch, statement, address):
     monkeypatch.setenv("HARNESS_HOSTS_NAMED", "")
-    assert database.addresses(store) == []
+    assert mlflow_client.addresses(store) == []
     with contextlib.closing(sqlite3.connect(store)) as connection:
         connection.execute(statement, [address])
         connection.commit()
     with pytest.raises(BadInput, match=r"keeps files of runs at far\.example.* tracking\.uri=sqlite:///"):
         MlflowTracker().connect(store.parent)
-    chosen = MlflowTracker(database.uri_of(store))
+    chosen = MlflowTracker(mlflow_client.uri_of(store))
     chosen.connect(store.parent)
     assert "Talks to far.example" in capsys.readouterr().err
 
@@ -149,8 +148,8 @@ def test_damage_that_a_look_does_not_see_is_found_by_a_check_which_has_a_limit(m
     made.write_bytes(content)
     assert fault(made) is None
     assert "is damaged" in (fault(made, thorough=True) or "")
-    monkeypatch.setattr(database, "CHECK_SECONDS", -1.0)
-    monkeypatch.setattr(database, "STEPS", 1)
+    monkeypatch.setattr(mlflow_client, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(mlflow_client, "STEPS", 1)
     assert fault(made, thorough=True) is None
 
 
@@ -178,7 +177,7 @@ def test_an_interrupted_beginning_leaves_no_database(tmp_path, monkeypatch):
 def test_text_that_is_not_utf_8_is_damage(tmp_path):
     file = tmp_path / "mlflow.db"
     with contextlib.closing(sqlite3.connect(file)) as connection:
-        for table in sorted(database.TABLES):
+        for table in sorted(mlflow_client.TABLES):
             connection.execute(f"CREATE TABLE {table} (a TEXT)")
     assert fault(file) is None
     file.write_bytes(file.read_bytes().replace(b"CREATE TABLE experiments", b"CREATE TABL\xe5 experiments"))
@@ -187,15 +186,15 @@ def test_text_that_is_not_utf_8_is_damage(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.db", "a b/x.db", "a%20b/x.db", "a%2/x.db", "100%/x.db", "what?/x.db", "가#1/x.db"])
 def test_a_file_has_a_uri_that_sqlalchemy_reads_as_the_same_file(tmp_path, name):
-    uri = database.uri_of(tmp_path / name)
+    uri = mlflow_client.uri_of(tmp_path / name)
     assert sqlalchemy.make_url(uri).database == str(tmp_path / name)
-    assert database.place_of(uri) == tmp_path / name
+    assert mlflow_client.place_of(uri) == tmp_path / name
 
 
 def test_a_percent_encoded_uri_names_a_file_as_sqlalchemy_reads_it(tmp_path):
     uri = f"sqlite:///{tmp_path}/a%20b/x%2By.db"
-    assert str(database.place_of(uri)) == sqlalchemy.make_url(uri).database == f"{tmp_path}/a b/x+y.db"
-    assert database.place_of("http://host/sqlite:///x") is database.place_of(None) is None
+    assert str(mlflow_client.place_of(uri)) == sqlalchemy.make_url(uri).database == f"{tmp_path}/a b/x+y.db"
+    assert mlflow_client.place_of("http://host/sqlite:///x") is mlflow_client.place_of(None) is None
     tracker = MlflowTracker(uri)
     assert not tracker.exists(tmp_path)
     tracker.connect(tmp_path)

@@ -1,6 +1,6 @@
 """The charts of a sweep's view: how MLflow reads them is tested in a browser."""
 
-from harness.tracking.mlflow_charts import SCATTERED, charts
+from harness.tracking.mlflow_tracker import SCATTERED, charts
 
 
 def test_all_params_are_in_one_chart_and_the_first_ones_have_their_own():

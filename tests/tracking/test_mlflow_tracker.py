@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from harness.errors import BadInput
+from harness.runs.ranking import Wanted, best
 from harness.tracking.file_hashes import seal
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.ranking import Wanted, best
 from harness.tracking.tracker import NoFile, RunRecord
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")

@@ -12,7 +12,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_server import serving
 
 from harness.errors import BadInput
-from harness.pipeline import steps
+from harness.experiment import steps
 from harness.tracking import mlflow_client, outbox
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold

@@ -1,6 +1,6 @@
 """What a run record logs."""
 
-from harness.evaluation.objective import Objective
+from harness.measures.objective import Objective
 from harness.tracking.tracker import RunRecord
 
 

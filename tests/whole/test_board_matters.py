@@ -5,7 +5,7 @@ from board_pages import made_board
 from boards import made_runs
 from browsers import CHROMIUM, launched, narrow, serious_faults
 
-from harness.board import page
+from harness.runs.board import page
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")]
 

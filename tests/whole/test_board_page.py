@@ -18,10 +18,10 @@ from boards import made_runs
 from browsers import CHROMIUM, launched, narrow, picture, serious_faults
 
 from harness import cli
-from harness.board import page
-from harness.evaluation.significance import differences
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Table
+from harness.runs.board import page
+from harness.statistics.significance import differences
 
 PATIENCE = 20_000  # ms that a test waits for an element
 RESAMPLES = 10_000  # of the page and of Python

@@ -12,11 +12,10 @@ from board_pages import made_board
 from boards import made_runs
 from browsers import CHROMIUM, launched, narrow, serious_faults
 
-from harness.board import page
-from harness.board.datasets import Notice, ReadAgain
-from harness.board.lists import Returned
-from harness.board.queries import Collected
-from harness.board.runs import LOSSES
+from harness.runs.board import page
+from harness.runs.board.lists import Returned
+from harness.runs.board.queries import Collected, Notice, ReadAgain
+from harness.runs.board.runs import LOSSES
 
 PATIENCE = 20_000  # ms that a test waits for an element
 

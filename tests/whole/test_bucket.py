@@ -3,7 +3,7 @@
 import pytest
 from buckets import SECRET
 
-from harness.commands.doctor.store import findings
+from harness.commands.doctor.command import cache_findings
 from harness.config.commands import DoctorConfig
 
 
@@ -37,7 +37,7 @@ def test_a_sweep_on_two_processes(harness, place, tmp_path):
 
 def test_doctor_checks_lists_and_prunes_a_bucket(harness, place):
     harness("run", "tracking=none", "tokenizer=whitespace", f"store.path={place.url}")
-    [found] = findings(DoctorConfig.of({"store": {"path": place.url}, "plugins": {"allow": []}}))
+    [found] = cache_findings(DoctorConfig.of({"store": {"path": place.url}, "plugins": {"allow": []}}))
     assert (found.about, found.state) == ("cache", "warning")
     assert "what is sent is not encrypted" in found.said
     listed = harness("doctor cache", f"store.path={place.url}", "format=json").json

@@ -11,7 +11,7 @@ from text_tasks import BETTER_SCORED, CORRECTIONS, WORSE_SCORED, write_correctio
 
 from harness import cli
 from harness.errors import BadInput
-from harness.tracking import full_lists
+from harness.runs import full_lists
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 PLAIN = ("tokenizer=whitespace", "format=json")

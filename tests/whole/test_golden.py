@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evaluation.measures import parse
+from harness.measures.measures import parse
 from harness.tracking.tracker import mlflow_name
 
 ROOT = Path(__file__).resolve().parents[2]

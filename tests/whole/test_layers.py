@@ -78,10 +78,10 @@ def test_imports_point_to_earlier_rooms(module):
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
-        ("harness.data.files", "from harness.pipeline import session", "later room"),
+        ("harness.data.files", "from harness.experiment import session", "later room"),
         ("harness.reports.page", "def f():\n    from harness.tracking.tracker import Tracker", "later room"),
         ("harness.commands.search", "import harness.commands.run", "another command"),
-        ("harness.commands.sweep.plan", "from harness.commands.compare import page", "another command"),
+        ("harness.sweeps.plan", "import harness.commands.compare", "later room"),
     ],
 )
 def test_an_import_that_points_up_is_found(module, line, complaint):

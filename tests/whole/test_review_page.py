@@ -20,8 +20,8 @@ from judged_sets import judged_set
 from harness import cli
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.testset import read_queries
-from harness.testset.judgements import JudgementLog, text_digest
-from harness.testset.pool import About, Pool, PooledPair, write
+from harness.testset.judge.judgements import JudgementLog, text_digest
+from harness.testset.pool.pool import About, Pool, PooledPair, write
 
 PATIENCE = 60_000  # ms that a test waits for an element
 EVIL = "</script><script>document.title = 'broken'</script><img src=x onerror=\"document.title = 1\"> 가람0호의 항해"

@@ -12,11 +12,10 @@ import pytest
 
 import harness
 from harness.storage.cache import Cache
-from harness.tasks.answers import Answers, read_references
+from harness.tasks.answers import Answers, alternatives, read_references, split_reason
 from harness.tasks.corrections import Corrections
 from harness.tasks.statistics import in_public, measure_all, swap_test
 from harness.tasks.task import JudgedItems
-from harness.tasks.text_measures import alternatives, split_reason
 
 CORRECTIONS, ANSWERS = (Path(harness.__file__).parent / "sample" / name for name in ("corrections", "answers"))
 FILES = [CORRECTIONS / f"{name}.csv" for name in ("references", "careful", "eager", "untouched")] + [

@@ -1,36 +1,170 @@
-"""`harness doctor` and `harness doctor cache`: checks of the installation, and the cache's entries."""
+"""`harness doctor` and `harness doctor cache`: checks of the installation, and the cache's entries.
+
+What others have made: plug-ins, and retrievers that are examined by the contract of retrievers/testing.py.
+
+What a check of `harness doctor` has found.
+
+The check of the cache: whether it can be read and written, and whether those who share it exclude each other.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from harness import children
 from harness.cluster.cluster import Cluster
-from harness.commands.doctor import examination, store
-from harness.commands.doctor.finding import Finding
+from harness.config import plugins as installed
 from harness.config.check import Invocation
 from harness.config.commands import CacheConfig, DoctorConfig
-from harness.config.components import build
+from harness.config.components import build, plugin_targets, recorded_name, target_class
 from harness.config.places import full_place
 from harness.config.text import counted
+from harness.data.dataset import load, search_queries
 from harness.errors import BadInput, Failed
+from harness.experiment.cached_parts import Caching
+from harness.experiment.steps import is_precomputed
+from harness.progress import watch
+from harness.recording.recording import open_tracker
 from harness.reports import figure, terminal
 from harness.reports.report import show_table
 from harness.reports.tables import Cell, Column, Table
+from harness.storage.bucket import server_name
+from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
 from harness.tracking.mlflow_client import redacted
-from harness.tracking.recording import open_tracker
+from retrievers.testing import contract
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check. about: what was checked. said: what was found."""
+
+    about: str
+    state: Literal["ok", "warning", "error"]
+    said: str
+    remedy: str = ""
+
+
+QUERIES = 50  # of the dataset, at most, that a retriever is examined with
+CONTRACT = "retrievers/testing.py says what a retriever must do; the section of CONTRIBUTING.md says how to add one."
+
+
+def plugins(config: DoctorConfig) -> Iterator[Finding]:
+    """Whether each installed plug-in can be used, its classes included."""
+    seen: dict[str, installed.Plugin] = {}
+    for plugin in installed.plugins():
+        about, remedy = f"plug-in {plugin}", f"Mend it, or remove it: pip uninstall {plugin.distribution}"
+        if plugin.problem:
+            yield Finding(about, "error", plugin.problem, remedy)
+            continue
+        try:
+            names = [recorded_name(target_class({"_target_": one}, "config")) for one in plugin_targets(plugin)]
+        except BadInput as error:
+            yield Finding(about, "error", str(error), remedy)
+            continue
+        if twice := [name for name in names if name in seen]:
+            yield Finding(about, "error", f"records {twice[0]!r}, as the plug-in {seen[twice[0]]} does", remedy)
+            continue
+        seen |= dict.fromkeys(names, plugin)
+        yield Finding(about, "ok", ", ".join(f"{group}={choice}" for group, choice in plugin.choices))
+
+
+def retrievers(config: DoctorConfig) -> Iterator[Finding]:
+    """Each rule of the contract, for each retriever of the config on its dataset."""
+    if config.retriever is None:
+        return
+    dataset = load(build(config.dataset, where="dataset"), "dataset")
+    queries, cache = search_queries(dataset)[:QUERIES], open_cache(config.store.path)
+    for name, node in config.retriever.items():
+        with tempfile.TemporaryDirectory() as folder, watch(name) as progress:
+            wrap = Caching(cache, str(dataset.fingerprints["documents"]), progress)
+            make = functools.partial(build, node, wrap, f"retriever.{name}")
+            rules = contract(make, dataset.documents, queries, Path(folder), known_only=is_precomputed(node))
+            for rule, problem in rules:
+                said, remedy = (f"{rule}: {problem}", CONTRACT) if problem else (rule, "")
+                yield Finding(f"retriever.{name}", "error" if problem else "ok", said, remedy)
+
+
+ELSEWHERE = "Choose another folder: path=FOLDER or HARNESS_CACHE."
+_TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails where it is held
+
+
+def cache_findings(config: DoctorConfig) -> Iterator[Finding]:
+    """What there is to say about the cache that `path` names."""
+    path = full_place(config.store.path)
+    try:
+        cache = open_cache(path)
+        yield _bucket(cache, cache.bucket) if cache.bucket else _folder(cache, Path(path))
+    except OSError as error:
+        yield Finding("cache", "error", f"{path}: {error.strerror}", ELSEWHERE)
+    except (BadInput, Failed) as error:
+        yield Finding("cache", "error", str(error))
+
+
+def _folder(cache: Cache, root: Path) -> Finding:
+    with tempfile.TemporaryDirectory(dir=root, prefix=".doctor-") as place:
+        excluded = _excludes(Path(place) / "lock")
+    entries = cache.entries()
+    said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
+    if not excluded:
+        said += f"; locks do not work on its file system ({_file_system(root)}), so processes compute the same twice"
+        return Finding("cache", "warning", said, f"Mount it with locks. {ELSEWHERE}")
+    if damaged := sum(entry.state == "damaged" for entry in entries):
+        said += f"; damaged: {counted(damaged, 'entry')}"
+        return Finding("cache", "warning", said, "What is damaged is built again when needed.")
+    return Finding("cache", "ok", f"{said}; locks work ({_file_system(root)})")
+
+
+def _excludes(file: Path) -> bool:
+    """Whether a process that holds a lock keeps another one of this machine from taking it."""
+    from filelock import FileLock
+
+    with FileLock(file):
+        _, said = children.start(["-c", _TRY_LOCK, str(file)], stderr=subprocess.PIPE).communicate()
+    return b"Timeout" in said
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that a folder lies on, such as ext4 or nfs4."""
+    try:
+        mounts = [line.split(" ") for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
+    except OSError:  # not Linux
+        return "unknown"
+    above = {Path(mount[1]): mount[2] for mount in mounts if folder.resolve().is_relative_to(Path(mount[1]))}
+    return above[max(above, key=lambda place: len(place.parts))] if above else "unknown"
+
+
+def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
+    entries, copied = cache.entries(), Cache(cache.root).entries()
+    said = (
+        f"{cache.location} at {server_name()}: {counted(len(entries), 'entry')}, "
+        f"{sum(one.bytes for one in entries) / 1e6:,.1f} MB, of which {sum(one.bytes for one in copied) / 1e6:,.1f} MB "
+        f"are copied to {cache.root}; `harness doctor cache` lists and prunes it, and with path={cache.root} the "
+        "copy"
+    )
+    if not bucket.writable:
+        remedy = "To build what is not cached, use credentials with s3:PutObject and s3:DeleteObject."
+        return Finding("cache", "warning", f"{said}; these credentials may only read it", remedy)
+    if not bucket.encrypted:
+        remedy = "Use an address with https in AWS_ENDPOINT_URL, or a network that you trust."
+        return Finding("cache", "warning", f"{said}; what is sent is not encrypted", remedy)
+    return Finding("cache", "ok", f"{said}; conditional writes work")
 
 
 DAY = 86_400
@@ -44,8 +178,8 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> dict[str, Any]:
     Exit code 1 if something is broken.
     """
     checks: tuple[Callable[[DoctorConfig], Iterator[Finding]], ...] = (
-        _versions, examination.plugins, _tracking, store.findings, _disk, _cluster, _fonts, _hub,
-        examination.retrievers,
+        _versions, plugins, _tracking, cache_findings, _disk, _cluster, _fonts, _hub,
+        retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
     document = {"findings": [asdict(finding) for finding in findings]}

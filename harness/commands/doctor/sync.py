@@ -12,13 +12,12 @@ from harness.config.commands import SyncConfig
 from harness.config.components import build
 from harness.errors import BadInput
 from harness.progress import watch
+from harness.recording.recording import open_tracker
 from harness.reports import terminal
 from harness.tracking import file_hashes, outbox
-from harness.tracking.database import uri_of
 from harness.tracking.in_progress import TAG
-from harness.tracking.mlflow_client import redacted, without_login
+from harness.tracking.mlflow_client import redacted, uri_of, without_login
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
-from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import RunRecord, Tracker
 
 if TYPE_CHECKING:

@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.board.expected import shown_of_run
 from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
 from harness.config.commands import ExportConfig
 from harness.errors import BadInput
+from harness.recording.logged_run import in_full
+from harness.recording.recording import open_tracker
+from harness.recording.run_kind import RunKind, kind_of, require_kind
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
+from harness.runs.board.expected import shown_of_run
+from harness.runs.ranking import SCORED, chosen, settled
 from harness.storage.cache import Cache, open_cache
-from harness.tracking.logged_run import in_full
-from harness.tracking.ranking import SCORED, chosen, settled
-from harness.tracking.recording import open_tracker
-from harness.tracking.run_kind import RunKind, kind_of, require_kind
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from harness.config.commands import HistoryConfig, RecordConfig
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
 from harness.errors import BadInput
+from harness.recording.recording import open_tracker
 from harness.reports import terminal
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.tasks.answers import UNBOUNDED
-from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import measured
 
 Row = Mapping[str, Any]

@@ -23,18 +23,18 @@ from harness.data.files import field, json_lines, json_text
 from harness.data.shards import IndexedTexts
 from harness.data.source import turns
 from harness.errors import BadInput
+from harness.experiment import sharded, steps
+from harness.experiment.cached_parts import link
+from harness.experiment.ordering import learns
+from harness.experiment.plan import Plan
+from harness.experiment.searcher import Searcher
+from harness.experiment.session import open_session
+from harness.experiment.writing import QueryWriter
 from harness.gates.signals import random_queries
-from harness.pipeline import sharded, steps
-from harness.pipeline.cached_parts import link
-from harness.pipeline.ordering import learns
-from harness.pipeline.plan import Plan
-from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.searcher import Searcher
-from harness.pipeline.session import open_session
+from harness.recording import provenance, retrieval_run
+from harness.recording.logged_run import ValidRun, read_config, require_allowed
 from harness.storage.cache import Cache
 from harness.storage.entries import verify_entry
-from harness.tracking import provenance, retrieval_run
-from harness.tracking.logged_run import ValidRun, read_config, require_allowed
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import LoggedRun, Tracker, refusal

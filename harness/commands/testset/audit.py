@@ -16,24 +16,21 @@ from harness.config.text import counted
 from harness.data.files import sha256_of, some
 from harness.data.testset import read_queries
 from harness.errors import BadInput
-from harness.evaluation.agreement import DesignEstimate
-from harness.evaluation.prediction_powered import FEW, LEAST
-from harness.evaluation.scores import plain
+from harness.measures.scores import plain
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.report import Report
 from harness.reports.tables import Cell, Column, Number, Rows, Table
+from harness.statistics.agreement import DesignEstimate
+from harness.statistics.prediction_powered import FEW, LEAST
 from harness.storage.atomic import write_text
-from harness.testset import judge_record
-from harness.testset.audit_sample import AuditSample, read_audit
-from harness.testset.audit_worth import Worth, measure_of, worth
-from harness.testset.auditing import AGREEMENT, Audit, audited
-from harness.testset.controls import CLAIMING, SEED, STUFFED
-from harness.testset.judge_record import JudgeRecord, read_records
-from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import HUMAN, JUDGEMENTS, JudgementLog, current
-from harness.testset.pool import Pool, read_pool
+from harness.testset.audit.auditing import AGREEMENT, Audit, Worth, audited, measure_of, worth
+from harness.testset.audit.sample import AuditSample, read_audit
+from harness.testset.judge import judge_record
+from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
+from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, JudgementLog, current
+from harness.testset.pool.pool import Pool, read_pool
 
 FEWEST = 2  # checked queries from which anything can be estimated
 LOW = 0.4  # kappas up to here are at best 'fair' (Landis and Koch 1977)

@@ -17,23 +17,30 @@ from harness.config.components import build
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.errors import BadInput, Failed, did_you_mean
+from harness.experiment.session import chat_for
 from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Usage, UsageEstimate
-from harness.pipeline.session import chat_for
 from harness.progress import stage, watch
 from harness.reports import terminal
 from harness.reports.markup import snippet
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, existing_cache, open_cache
-from harness.testset import drafting
-from harness.testset.drafting import Drafted, DraftPlan, DraftRequest
-from harness.testset.drafts import KINDS, Draft, Rejection
-from harness.testset.easiness import Measured, measure
-from harness.testset.examples import Examples, read_examples
-from harness.testset.filters import Filters, sift
-from harness.testset.folder import QUERIES, REJECTED, TestsetFolder
-from harness.testset.prompts import check_examples, language_of, read_prompts
+from harness.testset.draft import drafting
+from harness.testset.draft.drafting import Drafted, DraftPlan, DraftRequest
+from harness.testset.draft.drafts import (
+    KINDS,
+    QUERIES,
+    REJECTED,
+    Draft,
+    Examples,
+    Rejection,
+    TestsetFolder,
+    read_examples,
+)
+from harness.testset.draft.easiness import Measured, measure
+from harness.testset.draft.filters import Filters, sift
+from harness.testset.draft.prompts import check_examples, language_of, read_prompts
 
 PURPOSE = "draft"  # of the replies in the cache
 LOOKED_AT = 100  # documents that decide the language of the prompts

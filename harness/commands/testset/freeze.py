@@ -19,12 +19,12 @@ from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.testset import exports, questions
-from harness.testset.audit_sample import read_audit
-from harness.testset.freezing import Material, Snapshot, read_agreement, snapshot, write
-from harness.testset.judgements import LLM, JudgementLog, text_digest
-from harness.testset.pool import documents_of, read_pool
-from harness.testset.resolution import DRAFTED, Question
+from harness.testset.audit.sample import read_audit
+from harness.testset.freeze import exports, freezing
+from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write
+from harness.testset.judge.judgements import LLM, JudgementLog, text_digest
+from harness.testset.pool.pool import documents_of, read_pool
+from harness.testset.review.resolution import DRAFTED, Question
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
         material = _material(config, testset)
     left_out = material.resolved.open
     if not config.leave_out or not material.kept:
-        questions.refuse_open(left_out, len(material.queries), testset)
+        freezing.refuse_open(left_out, len(material.queries), testset)
     with stage("freezing"):
         content: Snapshot = snapshot(material, config.version, read_agreement(testset), output)
         new = write(output, content)
@@ -139,7 +139,7 @@ def _remarks(outcome: FreezeOutcome) -> Iterator[str]:
         yield f"Whether they need retrieval is as drafted for {counted(drafted, 'query')}: nobody has judged it."
     if outcome.left_out:
         yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
-        yield from questions.counts(outcome.left_out)
+        yield from freezing.open_questions(outcome.left_out)
     agreement = outcome.manifest["agreement"]
     if counts["checked"] and counts["pairs"][LLM] and (agreement is None or agreement["stale"]):
         what = "is of earlier judgements" if agreement else "has not been measured"

@@ -18,22 +18,33 @@ from harness.config.text import counted
 from harness.data.files import some
 from harness.data.testset import read_manifest
 from harness.errors import BadInput
+from harness.experiment.session import chat_for
 from harness.llm.chat import Chat, ChatModel
 from harness.llm.usage import Usage, UsageEstimate
-from harness.pipeline.session import chat_for
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.cache import existing_cache, open_cache
-from harness.testset import controls, judge_record
-from harness.testset.controls import CLAIMING, LEAST_FOUND, MOST_FOOLED, SEED, STUFFED
-from harness.testset.hold import held
-from harness.testset.judge_record import GRADE_NAMES, OPEN, RECORD, JudgeRecord, circular, read_records, write_record
-from harness.testset.judgements import JUDGEMENTS, JudgementLog
-from harness.testset.judging import read_reply, verdict
-from harness.testset.judging_work import JudgingRequest, JudgingWork, Tally, work
-from harness.testset.resolution import RELEVANT_FROM
+from harness.testset.judge import judge_record
+from harness.testset.judge.judge_record import (
+    CLAIMING,
+    GRADE_NAMES,
+    LEAST_FOUND,
+    MOST_FOOLED,
+    OPEN,
+    RECORD,
+    SEED,
+    STUFFED,
+    JudgeRecord,
+    circular,
+    read_records,
+    write_record,
+)
+from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held
+from harness.testset.judge.judging import read_reply, verdict
+from harness.testset.judge.judging_work import JudgingRequest, JudgingWork, Tally, work
+from harness.testset.review.resolution import RELEVANT_FROM
 
 PURPOSE = "judge"  # of the replies in the cache
 CONTROLS = {
@@ -89,13 +100,13 @@ def _judged(config: JudgeConfig, todo: JudgingWork, model: ChatModel) -> dict[st
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     added = todo.judgements(verdicts, now)
     JudgementLog(todo.folder).append(added)
-    rates = controls.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
+    rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = todo.tally(added)
     usage = chat.taken([*prompts, *todo.asked(todo.before)]).to_json()
     if before and before.usage["requests"] > usage["requests"]:  # the cache has been pruned, or no controls are asked
         usage = {**before.usage}
     warnings = (
-        *controls.warnings(rates),
+        *judge_record.warnings(rates),
         *circular(todo.judge.model, read_manifest(todo.folder, "testset"), todo.pool),
     )
     record = JudgeRecord(

@@ -21,20 +21,19 @@ from harness.data.files import some
 from harness.data.testset import EvidencedQuery, read_manifest, read_queries, span_qrels
 from harness.errors import BadInput
 from harness.progress import stage
+from harness.recording.recording import open_tracker
 from harness.reports import terminal
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.testset import pool as pools
-from harness.testset import pooling
-from harness.testset.hold import held
-from harness.testset.judgements import Judgement, JudgementLog, current, text_digest
-from harness.testset.pool import About, Pool, PooledPair, PooledRun
-from harness.testset.resolution import Resolved, resolve
-from harness.testset.reusability import Missed, Reusability, missed, reusability
-from harness.tracking import full_lists
-from harness.tracking.full_lists import FullLists
-from harness.tracking.ranking import Wanted, settled
-from harness.tracking.recording import open_tracker
+from harness.runs import full_lists
+from harness.runs.full_lists import FullLists
+from harness.runs.ranking import Wanted, settled
+from harness.testset.judge.judgements import Judgement, JudgementLog, current, held, text_digest
+from harness.testset.pool import pool as pools
+from harness.testset.pool import pooling
+from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.pool.pooling import Missed, Reusability, missed, reusability
+from harness.testset.review.resolution import Resolved, resolve
 from harness.tracking.tracker import NO_RUNS, refusal
 
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it

@@ -1,4 +1,4 @@
-// Two runs on the same queries, as harness/evaluation/significance.py compares them, with other draws: for pairs and parts
+// Two runs on the same queries, as harness/statistics/significance.py compares them, with other draws: for pairs and parts
 // of the queries that the leaderboard has not tested.
 
 const RESAMPLES = 10000, SURE = .95, FEWEST = { bias: 10, differ: 20 };

@@ -1,1 +1,1 @@
-"""Judging pairs on a local page: what a reviewer sees, what has been judged, and the server between them."""
+"""Judgements by people: on a local page or in workbooks."""

@@ -23,8 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from harness.errors import BadInput
 from harness.reports.page import TEMPLATES
-from harness.testset.review.desk import Desk, Unfit
-from harness.testset.review.ledger import UNKNOWN, JudgementChanged
+from harness.testset.review.desk import UNKNOWN, Desk, JudgementChanged, Unfit
 
 HERE = Path(__file__).parent
 FILES = {

@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.commands.doctor import store
+from harness.commands.doctor import command
 from harness.config.commands import DoctorConfig
 
 
 def finding(path):
-    [found] = store.findings(DoctorConfig.of({"store": {"path": str(path)}, "plugins": {"allow": []}}))
+    [found] = command.cache_findings(DoctorConfig.of({"store": {"path": str(path)}, "plugins": {"allow": []}}))
     return found
 
 
@@ -20,7 +20,7 @@ def test_a_folder_whose_locks_work(tmp_path):
 
 def test_a_folder_without_locks(tmp_path, monkeypatch):
     """A stand-in for a network file system that is mounted without them."""
-    monkeypatch.setattr(store, "_TRY_LOCK", "")
+    monkeypatch.setattr(command, "_TRY_LOCK", "")
     found = finding(tmp_path)
     assert found.state == "warning"
     assert "processes compute the same twice" in found.said

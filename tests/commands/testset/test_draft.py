@@ -8,7 +8,7 @@ from chat_server import ChatServer, Reply, completion
 from documents_folders import documents_folder
 from scripted_drafts import document_of, draft, reply
 
-from harness.testset.filters import ANSWERED
+from harness.testset.draft.filters import ANSWERED
 
 TEXTS = [
     "다온도자기는 1962년 전라남도 강진에서 문을 연 그릇 회사이다.",

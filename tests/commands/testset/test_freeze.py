@@ -10,8 +10,8 @@ from frozen_sets import KIM, judged
 from judged_sets import JudgedSet
 
 from harness.api import load_dataset
-from harness.data.checked_labels import FrozenQrels
-from harness.testset.judgements import Judgement, JudgementLog, text_digest
+from harness.data.labels import FrozenQrels
+from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
 
 LEE, CHIEF = "human:lee", "adjudicated:chief"
 NAMES = ["queries.jsonl", "labels.jsonl", "evidence.jsonl", "frozen.json"]
@@ -239,7 +239,7 @@ def test_an_interrupted_write_leaves_nothing(harness, made, tmp_path, monkeypatc
         raise OSError(28, "No space left on device", str(path))
 
     before = {path.name for path in tmp_path.rglob("*")}
-    monkeypatch.setattr("harness.testset.freezing.write_text", full)
+    monkeypatch.setattr("harness.testset.freeze.freezing.write_text", full)
     assert harness("testset freeze", "testset=ts").code == 1
     assert {path.name for path in tmp_path.rglob("*")} == before | {".v1.lock"}
 

@@ -14,10 +14,10 @@ from scripted_judge import asked_for, gullible, judge, reply, truth
 
 from harness.config.commands import JudgeConfig
 from harness.config.schema import keys
-from harness.testset import pool as pools
-from harness.testset.judge_record import read_records
-from harness.testset.judgements import JudgementLog, current
-from harness.testset.pool import PooledRun
+from harness.testset.judge.judge_record import read_records
+from harness.testset.judge.judgements import JudgementLog, current
+from harness.testset.pool import pool as pools
+from harness.testset.pool.pool import PooledRun
 
 TOPICS = 8  # of which one needs no retrieval, and six have a document with evidence
 SEEDS = 6

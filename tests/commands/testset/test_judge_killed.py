@@ -14,7 +14,7 @@ from chat_server import ChatServer
 from judged_sets import judged_set
 from scripted_judge import judge
 
-from harness.testset.judgements import JudgementLog
+from harness.testset.judge.judgements import JudgementLog
 
 KILLS, PARALLEL, TOPICS = 4, 4, 12
 

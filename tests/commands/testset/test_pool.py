@@ -8,7 +8,7 @@ from documents_folders import lines
 from judged_sets import judged_set
 
 from harness import cli
-from harness.testset import pool as pools
+from harness.testset.pool import pool as pools
 
 RUN = ("dataset=testset", "dataset.path=ts", "tokenizer=word", "metrics=[map@3,ndcg@3]", "objective=map@3", "depth=9")
 POOL = ("testset=ts", "experiment_name=e", "metric=map@3", "pool.depth=3", "pool.sample=2", "format=json")

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from judged_sets import RUNS, judged_set
 
-from harness.testset import pool as pools
-from harness.testset.judgements import JudgementLog
-from harness.testset.pool import Pool
+from harness.testset.judge.judgements import JudgementLog
+from harness.testset.pool import pool as pools
+from harness.testset.pool.pool import Pool
 from harness.testset.review.server import FILES, ReviewServer
 
 MODEL = "llm:secret-model#0123abcd"

@@ -8,8 +8,8 @@ import pytest
 from filelock import FileLock, Timeout
 from judged_sets import judged_set
 
-from harness.commands.testset import review_workbook
-from harness.testset.judgements import JudgementLog
+from harness.commands.testset import review
+from harness.testset.judge.judgements import JudgementLog
 
 XLSX = ("testset=ts", "via=xlsx", "reviewer=kim")
 
@@ -93,7 +93,7 @@ def test_what_is_refused(harness, here, words, says):
 def test_a_workbook_is_read_while_no_other_process_can_add_its_judgements(harness, here, monkeypatch):
     assert harness("testset review", *XLSX, "output=a.xlsx").code == 0
     free = []
-    read = review_workbook.read_workbook
+    read = review.read_workbook
 
     def reading(*given):
         lock = FileLock(here / "ts" / ".judgements.jsonl.lock")
@@ -104,7 +104,7 @@ def test_a_workbook_is_read_while_no_other_process_can_add_its_judgements(harnes
             pass
         return read(*given)
 
-    monkeypatch.setattr(review_workbook, "read_workbook", reading)
+    monkeypatch.setattr(review, "read_workbook", reading)
     assert harness("testset review", *XLSX, "from=a.xlsx").code == 0
     assert not free, "three processes would each add what all have read"
 

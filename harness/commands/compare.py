@@ -1,0 +1,168 @@
+"""`harness compare`: two or more finished runs on the same data, and whether the data can tell them apart."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.check import Invocation
+from harness.config.commands import CompareConfig
+from harness.errors import BadInput, Failed
+from harness.measures import measures
+from harness.recording import provenance, recording, run_files
+from harness.recording.run_kind import RunKind, Text, kind_of
+from harness.reports import report, terminal
+from harness.runs import ranking
+from harness.runs.board.expected import of_run
+from harness.runs.comparison import page, retrieval_runs, task_runs
+from harness.runs.comparison.choice import Choice, choose, tested_family
+from harness.runs.comparison.comparison import Comparison, Settings
+from harness.storage.atomic import write_text
+from harness.tracking.tracker import RunRecord, Tracker, refusal
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def _retrieval(
+    tracker: Tracker, choice: Choice, folder: Path, settings: Settings
+) -> tuple[Comparison, Callable[[], str]]:
+    """Compare retrieval runs; return the comparison, and its page when it is called. folder: for downloads."""
+    runs = retrieval_runs.read(tracker, choice.labelled, folder)
+    p, expected = tested_family(tracker, choice, settings, folder / "family")
+    found = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
+    if not choice.family:
+        best = {run.label: run.run for run in runs}[found.best]
+        expected = of_run(tracker, best, settings.metric, settings.select_on)
+    found = replace(found, expected=expected)
+    html = page.board_html(found, runs, tracker, folder, settings)  # while its downloads are there
+    return found, lambda: html
+
+
+def _task(tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> tuple[Comparison, Callable[[], str]]:
+    """Compare submissions to a text task; as `_retrieval`."""
+    found = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
+    found = found.with_notes(choice.notes)
+    return found, partial(page.items_html, found)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compared:
+    """A comparison that was logged as a separate run.
+
+    comparison: all that was found, as typed values. folder: of its page and files.
+    run_id, experiment: None of a comparison of files, which is logged nowhere.
+    """
+
+    comparison: Comparison
+    run_id: str | None
+    experiment: str | None
+    folder: Path
+    private_peeks: int
+
+    @property
+    def verdicts(self) -> list[str]:
+        """One sentence for each pair of runs."""
+        return [*self.comparison.verdicts]
+
+    @cached_property
+    def differences(self) -> DataFrame:
+        """One row per pair and measure: the difference with its interval and its test. Imports pandas."""
+        import pandas
+
+        return pandas.DataFrame([one.difference_json() | one.test_json() for one in self.comparison.differences])
+
+    @property
+    def files(self) -> dict[str, str]:
+        return {name: str(self.folder / f"comparison.{name}") for name in ("md", "html", "json")}
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document of `harness compare format=json`."""
+        head = {"run_id": self.run_id, "experiment": self.experiment}
+        return head | self.comparison.to_json() | {"files": self.files, "private_peeks": self.private_peeks}
+
+    def __repr__(self) -> str:
+        title, runs = page.title(self.comparison), self.comparison.runs
+        return "\n".join([title, *(f"{one.label}: {one.run.named}" for one in runs), *self.verdicts])
+
+    def _repr_html_(self) -> str:
+        return report.report_html(page.comparison_report(self.comparison))
+
+
+def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
+    """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`.
+
+    Failed, once all is written, if `fail_if` says so.
+    """
+    gated = config.fail_if is not None
+    if gated and len(config.runs or ()) != 2:
+        raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
+    compared = comparison(config, invocation)
+    document = compared.to_json()
+    said = replace(page.comparison_report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
+    terminal.emit(config.format, document, said, lambda style: page.pasted(compared.comparison, style))
+    base, new = compared.comparison.runs[:2]
+    if gated and compared.comparison.in_metric[0].better == base.label:
+        raise Failed(f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse).")
+    return document
+
+
+def comparison(config: CompareConfig, invocation: Invocation) -> Compared:
+    """Compare runs pair by pair, and log what was found; of files nothing is logged."""
+    kind = kind_of(config.document)
+    task = isinstance(kind, Text)
+    if config.metric is not None and not task:  # the runs' own task knows its measures, not the config's
+        measures.parse(config.metric)
+    with tempfile.TemporaryDirectory() as folder:
+        files = run_files.opened(config.document, invocation, Path(folder) / "files")
+        tracker = files or recording.open_tracker(config.document)
+        if not tracker.keeps_files:
+            raise refusal(tracker, "keeps no runs to compare")
+        config, notes = ranking.settled(tracker, config, kind.name)
+        choice = choose(tracker, config, kind)
+        choice = replace(choice, notes=[*notes, *choice.notes])
+        settings = Settings(config.metric, config.resamples, config.seed, choice.select_on, config.pairs)
+        found, html = (_task if task else _retrieval)(tracker, choice, Path(folder), settings)
+    record = _record(found, kind, settings)
+    target = recording.new_folder(config.outputs.absolute() / "comparisons")
+    with recording.live_run(tracker, record, target) as live:
+        peeks = tracker.count_private_view(record.experiment)
+        compared = Compared(found, live.run_id, None if files else record.experiment, target, peeks)
+        _write(live.folder, compared, html())
+    return compared
+
+
+def _write(folder: Path, compared: Compared, html: str) -> None:
+    details = page.comparison_report(compared.comparison, details=True)
+    document = json.dumps(compared.to_json(), ensure_ascii=False, allow_nan=False)
+    write_text(folder / "comparison.json", document + "\n")
+    write_text(folder / "comparison.md", report.report_markdown(details))
+    write_text(folder / "comparison.html", html)
+
+
+def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRecord:
+    """The comparison as a run of its own; it has the data tags of the compared runs."""
+    runs = [one.run for one in comparison.runs]
+    inputs = [tag.removeprefix("data.") for tag in kind.shared(settings.metric) if tag.startswith("data.")]
+    names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
+    return RunRecord(
+        runs[0].experiment,
+        f"compare {' '.join(run.short_id for run in runs)}",
+        params={"runs": [run.run_id for run in runs]}
+        | {"metric": settings.metric, "resamples": settings.resamples, "seed": settings.seed, "pairs": settings.pairs},
+        tags=provenance.provenance({name: runs[0].tags.get(f"data.{name}") for name in inputs}) | names,
+        metrics=_logged(comparison),
+    )
+
+
+def _logged(comparison: Comparison) -> dict[str, float]:
+    """Metrics of the comparison's own run: each pair's difference in the metric, and its corrected p."""
+    found = {f"{one.pair.first}-{one.pair.second}": one.found for one in comparison.in_metric}
+    numbers = {f"difference/{pair}": one.mean for pair, one in found.items()}
+    numbers |= {f"p_holm/{pair}": one.p_holm for pair, one in found.items()}
+    return {name: value for name, value in numbers.items() if value == value}

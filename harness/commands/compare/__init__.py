@@ -1,1 +1,0 @@
-"""`harness compare`: which run is better, by how much, and how sure the queries are."""

@@ -1,0 +1,398 @@
+"""`harness reproduce`: runs a logged run again from its own record, and checks that it predicts the same.
+
+The proof that predictions and metrics are those of a run: their hash, stored rows, the first differences.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.check import Invocation, check
+from harness.config.commands import ReproduceConfig, config_class
+from harness.config.components import reusable, target_class
+from harness.config.schema import Role, defaults, with_role
+from harness.config.text import counted
+from harness.data.dataset import Dataset, search_queries
+from harness.data.files import field as entry
+from harness.data.files import json_lines, json_text, unique_rows
+from harness.data.predictions import read_predictions
+from harness.data.submissions import submission_rows
+from harness.errors import BadInput, did_you_mean
+from harness.experiment import file_scores, steps
+from harness.experiment.plan import Plan
+from harness.experiment.session import documents_of, open_session
+from harness.experiment.timing import LATENCY
+from harness.measures.measures import MeasureFamily, parse, requested
+from harness.measures.scores import ShownLists, score
+from harness.recording import provenance, retrieval_run
+from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed
+from harness.recording.recording import open_tracker, scratch_folder
+from harness.reports import markup, terminal
+from harness.reports.report import show_table
+from harness.reports.tables import Column, Table
+from harness.runs.ranking import chosen, settled
+from harness.storage.cache import Cache, open_cache
+from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
+from retrievers.base import Predictions, Qrels
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TOLERANCE = 1e-12  # metrics that differ by more are different
+LISTED = 10  # differing queries that are shown
+Row = dict[str, Any]  # of a submission
+
+
+@dataclass
+class Proof:
+    """The results of checking a run.
+
+    then, now: sha256 of the predictions that the run made, and of those made again; None: none were.
+    rows: those that the run made, without the documents' texts.
+    wrong: sentences about what is wrong.
+    differences: {queries: number of queries whose predictions differ, first: [{query_id, query, then, now}, ...]};
+        then and now are [[document, score], ...], or None without a row.
+    metrics: {compared: how many, differ: [{name, then, now}, ...], times: [{name, then, now}, ...]}, by their logged
+        names. Times are told and decide nothing.
+    """
+
+    then: str | None
+    now: str | None = None
+    rows: list[Row] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    differences: dict[str, Any] = field(default_factory=lambda: {"queries": 0, "first": []})
+    metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": [], "times": []})
+
+    def check_repeated(self, rows: Sequence[Row]) -> None:
+        """Compare rows that were made again with those that the run made, both without the documents' texts."""
+        self.now = rows_sha256(rows)
+        self.differences = _differences(self.rows, rows)
+        if self.now != self.then:
+            self.wrong.append("The predictions made now differ from those that the run made.")
+
+    def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
+        """Compare metrics with those that the run logged, by MLflow's names; others are left out."""
+        logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
+        times = {name: value for name, value in logged.items() if name.startswith(TIMES)}
+        changed = [
+            {"name": name, "then": then[name], "now": value}
+            for name, value in logged.items()
+            if abs(then[name] - value) > TOLERANCE
+        ]
+        differ = [one for one in changed if one["name"] not in times]
+        self.metrics = {
+            "compared": len(logged) - len(times),
+            "differ": differ,
+            "times": [one for one in changed if one["name"] in times],
+        }
+        if differ:
+            compared = self.metrics["compared"]
+            self.wrong.append(f"{len(differ)} of {compared} metrics differ from those that the run logged.")
+
+
+def rows_sha256(rows: Iterable[Row]) -> str:
+    return hashlib.sha256(json_text(rows).encode()).hexdigest()
+
+
+def bare_rows(file: Path) -> list[Row]:
+    """The rows of a submission without the documents' texts. BadInput if the file is damaged."""
+    rows = []
+    for where, _, _, row in unique_rows(file, json_lines(file), "eval_id"):
+        entry(row, "topk", list, where)
+        references = entry(row, "references", list, where)
+        if not all(isinstance(one, dict) for one in references):
+            raise BadInput(f"{where}: every entry of references must be an object.")
+        bare = [{key: value for key, value in one.items() if key != "content"} for one in references]
+        rows.append({**row, "references": bare})
+    return rows
+
+
+def _differences(then: Sequence[Row], now: Sequence[Row]) -> dict[str, Any]:
+    before = {str(row["eval_id"]): row for row in then}
+    pairs = [(before.get(str(row["eval_id"])), row) for row in now]
+    changed = [(old, new) for old, new in pairs if old != new]
+    first = [
+        {"query_id": str(new["eval_id"]), "query": new["standalone_query"], "then": _listed(old), "now": _listed(new)}
+        for old, new in changed[:LISTED]
+    ]
+    return {"queries": len(changed), "first": first}
+
+
+def _listed(row: Row | None) -> list[list[Any]] | None:
+    if row is None:
+        return None
+    return [[doc_id, one.get("score")] for doc_id, one in zip(row["topk"], row["references"], strict=False)]
+
+
+DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
+UNASKED = (
+    "A model that is asked again may reply otherwise, so that is not done here. Name the cache of the run with "
+    "store.path=FOLDER, check the stored predictions with verify_only=true, or run the experiment again."
+)
+REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER, data.documents=FILE and so on."
+
+
+def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]:
+    """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
+
+    Returns the JSON document of `harness reproduce format=json`. Raises SystemExit(1) if anything differs.
+    """
+    began = time.perf_counter()
+    tracker = open_tracker(config.document)
+    run, command = _reproducible(tracker, config)
+    run_config = _run_config(run, logged_config(tracker, run), command, config)
+    if not config.verify_only:
+        require_allowed(run, run_config, config.allow, asks=False)
+    with scratch_folder(config.outputs.absolute()) as scratch:
+        fresh = config.fresh and not config.verify_only
+        place = str(scratch / "cache") if fresh else config.store.path
+        read = partial(documents_of, cluster=run_config.get("cluster", {}), cache=place)
+        dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY, read)
+        versions = _versions(run, run_config, dataset)
+        if command == "score":
+            proof = _verified_scores(tracker, run, run_config, scratch)
+        else:
+            proof = _verified_run(tracker, run, run_config, dataset, scratch)
+            _require_own(run, run_config, dataset, versions)
+        if not config.verify_only:
+            _repeat(run, run_config, dataset, open_cache(place), proof)
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})
+    document = {
+        "run_id": run.run_id,
+        "reproduced": False if proof.wrong else True if proof.now else None,
+        "wrong": proof.wrong,
+        "predictions": {"then": proof.then, "now": proof.now},
+        "data": {name: dataset.fingerprints[name] for name in DATA[command]},
+        "versions": versions,
+        "differences": proof.differences,
+        "metrics": proof.metrics,
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    terminal.emit(config.format, document, lambda console: _show(console, run, document))
+    if proof.wrong:
+        raise SystemExit(1)
+    return document
+
+
+def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
+    """The run and the command that made it. BadInput unless it has finished and has predictions to check."""
+    settings, _ = settled(tracker, config, verbs=("run",))
+    run = in_full(tracker, chosen(tracker, settings.document, verbs=("run",)))
+    command = run.tags.get("harness.verb", "")
+    if command not in DATA:
+        maker = f"`harness {command}`" if command else "another program than the harness"
+        raise BadInput(f"Run {run.short_id} was made by {maker} and has no predictions. Choose a run of `harness run`.")
+    if kind := run.tags.get("task"):
+        raise BadInput(
+            f"Run {run.short_id} scored a file of task={kind}: there is nothing to run again. "
+            f"`harness score task={kind} predictions=FILE references=FILE` scores it again; "
+            "`harness export` checks that neither file has changed."
+        )
+    if run.status != "FINISHED":
+        raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be reproduced.")
+    if command == "score" and not config.verify_only:
+        raise BadInput(
+            f"Run {run.short_id} scored a file that was made elsewhere: there is nothing to run again. "
+            "Use verify_only=true to check the file and its scores."
+        )
+    return run, command
+
+
+def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> dict[str, Any]:
+    """The run's logged config, checked as its command checks it, with the keys of `config` that decide no result."""
+    version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
+    try:
+        if not isinstance(logged.get("retriever", {}), dict):
+            raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
+        cls = config_class(command)
+        shipped = defaults(cls)
+        ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
+        ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
+        ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
+        merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
+        check(merged, command)
+        _require_sources(run, merged)
+        _require_prompts(run, merged)
+        return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config)})
+    except BadInput as error:
+        used = run.tags.get(provenance.PLUGINS)
+        needs = f" The run used plug-ins, which must be installed here: {used}." if used else ""
+        raise BadInput(
+            f"The config of run {run.short_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
+            f"{needs}"
+        ) from None
+
+
+def _require_own(
+    run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, versions: Mapping[str, Mapping[str, str]]
+) -> None:
+    """BadInput if the config has another trial key than the run, and no version that has changed explains it."""
+    explained = any(pair["then"] != pair["now"] for pair in versions.values())
+    if explained or not all(map(reusable, config["retriever"].values())):
+        return
+    if retrieval_run.key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
+        raise BadInput(
+            f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
+            "file, a model or this program has changed. Run the experiment again."
+        )
+
+
+def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
+    """BadInput where a file or code that a retriever stands for has changed."""
+    for tag, sha256 in provenance.sources(config).items():
+        if (then := run.tags.get(tag)) and then != sha256:
+            node = config["retriever"][tag.removeprefix("source.")]
+            cls: Any = target_class(node, tag)
+            raise BadInput(
+                f"{node[cls.source]} has changed since then: its sha256 was {then[:12]}… and is "
+                f"{sha256[:12]}…. Put it back."
+            )
+
+
+def _require_prompts(run: LoggedRun, config: Mapping[str, Any]) -> None:
+    """BadInput where the prompt of a language model has changed."""
+    for tag, sha256 in provenance.prompts(config).items():
+        if (then := run.tags.get(tag)) and then != sha256:
+            key = f"{tag.removeprefix('prompt.')}.prompt"
+            group, _, name = key.partition(".")
+            place = f"{key}={config[group][name]}" if config[group][name] else f"The shipped prompt ({key}=null)"
+            raise BadInput(
+                f"{place} has changed since then: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
+            )
+
+
+def _here(logged: Mapping[str, Any]) -> dict[str, Any]:
+    """This machine in place of the run's cluster, with shards of the same size: it may decide the last digits."""
+    cluster = logged.get("cluster")
+    return {"_target_": "cluster/local", "shard": cluster.get("shard") if isinstance(cluster, dict) else None}
+
+
+def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
+    """The run's dataset config with the new paths that `data` gives, and with the cache of this command."""
+    data, runtime = config.document["data"], source.get("runtime")
+    new_paths = {name: path for name, path in data.items() if path is not None}
+    known = [name for name in source if name in data]
+    for name in new_paths:
+        if name not in known:
+            raise BadInput(
+                f"data.{name}: {source['_target_']} has no such path.{did_you_mean(name, known)} "
+                f"It has: {', '.join(known) or 'none'}."
+            )
+    kept = {"runtime": {**runtime, "store": config.store.path}} if runtime and "store" in runtime else {}
+    return {**source, **new_paths, **kept}
+
+
+def _verified_run(
+    tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, scratch: Path
+) -> Proof:
+    """Check the scores that a run's stored predictions alone decide."""
+    file = tracker.download(run, "predictions.jsonl", scratch)
+    rows = bare_rows(file)
+    proof = Proof(rows_sha256(rows), rows=rows)
+    if written := config["query"]["file"]:
+        texts = [query.text for query in search_queries(dataset, "file", written)]
+        if texts != [row.get("standalone_query") for row in proof.rows]:
+            raise BadInput(
+                f"query.file={written} has changed since run {run.short_id}: the run searched for other texts. Put the "
+                "file back."
+            )
+    if dataset.qrels:
+        proof.check_metrics(run.metrics, _means(read_predictions(file), dataset.qrels, config))
+    return proof
+
+
+def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
+    """measure -> mean, for those of a run's measures that only the documents shown decide."""
+    families = (
+        MeasureFamily.MODIFIED,
+        MeasureFamily.ABSTENTION,
+    )  # decided by the documents shown, whatever the cut-off
+    measures = map(parse, requested(config["metrics"], qrels, config["top_k"]))
+    wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
+    scores = score(ShownLists(predictions), qrels, wanted, detailed=())
+    return {name: summary.mean for name, summary in scores.summary.items()}
+
+
+def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], scratch: Path) -> Proof:
+    """Check the scores of the stored file of a `harness score` run."""
+    file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
+    predictions = read_predictions(file)
+    proof = Proof(file_scores.lists_digest(predictions))
+    proof.check_metrics(run.metrics, retrieval_run.scored(file_scores.file_scores(config, predictions)[0]))
+    return proof
+
+
+def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
+    """Run the pipeline, and compare its predictions and metrics, except for times, with those of the run."""
+    run_config = Plan.of(config)
+    steps.check(run_config, dataset.qrels)
+    session = replace(open_session(run_config, dataset, unasked=UNASKED), cache=cache, timed="never")
+    outcome = steps.run(run_config, session)
+    rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False, answers=outcome.answers)
+    proof.check_repeated(list(rows))
+    numbers = retrieval_run.numbers(outcome) | objective_metrics(outcome.objective)
+    proof.check_metrics(run.metrics, numbers)
+
+
+def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> dict[str, dict[str, str]]:
+    """name -> {then, now} of versions that have changed, and of a checkout with uncommitted changes."""
+    now = provenance.provenance(dataset.fingerprints, config)
+    known = [name for name in now if name.startswith(("version.", "git.")) and name in run.tags]
+    uncommitted = ("git.dirty", "true")
+    return {
+        name: {"then": run.tags[name], "now": now[name]}
+        for name in known
+        if run.tags[name] != now[name] or (name, now[name]) == uncommitted
+    }
+
+
+def _show(console: Console, run: LoggedRun, document: Mapping[str, Any]) -> None:
+    """Print what differs, and the verdict last."""
+    if document["versions"]:
+        rows = [[name, pair["then"], pair["now"]] for name, pair in document["versions"].items()]
+        show_table(console, Table("", [Column("changed"), Column("then"), Column("now")], rows))
+    for one in document["differences"]["first"]:
+        console.print(f"{one['query_id']}  {markup.snippet(one['query'])}")
+        for when in ("then", "now"):
+            console.print(f"  {when:<4}  {_in_words(one[when])}")
+    for one in document["metrics"]["differ"][:LISTED]:
+        console.print(f"{one['name']}  then {one['then']!r}  now {one['now']!r}")
+    for sentence in document["wrong"]:
+        console.print(sentence)
+    console.print(f"Run {run.named}")
+    console.print(_verdict(document), style="bold")
+
+
+def _in_words(shown: Sequence[Sequence[Any]] | None) -> str:
+    if shown is None:
+        return "no row"
+    return ", ".join(f"{doc_id} ({score})" for doc_id, score in shown) or "no documents"
+
+
+def _verdict(document: Mapping[str, Any]) -> str:
+    predictions, metrics = document["predictions"], document["metrics"]
+    differ, equal = len(metrics["differ"]), f"{metrics['compared']} metrics equal"
+    if predictions["now"] is None:
+        found = f"Not verified: {differ} metrics differ" if differ else f"Verified: unchanged files, {equal}"
+        return f"{found}. Nothing was run."
+    if predictions["now"] != predictions["then"]:
+        return f"Not reproduced: {counted(document['differences']['queries'], 'query')} with other predictions."
+    times = _times(metrics["times"])
+    if differ:
+        return f"Not reproduced: equal predictions, but {counted(differ, 'metric')} with other values.{times}"
+    return f"Reproduced: equal predictions (sha256 {predictions['now']}), {equal}.{times}"
+
+
+def _times(differ: Sequence[Mapping[str, Any]]) -> str:
+    """That times differ, with the median of each service."""
+    medians = [one for one in differ if one["name"].startswith(LATENCY)]
+    shown = [f"p50{one['name'].removeprefix(LATENCY)} {one['then']:.0f} → {one['now']:.0f} ms" for one in medians]
+    named = f" ({', '.join(shown)})" if shown else ""
+    return f" Times differ, as they do{named}." if differ else ""

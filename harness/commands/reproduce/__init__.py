@@ -1,1 +1,0 @@
-"""`harness reproduce`: repeats a logged run and proves equal predictions."""

@@ -1,1 +1,0 @@
-"""`harness sweep`: a grid or a search over runs, resumable, each retrieval computed once."""

@@ -1,1 +1,0 @@
-"""From ranked lists and labels to numbers: measures, scores, intervals, significance tests."""

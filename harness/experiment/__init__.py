@@ -1,0 +1,1 @@
+"""One experiment, step by step: plan, ingest, retrieve, fuse, rerank, gate, score."""

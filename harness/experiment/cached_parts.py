@@ -1,0 +1,161 @@
+"""Tokenizers and encoders that cache their results; the actual component is built only on a miss."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.config.canonical import digest_texts
+from harness.config.components import identity, recorded_name, target_class
+from harness.experiment import timing
+from harness.progress import stage
+from harness.storage.cache import Cache
+
+if TYPE_CHECKING:
+    from retrievers.base import Progress
+    from retrievers.dense.encoders import Encoder
+    from retrievers.lexical.tokenize import Tokenizer, Tokens
+
+
+class Caching:
+    """The `wrap` argument of `config.components.build` that makes tokenizers and encoders cached.
+
+    cache:    where results are cached.
+    corpus:   fingerprint of what an encoder learns from, part of the identity of its vectors of queries.
+    progress: reports the progress of tokenizing.
+    resume:   whether encoding goes on where it was interrupted. Texts that are encoded in other batches than without an
+        interruption may get vectors that differ in the last digits.
+    """
+
+    def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
+        self._cache, self._corpus, self._progress, self._resume = cache, corpus, progress, resume
+        self._parts: list[CachedTokenizer | CachedEncoder] = []
+
+    def __call__(self, key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        if key == "tokenizer":
+            self._parts.append(CachedTokenizer(self._cache, node, make, self._progress))
+        elif key == "encoder":
+            self._parts.append(CachedEncoder(self._cache, node, make, self._corpus, self._resume))
+        else:
+            return make()
+        return self._parts[-1]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether all encoders have been needed, so that computing for queries would load no model."""
+        return all(part.loaded for part in self._parts if isinstance(part, CachedEncoder))
+
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Compute everything for queries anew."""
+        for part in self._parts:
+            part.bypassed = True
+        try:
+            yield
+        finally:
+            for part in self._parts:
+                part.bypassed = False
+
+
+class CachedTokenizer:
+    """A tokenizer whose tokens are cached by tokenizer and texts.
+
+    cache: where the tokens are cached.
+    node:  the tokenizer's config.
+    make:  builds the tokenizer.
+    progress: used if a call gets none.
+    """
+
+    def __init__(
+        self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
+    ) -> None:
+        self._cache, self._node, self._make, self._progress = cache, node, make, progress
+        self.bypassed = False
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        from retrievers.lexical.tokenize import Tokens
+
+        if self.bypassed:
+            return self._make()(texts)
+
+        def tokenize(folder: Path) -> None:
+            what = f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"
+            with stage(what), timing.reads(self._cache, self._node, texts):
+                self._make()(texts, progress or self._progress).save(folder)
+
+        tokens_identity = {"tokenizer": identity(self._node), "texts": digest_texts(texts)}
+        return Tokens.load(self._cache.folder("tokens", tokens_identity, tokenize))
+
+
+class CachedEncoder:
+    """An encoder whose embeddings are cached by encoder and texts; the model is loaded at most once.
+
+    cache:  where the embeddings are cached.
+    node:   the encoder's config.
+    make:   builds the encoder.
+    corpus: fingerprint of the texts that an encoder may learn from.
+    resume: as in `Caching`.
+    """
+
+    def __init__(
+        self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str, resume: bool = True
+    ) -> None:
+        self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
+        self._made: Encoder | None = None
+        self.bypassed = False
+
+    @property
+    def loaded(self) -> bool:
+        return self._made is not None
+
+    def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
+        """Fill `folder` with links to the cached embeddings, so that an index shares their copy on disk."""
+        for file in sorted(self.documents(texts, progress).iterdir()):
+            if file.name != "manifest.json":
+                link(file, folder / file.name)
+
+    def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Path:
+        """The folder with the embeddings of these texts and what the encoder learnt from them."""
+
+        def encode(into: Path) -> None:
+            what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"
+            with stage(what), timing.reads(self._cache, self._node, texts):
+                self._encoder().encode_documents(texts, into, progress)
+
+        embeddings_identity = {"encoder": identity(self._node), "texts": digest_texts(texts)}
+        return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
+
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
+        """Embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""
+        if self.bypassed:
+            return self._encoder().encode_queries(texts, folder)
+
+        def encode(into: Path) -> None:
+            embeddings = self._encoder().encode_queries(texts, folder, progress)
+            np.save(into / "embeddings.npy", embeddings, allow_pickle=False)
+
+        embeddings_identity = {"encoder": identity(self._node), "queries": digest_texts(texts)}
+        if getattr(target_class(self._node, "encoder"), "learns", False):
+            embeddings_identity["corpus"] = self._corpus
+        cached = self._cache.folder("query_embeddings", embeddings_identity, encode)
+        return np.load(cached / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+
+    def _encoder(self) -> Encoder:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def link(source: Path, target: Path) -> None:
+    """Create a hard link, or a copy if the file system has no hard links; replaces `target`."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,82 @@
+"""Scoring ranked lists from a file against the labels of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.config.canonical import digest
+from harness.config.components import build
+from harness.config.text import counted
+from harness.data.dataset import conversations
+from harness.data.source import Source, Streamed
+from harness.errors import BadInput
+from harness.measures.measures import requested
+from harness.measures.scores import UNKNOWN, Scores, ShownLists, score
+from harness.statistics.split import Split
+from retrievers.base import Predictions, Qrels, Ranking
+
+
+def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Scores, Qrels]:
+    """(scores of the predictions, the labels used), by a checked config of `harness score`.
+
+    BadInput for predictions of which no document is in the dataset; of some, their number is among the counts.
+    """
+    source = build(config["dataset"], where="dataset")
+    qrels = source.qrels()
+    if qrels is None:
+        raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
+    turns = None if labels_alone(config["dataset"]) else conversations(source.queries())
+    split = Split(config["public"], config["seed"])
+    missing = config["missing"]
+    scores = score(
+        ShownLists(predictions, complete=predictions.whole),
+        qrels,
+        requested(config["metrics"], qrels),
+        split=split,
+        multi_turn=turns,
+        missing=missing,
+    )
+    unknown = unknown_documents(source, predictions)
+    return (replace(scores, counts={**scores.counts, UNKNOWN: len(unknown)}) if unknown else scores), qrels
+
+
+def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
+    """The documents of the lists that the dataset does not have; none where it names no documents.
+
+    Reads no further than to the last document of the lists. BadInput if the dataset has none of them.
+    """
+    try:
+        documents = source.documents()
+    except BadInput:  # labels alone
+        return set()
+    placed = None
+    if isinstance(documents, Streamed):
+        if not documents.path.exists():
+            return set()
+        placed = (document for _, document in documents.placed())
+    unknown = set(predictions.doc_ids)
+    for document in placed or documents if unknown else ():
+        unknown.discard(document.doc_id)
+        if not unknown:
+            break
+    if unknown and len(unknown) == len(predictions.doc_ids):
+        raise BadInput(
+            f"predictions: the dataset has none of the {counted(len(unknown), 'document')} of the lists, such as "
+            f"{predictions.doc_ids[0]!r:.60}. Are they of another corpus? Give the dataset that they were made for, "
+            "or labels alone: dataset=trec dataset.qrels=FILE."
+        )
+    return unknown
+
+
+def lists_digest(lists: Predictions | Ranking) -> str:
+    """sha256 of the documents of each query, best first, whatever the order of the queries; scores do not enter."""
+    rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
+    return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
+
+
+def labels_alone(source: Mapping[str, Any]) -> bool:
+    """Whether a dataset's config names labels but no queries; then conversations cannot be told from single queries."""
+    given = {name for name, value in source.items() if value}
+    return "qrels" in given and not given & {"path", "queries"}

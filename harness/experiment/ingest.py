@@ -1,0 +1,292 @@
+"""The documents of a data set as shards in the cache, read in bounded memory.
+
+The source is read once, sorted by id on disk, and cut at stable boundaries. Each shard is an entry of its own, of the
+kind "documents", addressed by its fingerprint; the table of the shards is one of the kind "corpora", addressed by what
+was read. So a second start reads no documents, a changed corpus shares most shards with the one before, and any node
+with the same cache opens a shard by its fingerprint alone.
+
+Sorting more documents than fit into memory: sorted runs are spilled to files, which are then merged.
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+import shutil
+import struct
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.config.canonical import digest
+from harness.data.files import sha256_of
+from harness.data.shards import (
+    CorpusWriter,
+    ShardedDocuments,
+    ShardWriter,
+    begins_shard,
+    fingerprint_of,
+    fingerprint_row,
+)
+from harness.data.source import Source, Streamed
+from harness.errors import BadInput, Failed
+from harness.progress import watch
+from harness.storage.cache import Cache
+from harness.storage.entries import CacheEntry
+from retrievers.base import Document, Progress
+
+RUN_CHARACTERS = 24 << 20  # of a run's documents, each of which counts for PER_DOCUMENT more
+PER_DOCUMENT = 400
+RUNS_AT_ONCE = 64  # files that are merged at a time
+BUFFER = 1 << 17  # bytes of each
+
+_HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether the id is a number
+
+
+class Placed(NamedTuple):
+    """A document with its id, which orders them; the run that it comes from; and its position in its file."""
+
+    doc_id: str
+    run: int
+    position: str
+    document: Document
+
+
+class DocumentSort:
+    """Sorts documents by id. Those with the same id stay in the order in which they were added.
+
+    folder: for the runs; empty. What lies there afterwards is of no further use.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: list[Placed] = []
+        self._characters = 0
+        self._runs: list[Path] = []
+        self._made = 0
+        self.count = 0
+
+    def add(self, position: str, document: Document) -> None:
+        self._held.append(Placed(document.doc_id, 0, position, document))
+        self._characters += len(document.title) + len(document.text) + PER_DOCUMENT
+        self.count += 1
+        if self._characters >= RUN_CHARACTERS:
+            self._runs.append(self._spilled(self._take()))
+
+    def merged(self) -> Iterator[Placed]:
+        """All documents in ascending order of id; no more can be added."""
+        if not self._runs:
+            return iter(self._take())
+        if self._held:
+            self._runs.append(self._spilled(self._take()))
+        while len(self._runs) > RUNS_AT_ONCE:
+            self._merge_some()
+        return _merged(self._runs)
+
+    def _merge_some(self) -> None:
+        """Merge neighbouring runs into one each, in their order, so that equal ids stay in theirs."""
+        groups = [self._runs[i : i + RUNS_AT_ONCE] for i in range(0, len(self._runs), RUNS_AT_ONCE)]
+        self._runs = []
+        for group in groups:
+            self._runs.append(self._spilled(_merged(group)))
+            for path in group:
+                path.unlink()
+
+    def _take(self) -> list[Placed]:
+        """The documents in memory, sorted, which are forgotten."""
+        held, self._held, self._characters = self._held, [], 0
+        held.sort(key=operator.attrgetter("doc_id"))
+        return held
+
+    def _spilled(self, documents: Iterable[Placed]) -> Path:
+        """A new file of documents, one record after another."""
+        path = self._folder / str(self._made)
+        self._made += 1
+        with path.open("xb", BUFFER) as file:
+            for _, _, position, one in documents:
+                texts = [text.encode() for text in (one.doc_id, one.title, one.text, one.source, position)]
+                file.write(_HEAD.pack(*map(len, texts), one.native_id is not None))
+                file.write(b"".join(texts))
+        return path
+
+
+def _merged(runs: Iterable[Path]) -> Iterator[Placed]:
+    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))  # (id, run) differ in the heap
+
+
+def _read(path: Path, run: int) -> Iterator[Placed]:
+    """The documents of a file that `_spilled` wrote."""
+    with path.open("rb", BUFFER) as file:
+        while head := file.read(_HEAD.size):
+            a, b, c, d, e, numeric = _HEAD.unpack(head)
+            raw = file.read(a + b + c + d + e)
+            doc_id, title, text = raw[:a].decode(), raw[a : (b := a + b)].decode(), raw[b : (c := b + c)].decode()
+            source, position = raw[c : c + d].decode(), raw[c + d :].decode()
+            yield Placed(doc_id, run, position, Document(doc_id, text, title, source, int(doc_id) if numeric else None))
+
+
+CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
+VERSION = 1  # of the order of documents, their boundaries, and the files of shards
+OFTEN = 1000  # documents between two reports of progress
+
+
+def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
+    """The documents of a source as shards of about `size` documents, taken from the cache or read into it.
+
+    BadInput for errors in the source's files. Sources whose documents are not `Streamed` are read into memory first.
+    """
+    return _Corpus(source.documents(), size, cache).documents()
+
+
+def shard_identity(fingerprint: str) -> dict[str, Any]:
+    """What decides a shard's entry of the kind "documents"."""
+    return {"documents": fingerprint}
+
+
+class _Lost(Exception):
+    """The cache has lost a shard."""
+
+
+class _Corpus:
+    """The documents of a source, on their way into the cache and back. size: about how many a shard has."""
+
+    def __init__(self, documents: Iterable[Document], size: int, cache: Cache) -> None:
+        self._streamed = documents if isinstance(documents, Streamed) else None
+        self._held = [] if self._streamed else sorted(documents, key=lambda one: one.doc_id)
+        self._size, self._cache = size, cache
+        self._state = self._source_state()
+
+    def documents(self) -> ShardedDocuments:
+        """The documents; what the cache lacks of them is made first."""
+        found = self._opened()
+        sizes = [self._cache.size(DOCUMENTS, shard_identity(shard.fingerprint)) for shard in found.shards]
+        if None in sizes:
+            self._make_again()
+            found = self._opened()
+        return found
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """What decides the table of the shards."""
+        if self._streamed:
+            content = {"form": self._streamed.form, "sha256": sha256_of(self._streamed.path)}
+        else:
+            content = {"fingerprint": fingerprint_of(self._held)}
+        return {"content": content, "shard": self._size, "version": VERSION}
+
+    def _opened(self) -> ShardedDocuments:
+        return ShardedDocuments(self._cache.folder(CORPORA, self._identity, self._make), self._found)
+
+    def _found(self, fingerprint: str) -> Path:
+        """The folder of a shard, which is made again from the source if the cache has lost it."""
+
+        def lost(_: Path) -> None:
+            raise _Lost
+
+        identity = shard_identity(fingerprint)
+        try:
+            return self._cache.folder(DOCUMENTS, identity, lost)
+        except _Lost:
+            self._make_again()
+        if (folder := self._cache.found(DOCUMENTS, identity)) is None:
+            raise Failed(f"The cache has lost the shard {fingerprint[:12]}… just after it was written. Check its disk.")
+        return folder
+
+    def _make_again(self) -> None:
+        """Read the source again, for the shards that the cache lacks."""
+        self._cache.remove(CacheEntry(CORPORA, digest(self._identity), 0, 0.0, "finished", {}))
+        self._cache.folder(CORPORA, self._identity, self._make)
+
+    def _make(self, folder: Path) -> None:
+        """Fill the folder with the table of the shards, and the cache with those that it lacks."""
+        work = folder / "work"
+        work.mkdir()
+        with watch("reading the data") as progress:
+            ordered, count = self._ordered(work, progress)
+            if self._source_state() != self._state:
+                assert self._streamed is not None
+                raise BadInput(f"{self._streamed.path} has changed while it was read. Repeat the command.")
+            cut = _Cut(self._size, self._cache, CorpusWriter(folder, count), work / "shard")
+            try:
+                for number, document in enumerate(self._unique(ordered), start=1):
+                    cut.add(document)
+                    if not number % OFTEN:
+                        progress(number, count, "documents written")
+                cut.finish()
+            finally:
+                cut.abandon()
+        shutil.rmtree(work)
+
+    def _ordered(self, work: Path, progress: Progress) -> tuple[Iterator[Placed], int]:
+        """(all documents in ascending order of id, how many). work: an empty folder."""
+        if not self._streamed:
+            return (Placed(one.doc_id, 0, "", one) for one in self._held), len(self._held)
+        sort = DocumentSort(work)
+        for number, (position, document) in enumerate(self._streamed.placed(), start=1):
+            sort.add(position, document)
+            if not number % OFTEN:
+                progress(number, 0, "documents")
+        return sort.merged(), sort.count
+
+    def _unique(self, ordered: Iterable[Placed]) -> Iterator[Document]:
+        """The documents. BadInput, which names both places, if two have the same id."""
+        before: Placed | None = None
+        for one in ordered:
+            if before and one.doc_id == before.doc_id:
+                if self._streamed:
+                    raise self._streamed.repeated(one.doc_id, one.position, before.position)
+                raise BadInput(f"The dataset has two documents with the id {one.doc_id!r:.80}. Remove one of them.")
+            yield one.document
+            before = one
+
+    def _source_state(self) -> tuple[int, int] | None:
+        """The size of the file and when it changed; None without a file."""
+        if not self._streamed or not self._streamed.path.is_file():
+            return None  # reading it says what is wrong
+        about = self._streamed.path.stat()
+        return about.st_size, about.st_mtime_ns
+
+
+class _Cut:
+    """Cuts documents, which come in order, into shards of the cache.
+
+    size: about how many documents a shard has. table: of the shards. folder: for the shard that is being written.
+    """
+
+    def __init__(self, size: int, cache: Cache, table: CorpusWriter, folder: Path) -> None:
+        self._size, self._cache, self._table, self._folder = size, cache, table, folder
+        self._shard: ShardWriter | None = None
+
+    def add(self, document: Document) -> None:
+        if self._shard and begins_shard(document.doc_id, self._size, len(self._shard)):
+            self._finish_shard(self._shard)
+        if not self._shard:
+            self._folder.mkdir()
+            self._shard = ShardWriter(self._folder)
+        row = fingerprint_row(document)
+        self._shard.add(document, row)
+        self._table.add(document, row)
+
+    def finish(self) -> None:
+        """After the last document."""
+        if self._shard:
+            self._finish_shard(self._shard)
+        self._table.close()
+
+    def abandon(self) -> None:
+        """Close all files, whatever they hold."""
+        for writer in (self._shard, self._table):
+            if writer:
+                writer.abandon()
+
+    def _finish_shard(self, shard: ShardWriter) -> None:
+        fingerprint = shard.close()
+        self._cache.folder(DOCUMENTS, shard_identity(fingerprint), self._move)
+        self._table.cut(fingerprint)
+        shutil.rmtree(self._folder)
+        self._shard = None
+
+    def _move(self, into: Path) -> None:
+        for file in sorted(self._folder.iterdir()):
+            shutil.move(file, into / file.name)

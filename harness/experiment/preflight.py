@@ -1,0 +1,190 @@
+"""What a run will need and cannot have, found out before it begins, so that a refused run leaves nothing behind.
+
+Queries that stand word for word in documents, so that finding them says little of questions that people ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from harness.config.canonical import digest_texts
+from harness.config.components import build, identity, target_class
+from harness.config.schema import Node
+from harness.config.text import counted
+from harness.data.dataset import Dataset, conversations
+from harness.data.files import some
+from harness.data.shards import Shard
+from harness.errors import BadInput
+from harness.experiment import ordering, sharded, steps
+from harness.experiment.plan import Plan
+from harness.experiment.session import queries_digest
+from harness.gates.payoff import payoffs
+from harness.storage.cache import Cache
+from retrievers.base import Qrels, Query, Ranking
+
+Identify = Callable[[Node], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class DataFacts:
+    """What is to be known of a dataset, without its documents.
+
+    fingerprints: part of the data -> sha256. queries: as they are searched, or stand-ins. unwritten: how many of them a
+    language model is still to write. turns: query_id -> whether the query has several user turns. doc_ids: of the
+    documents. indexed: digest of the texts that are indexed; "" for documents in shards, which are indexed apart.
+    shards: of the documents; () if they are not cut.
+    """
+
+    fingerprints: Mapping[str, str | None]
+    queries: tuple[Query, ...]
+    unwritten: int
+    turns: Mapping[str, bool]
+    qrels: Qrels | None
+    doc_ids: Collection[str]
+    indexed: str
+    shards: tuple[Shard, ...] = ()
+
+    @classmethod
+    def of(cls, dataset: Dataset, queries: tuple[Query, ...], unwritten: int = 0) -> DataFacts:
+        documents, shards = dataset.documents, sharded.shards_of(dataset.documents)
+        return cls(
+            fingerprints=dataset.fingerprints,
+            queries=queries,
+            unwritten=unwritten,
+            turns=conversations(dataset.queries),
+            qrels=dataset.qrels,
+            doc_ids=dataset.by_id if shards else tuple(document.doc_id for document in documents),
+            indexed="" if shards else digest_texts(document.indexed_text for document in documents),
+            shards=shards,
+        )
+
+    def index(self, node: Node, identify: Identify) -> dict[str, Any]:
+        """What decides a retriever's index, as `steps.index_identity` says."""
+        found = {"retriever": identify(node), "documents": self.fingerprints["documents"]}
+        return found | sharded.cut(node, self.shards)
+
+    @cached_property
+    def queries_digest(self) -> str:
+        return queries_digest(self.queries)
+
+    @cached_property
+    def texts(self) -> str:
+        """Digest of the texts of the queries alone."""
+        return digest_texts(query.text for query in self.queries)
+
+
+def check(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = identity) -> None:
+    """BadInput where the run would fail for what it is given: measures, labels, documents, models.
+
+    identify: `components.identity`, or a version of it with a memory.
+    """
+    steps.check(plan, facts.qrels)
+    _check_learning(plan, facts)
+    if facts.unwritten or "answer" in plan.active:
+        plan.made("llm").require()
+    for node in plan.retriever.values():
+        _check_retriever(node, plan.depth, facts, cache, identify)
+    if "rerank" in plan.active and not cache.holds_pairs(identify(plan.rerank)):
+        _require_model(plan.made("rerank"))
+
+
+def _check_learning(plan: Plan, facts: DataFacts) -> None:
+    """BadInput where gate or fusion learns and the selected part has no query to learn from."""
+    if facts.qrels and (plan.made("gate").learns or ordering.learns(plan)):
+        nothing = Ranking.from_scores({query.query_id: {} for query in facts.queries})
+        payoffs(nothing, facts.qrels, plan.objective, 0, split=plan.split, multi_turn=facts.turns).require_queries()
+
+
+def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
+    """BadInput where its ranking must be computed, and the data or a missing model will not let it."""
+    index = facts.index(node, identify)
+    if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
+        return
+    cls, shards = target_class(node, "retriever"), sharded.shards_for(node, facts.shards)
+    sizes = [shard.size for shard in shards] or [len(facts.doc_ids)]
+    if shards:
+        sharded.check(node)
+    if hasattr(cls, "require_model"):
+        _require_model(build(node, where="retriever"))
+    if hasattr(cls, "check_data"):
+        build(node, where="retriever").check_data(facts.doc_ids, facts.queries)
+    if hasattr(cls, "check_size"):
+        _check_size(build(node, where="retriever"), sizes, depth)
+    for key, part in node.items():
+        if isinstance(part, Mapping) and "_target_" in part:
+            made = build(part, where=key)
+            if hasattr(made, "check_size"):
+                _check_size(made, sizes, depth)
+            indexes = sharded.indexes(node, shards, cache) if shards else [index]
+            if hasattr(made, "require_model") and not _encoded(part, indexes, facts, cache, identify):
+                _require_model(made)
+
+
+def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
+    """BadInput where an index cannot be built of as many documents. sizes: of the shards, or of the corpus."""
+    for size in sorted(set(sizes)):
+        try:
+            index.check_size(size, depth)
+        except BadInput as error:
+            if len(sizes) == 1:
+                raise
+            raise BadInput(f"A shard has {size:,} documents. {error} Or raise cluster.shard.") from None
+
+
+def _encoded(
+    encoder: Node, indexes: Sequence[Mapping[str, Any]], facts: DataFacts, cache: Cache, identify: Identify
+) -> bool:
+    """Whether all vectors of documents and queries are cached. indexes: what decides the retriever's, of each shard."""
+    made_by = {"encoder": identify(encoder)}
+    documents = all(cache.size("indexes", index) is not None for index in indexes)
+    if not documents and not facts.shards and not steps.cut(indexes[0]):  # those of passages are known once cut
+        documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
+    return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
+
+
+def _require_model(component: Any) -> None:
+    if hasattr(component, "require_model"):
+        component.require_model()
+
+
+LOOKED_AT = 5  # documents of each list, besides the relevant ones
+WORDS, LETTERS = 3, 10  # a shorter query may stand anywhere
+LEAST, SHARE = 3, 0.05  # queries, and their share, from which on this is no accident
+
+
+def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
+    """(query -> a document with its last user turn word for word, how many queries are long enough to tell).
+
+    ranking: what was retrieved; of it the first documents of each query are read, and those that are relevant.
+    """
+    lists, found, told = ranking.top(LOOKED_AT).to_dict(), dict[str, str](), 0
+    grades = (dataset.qrels or Qrels({})).grades
+    for query in dataset.queries:
+        words = _plain(query.user_turns[-1])
+        if len(words.split()) < WORDS or len(words) < LETTERS:
+            continue
+        told += 1
+        for doc_id in dict.fromkeys([*grades.get(query.query_id, ()), *lists.get(query.query_id, ())]):
+            if words in _plain(dataset.by_id[doc_id].indexed_text):
+                found[query.query_id] = doc_id
+                break
+    return found, told
+
+
+def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
+    """What people should know of it, if there is enough of it."""
+    found, told = copied(dataset, ranking)
+    if len(found) >= LEAST and len(found) >= SHARE * told:
+        where = some([f"{query_id} in {doc_id}" for query_id, doc_id in found.items()], 3)
+        yield (
+            f"{len(found):,} of {counted(told, 'query')} stand word for word in a document ({where}). Do the documents "
+            "hold the questions? Then a high score says little of questions that they do not hold."
+        )
+
+
+def _plain(text: str) -> str:
+    """Lower case, with one space between words, and without what ends a sentence."""
+    return " ".join(text.casefold().split()).rstrip("?!. ")

@@ -1,0 +1,408 @@
+"""Indexing and searching a corpus shard by shard, in this process or on a cluster.
+
+The work on one shard of a corpus: whatever a job needs lies in the cache, and so does what it finds.
+
+A job is plain data, so that it can be done in another process or on another node with the same cache and the same
+versions. Each result is one entry of the cache with an identity of its own: nothing that is finished is done twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from harness.cluster.cluster import Cluster, JobT, Local, ResultT, ShardWork
+from harness.config.canonical import digest
+from harness.config.components import build, identity, recorded_name, reusable, target_class
+from harness.config.schema import Node
+from harness.data.files import json_lines, json_text
+from harness.data.shards import Shard, ShardedDocuments, open_shard
+from harness.errors import Failed
+from harness.experiment.cached_parts import Caching
+from harness.experiment.session import queries_digest
+from harness.progress import silent, watch
+from harness.storage.cache import Cache, open_cache
+from retrievers.base import Document, Progress, Query, Ranking, Retriever
+from retrievers.sharding import Summed, merge_rankings
+
+KEPT = 2  # retrievers that a process keeps between jobs, with their models
+VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what is missing is computed again."
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """A shard and the retriever that works on it.
+
+    store: the cache, as `open_cache` takes it. node: the retriever's config. shard: the fingerprint of its documents.
+    expected: digest of the retriever's identity, which must be the same on every node.
+    summary: identity of the summary of the corpus; None for a retriever whose shards are independent.
+    """
+
+    store: str
+    node: Node
+    shard: str
+    expected: str
+    summary: Mapping[str, Any] | None = None
+
+    @property
+    def index(self) -> dict[str, Any]:
+        """What decides the index of the shard: where shards are independent, as if it were a corpus."""
+        decides = {"retriever": identity(self.node), "documents": self.shard}
+        return decides | ({"summary": digest(self.summary)} if self.summary else {})
+
+    @property
+    def surveyed(self) -> dict[str, Any]:
+        """What decides the survey of the shard."""
+        return {"retriever": surveyor(self.node), "documents": self.shard}
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """A search of some shards, at least one. queries: digest of those to search for. depth: documents of each."""
+
+    shards: tuple[ShardJob, ...]
+    queries: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class SummaryJob:
+    """The shards of a corpus whose surveys are to be summed. shards: fingerprints; the rest as in `ShardJob`."""
+
+    store: str
+    node: Node
+    shards: tuple[str, ...]
+    expected: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"retriever": surveyor(self.node), "shards": digest(self.shards)}
+
+
+def surveyor(node: Node) -> dict[str, Any]:
+    """The identity of a retriever as far as it decides surveys and summaries."""
+    found, cls = identity(node), cast("type[Summed]", target_class(node, "retriever"))
+    return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
+
+
+def survey(job: ShardJob) -> None:
+    """Count what is to be summed over all shards."""
+    _survey_folder(job, open_cache(job.store))
+
+
+def summarise(job: SummaryJob) -> None:
+    """Sum the surveys of all shards."""
+    cache = open_cache(job.store)
+    surveys = [_survey_folder(ShardJob(job.store, job.node, shard, job.expected), cache) for shard in job.shards]
+    retriever = cast(Summed, _retriever(job.store, json.dumps(job.node), job.expected))
+    cache.folder("summaries", job.identity, lambda folder: retriever.summarise(surveys, folder))
+
+
+def index(job: ShardJob) -> None:
+    """Index the shard."""
+    _index_folder(job, open_cache(job.store))
+
+
+def ask(job: SearchJob) -> None:
+    """Search one shard for the best document alone, so that the vectors of the queries are in the cache for all."""
+    search(SearchJob(job.shards[:1], job.queries, 1))
+
+
+def search(job: SearchJob) -> Ranking:
+    """The best documents of the shards together. A search is quick beside an index: its rankings are not kept."""
+    first = job.shards[0]
+    cache = open_cache(first.store)
+    queries = _queries(job.queries, first.store, cache)
+    with _at_work(first) as retriever:
+        return merge_rankings((_searched(retriever, one, cache, queries, job.depth) for one in job.shards), job.depth)
+
+
+def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
+    """Cache queries for the jobs that search for them. name: their digest."""
+    rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
+    cache.folder("queries", {"queries": name}, lambda folder: _write(folder / "queries.jsonl", json_text(rows)))
+
+
+def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
+    """Have a retriever open the index of a shard, which is built if it is missing; the folders that it reads."""
+    folders = [_index_folder(job, cache)]
+    if job.summary is None:
+        retriever.load(folders[0])
+    else:
+        folders.append(_summary_folder(job, cache))
+        cast(Summed, retriever).load_shard(*folders)
+    return folders
+
+
+def kind(node: Node) -> str | None:
+    """How a retriever's index can be cut: independent, summed, or None: not at all."""
+    found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
+    return found
+
+
+def whole(shards: Sequence[Shard]) -> tuple[str, ...]:
+    """The fingerprints of shards."""
+    return tuple(shard.fingerprint for shard in shards)
+
+
+@contextmanager
+def _at_work(job: ShardJob) -> Iterator[Retriever]:
+    """The job's retriever, which reports its progress."""
+    retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
+    before = getattr(retriever, "progress", None)  # jobs are nested where an entry was damaged
+    with watch(recorded_name(type(retriever))) as progress:
+        retriever.progress = progress
+        try:
+            yield retriever
+        finally:
+            retriever.progress = before
+
+
+def _index_folder(job: ShardJob, cache: Cache) -> Path:
+    def build_index(folder: Path) -> None:
+        documents = _documents(job, cache)
+        with _at_work(job) as retriever:
+            if job.summary is None:
+                retriever.index(documents, folder)
+            else:
+                survey, summary = _survey_folder(job, cache), _summary_folder(job, cache)
+                cast(Summed, retriever).index_shard(documents, survey, summary, folder)
+
+    return cache.folder("indexes", job.index, build_index)
+
+
+def _survey_folder(job: ShardJob, cache: Cache) -> Path:
+    def build_survey(folder: Path) -> None:
+        documents = _documents(job, cache)
+        with _at_work(job) as retriever:
+            cast(Summed, retriever).survey(documents, folder)
+
+    return cache.folder("surveys", job.surveyed, build_survey)
+
+
+def _summary_folder(job: ShardJob, cache: Cache) -> Path:
+    assert job.summary is not None
+    return _required(cache.found("summaries", job.summary), "The summary of the corpus", job.store)
+
+
+def _documents(job: ShardJob, cache: Cache) -> Sequence[Document]:
+    found = cache.found("documents", {"documents": job.shard})
+    return open_shard(_required(found, f"The shard {job.shard[:12]}… of the documents", job.store))
+
+
+def _searched(retriever: Retriever, job: ShardJob, cache: Cache, queries: Sequence[Query], depth: int) -> Ranking:
+    open_index(retriever, job, cache)
+    return retriever.search(queries, depth)
+
+
+def _queries(name: str, store: str, cache: Cache) -> tuple[Query, ...]:
+    folder = _required(cache.found("queries", {"queries": name}), "The list of queries", store)
+    return tuple(Query.of(**row) for _, row in json_lines(folder / "queries.jsonl"))
+
+
+def _required(folder: Path | None, what: str, store: str) -> Path:
+    if folder is None:
+        raise Failed(VANISHED.format(what=what, store=store))
+    return folder
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _retriever(store: str, node: str, expected: str) -> Retriever:
+    """A retriever with its models, for all jobs of this process. node: its config as JSON. Failed where its identity is
+    another one here."""
+    config = json.loads(node)
+    if digest(identity(config)) != expected:
+        raise Failed(
+            f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
+            "models or files differ, or its device, which decides the number format: then set encoder.dtype=float32."
+        )
+    parts = Caching(open_cache(store), "", silent, resume=False)  # equal vectors, whichever node died at a shard
+    made: Retriever = build(config, parts, "retriever")
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+
+
+PARTS = 16  # of a search, at most: so many rankings come back, whatever the number of shards
+
+if TYPE_CHECKING:
+    from retrievers.dense.encoders import Encoder
+    from retrievers.lexical.tokenize import Tokenizer, Tokens
+
+
+def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
+    """The shards of documents; () where they are not cut."""
+    return documents.shards if isinstance(documents, ShardedDocuments) else ()
+
+
+def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
+    """Those of the shards that a retriever indexes one by one: all, or () where it works on the whole corpus."""
+    return shards if kind(node) and reusable(node) else ()
+
+
+def cut(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
+    """What a cut adds to what decides a retriever's ranking; {} where the ranking is that of the whole corpus."""
+    if kind(node) != "independent" or len(shards) < 2 or not reusable(node):
+        return {}
+    return {"shards": digest(whole(shards))}
+
+
+def check(node: Node) -> None:
+    """BadInput where the index of a retriever cannot be cut with its arguments."""
+    retriever = build(node, where="retriever")
+    if hasattr(retriever, "check_sharding"):
+        retriever.check_sharding()
+
+
+def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str, Any]]:
+    """What decides the index of each shard."""
+    return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
+
+
+def deciding_size(config: Mapping[str, Any]) -> int | None:
+    """cluster.shard of a run's config where it decides numbers: some retriever's shards are independent. Else None."""
+    nodes, cluster = config["retriever"].values(), config.get("cluster") or {}
+    independent = any(kind(node) == "independent" and reusable(node) for node in nodes)
+    return cluster.get("shard") if independent else None
+
+
+class Shards:
+    """The shards of a corpus, which a retriever indexes and searches.
+
+    node: the retriever's config. shards: at least one. cluster: does the work. progress: of all shards together.
+    """
+
+    def __init__(self, node: Node, shards: Sequence[Shard], cache: Cache, cluster: Cluster, progress: Progress) -> None:
+        self._node, self._shards, self._cache = node, shards, cache
+        self._cluster, self._progress = cluster, progress
+        self._sizes = [shard.size for shard in shards]
+        self._store = cache.location if "://" in cache.location else str(Path(cache.location).absolute())
+        self._expected, names = digest(identity(node)), whole(shards)
+        summed = kind(node) == "summed"
+        self._summary = SummaryJob(self._store, node, names, self._expected) if summed else None
+
+    @cached_property
+    def jobs(self) -> list[ShardJob]:
+        summary, expected = self._summary.identity if self._summary else None, self._expected
+        return [ShardJob(self._store, self._node, shard.fingerprint, expected, summary) for shard in self._shards]
+
+    def index(self) -> None:
+        """Index all shards that are not indexed yet. BadInput where the retriever's index cannot be cut."""
+        check(self._node)
+        missing = self._missing("indexes", lambda job: job.index)
+        if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
+            uncounted = self._missing("surveys", lambda job: job.surveyed)
+            self._run(survey, uncounted, "documents counted")
+            summing: ShardWork[SummaryJob, None] = ShardWork(
+                summarise, [self._summary], [len(self._shards)], "shards", store=self._store
+            )
+            self._cluster.run(summing, self._progress)
+        self._run(index, missing, "documents indexed")
+
+    def search(self, queries: Sequence[Query], depth: int) -> Ranking:
+        """The best documents of all shards."""
+        name = queries_digest(tuple(queries))
+        save_queries(self._cache, name, queries)
+        each = -(-len(self.jobs) // PARTS)
+        groups = [tuple(self.jobs[i : i + each]) for i in range(0, len(self.jobs), each)]
+        jobs = [(SearchJob(group, name, depth), len(group)) for group in groups]
+        if len(jobs) > 1 and _needs(self._node) == "model":
+            self._run(ask, [(jobs[0][0], len(queries))], "queries")
+        return merge_rankings(self._run(search, jobs, "shards searched"), depth)
+
+    def size(self) -> int:
+        """Bytes of the index of all shards, as far as they are cached."""
+        summaries = [self._cache.size("summaries", self._summary.identity)] if self._summary else []
+        return sum(filter(None, [*(self._cache.size("indexes", job.index) for job in self.jobs), *summaries]))
+
+    def opened(self, where: str) -> Opened:
+        """All shards opened in this process, with one model for all. where: the config key of the retriever."""
+        share, made, folders = _Shared(), list[Retriever](), list[Path]()
+        for job in self.jobs:
+            sibling = getattr(made[0], "sibling", None) if made else None
+            made.append(sibling() if sibling else build(self._node, share, where))
+            folders += open_index(made[-1], job, self._cache)
+        return Opened(made, list(dict.fromkeys(folders)))
+
+    def _missing(self, kind: str, identify: Callable[[ShardJob], Mapping[str, Any]]) -> list[tuple[ShardJob, int]]:
+        """(job, documents) of the shards that have no such entry in the cache."""
+        sized = zip(self.jobs, self._sizes, strict=True)
+        return [(job, size) for job, size in sized if self._cache.size(kind, identify(job)) is None]
+
+    def _run(self, do: Callable[[JobT], ResultT], jobs: Sequence[tuple[JobT, int]], unit: str) -> list[ResultT]:
+        """What `do` returns for each of the (job, size)."""
+        if not jobs:
+            return []
+        work = ShardWork(
+            do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node), self._store
+        )
+        return self._cluster.run(work, self._progress)
+
+
+class Opened:
+    """Searches the shards of a corpus one after the other in this process, as a retriever. folders: that it reads."""
+
+    def __init__(self, retrievers: Sequence[Retriever], folders: Sequence[Path]) -> None:
+        self._retrievers, self.folders = retrievers, folders
+
+    def search(self, queries: Sequence[Query], k: int) -> Ranking:
+        """At most k documents per query."""
+        return merge_rankings((retriever.search(queries, k) for retriever in self._retrievers), k)
+
+
+class _Shared:
+    """The `wrap` argument of `build` for the retrievers of all shards: they share a tokenizer and an encoder."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __call__(self, key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        if key not in ("tokenizer", "encoder"):
+            return make()
+        if key not in self._made:
+            self._made[key] = (_Tokenizing if key == "tokenizer" else _Encoding)(make())
+        return self._made[key]
+
+
+class _Tokenizing:
+    """A tokenizer that remembers the last texts: each shard asks for the same queries."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._last: tuple[tuple[str, ...], Tokens] | None = None
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        last, asked = self._last, tuple(texts)  # other threads may ask for others meanwhile
+        if last is None or last[0] != asked:
+            self._last = last = asked, self._tokenizer(texts, progress)
+        return last[1]
+
+
+class _Encoding:
+    """An encoder that remembers the last queries, as `_Tokenizing` does."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._last: tuple[tuple[str, ...], np.ndarray] | None = None
+
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
+        last, asked = self._last, tuple(texts)
+        if last is None or last[0] != asked:
+            self._last = last = asked, self._encoder.encode_queries(texts, folder, progress)
+        return last[1]
+
+
+def _needs(node: Node) -> Literal["cores", "model"]:
+    """Whether a retriever loads a model for documents or queries."""
+    loads = hasattr(target_class(node, "retriever"), "require_model")
+    return "model" if loads or isinstance(node.get("encoder"), Mapping) else "cores"

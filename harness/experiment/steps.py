@@ -1,0 +1,440 @@
+"""The steps of a retrieval experiment, in order: retrieve (cached), fuse, rerank (cached), gate, cut, score.
+
+Only `retrieve` and `rerank` are slow, and their results are cached by content: retrievers and models are loaded on a
+miss alone. Everything else is array arithmetic.
+
+What gates read beyond the rankings: computed when a gate asks for it, and cached.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.config.canonical import digest
+from harness.config.components import build, identity, target_class
+from harness.config.schema import Node
+from harness.data.dataset import Dataset, conversations
+from harness.data.files import some
+from harness.data.shards import IndexedTexts
+from harness.errors import BadInput, Failed
+from harness.experiment import sharded, timing
+from harness.experiment.cached_parts import CachedEncoder, Caching
+from harness.experiment.ordering import Ordered, Ordering, learns, order
+from harness.experiment.plan import Plan
+from harness.experiment.session import Session, cache_for
+from harness.experiment.writing import LlmAnswers
+from harness.gates.gate import Decision, Gate
+from harness.gates.payoff import Payoff, fixed_mean, payoffs
+from harness.gates.signals import random_queries
+from harness.llm.chat import Chat, ChatModel
+from harness.measures.measures import check_labels, parse, requested
+from harness.measures.objective import Objective, objective_of
+from harness.measures.scores import Scores, ShownLists, averaged, score
+from harness.progress import silent, watch
+from harness.storage.cache import Cache
+from retrievers.base import Qrels, Query, Ranking
+
+if TYPE_CHECKING:
+    from retrievers.base import Progress, Retriever
+
+Search = Callable[[str, Sequence[Query]], Ranking]  # (name of a retriever, queries) -> their first documents
+
+
+class CachedInputs:
+    """The `GateInputs` of a run; everything slow is cached on disk. Creating one computes nothing.
+
+    rankings: name -> component ranking.
+    search: ranks documents for other queries, with the run's retrievers.
+    """
+
+    def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session, search: Search) -> None:
+        self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
+        self._config, self._session, self._search = plan, session, search
+        self._dataset, self._cache = session.dataset, session.cache
+
+    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        with watch("gate") as progress:
+            terms: list[list[str]] = build(self._config.tokenizer, where="tokenizer")(texts, progress).lists()
+        return terms
+
+    def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
+        return [self._dataset.by_id[doc_id].indexed_text for doc_id in doc_ids]
+
+    def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        drawn = random_queries(IndexedTexts(self._dataset.documents), self.queries)
+        return drawn, self._search(source, drawn)
+
+    def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        signal_identity = {
+            **decides,
+            "tokenizer": identity(self._config.tokenizer),
+            "retriever": identity(self._config.retriever[decides["source"]]),
+            "documents": self._dataset.fingerprints["documents"],
+        }
+
+        def save(folder: Path) -> None:
+            np.save(folder / "signal.npy", compute(), allow_pickle=False)
+
+        cache = cache_for(self._config.retriever[decides["source"]], self._cache)
+        folder = cache.folder("signals", signal_identity, save)
+        signal: np.ndarray = np.load(folder / "signal.npy", allow_pickle=False)
+        return signal
+
+    def chat(self, model: ChatModel) -> Chat:
+        return self._session.chat(model, "gate")
+
+    def embeddings(self) -> np.ndarray:
+        node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
+        with watch("gate") as progress, tempfile.TemporaryDirectory() as name:
+            wrap = Caching(self._cache, corpus, progress)
+            encoder = CachedEncoder(self._cache, node, lambda: build(node, wrap, "encoder"), corpus)
+            if getattr(target_class(node, "encoder"), "learns", False):
+                encoder.encode_documents(IndexedTexts(self._dataset.documents), Path(name), progress)
+            return np.array(encoder.encode_queries([query.text for query in self.queries], Path(name), progress), float)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of one experiment. All rankings have the rows of `queries`.
+
+    rankings: name -> component ranking at `depth`.
+    candidates: fused and reranked, before the gate.
+    final: gated and cut to top_k.
+    scores: None where the dataset has no labels.
+    held_out: scores with every query fused and decided by what was learnt without its label, averaged over
+        repetitions; None unless the fusion or the gate was fitted to the labels.
+    measured: what retrievers report about themselves, such as `index_recall/dense`; and the time of searching and
+        reranking on this machine, in all and for each component: `ms_per_query`, with its least and greatest value. A
+        component that this machine has not timed is left out, and with it the time in all.
+    objective: what ranks the run; None where it has no value.
+    answers: to the queries, for the submission; None without them.
+    fusion: what the fusion learnt from labels, as in `fusion.json`; None if nothing.
+    """
+
+    queries: tuple[Query, ...]
+    rankings: dict[str, Ranking]
+    candidates: Ranking
+    decision: Decision
+    final: Ranking
+    scores: Scores | None
+    held_out: Scores | None
+    measured: dict[str, float]
+    objective: Objective | None = None
+    answers: tuple[str, ...] | None = None
+    fusion: Mapping[str, Any] | None = None
+
+
+def check(plan: Plan, qrels: Qrels | None) -> None:
+    """BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
+    for name in (names := [*plan.metrics, plan.objective]):
+        parse(name)
+    if qrels is not None:
+        check_labels(names, qrels)
+    check_learning(plan, qrels is not None)
+
+
+def check_learning(plan: Plan, labelled: bool) -> None:
+    """BadInput where gate or fusion learns from labels and there are none, or the objective cannot be learnt."""
+    learning = {"gate": plan.made("gate").learns, "fusion": learns(plan)}
+    for part, learning_from_labels in learning.items():
+        if not learning_from_labels:
+            continue
+        if not labelled:
+            raise BadInput(
+                f"This {part} learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply what "
+                f"was learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
+            )
+        fixed_mean(plan.objective, part)
+
+
+def run(plan: Plan, session: Session) -> Outcome:
+    """The whole pipeline, from a dataset to scores."""
+    rankings = retrieve(plan.retriever, session, plan.depth)
+    return answered(plan, conclude(plan, rankings, session), session)
+
+
+def answered(plan: Plan, outcome: Outcome, session: Session) -> Outcome:
+    """The outcome with the answers that the config asks for. Failed where the language model writes none."""
+    if "answer" not in plan.active:
+        return outcome
+    answer: LlmAnswers = plan.made("answer")
+    with session.clock.stage("answer", "writing answers"):
+        chat, dataset = session.chat(answer.llm, "answers"), session.dataset
+        return replace(outcome, answers=answer.answers(dataset.queries, outcome.final, dataset.by_id, chat))
+
+
+def conclude(
+    plan: Plan,
+    rankings: Mapping[str, Ranking],
+    session: Session,
+    *,
+    detailed: Collection[str] | None = None,
+    ordered: Ordered | None = None,
+) -> Outcome:
+    """What follows the component rankings: fuse, rerank, gate, cut, score.
+
+    detailed: the measures that get an interval and a public and a private part; None: all.
+    ordered: the result of `order` for the same `Ordering`, if it is known.
+    """
+    if ordered is None:
+        ordered = order(Ordering.of(plan), rankings, session)
+    candidates, learnt = ordered.candidates, ordered.learnt
+    with session.clock.stage("gate", "deciding at the gate"):
+        decision = decide(plan, rankings, ordered, session)
+    final = candidates.cut(np.minimum(decision.shown, plan.top_k))
+    scores = held_out = None
+    if session.dataset.qrels:
+        scorer = partial(_scored, plan, session.dataset, rankings, detailed)
+        with session.clock.stage("score", "scoring"):
+            scores = scorer(candidates, decision.shown, decision.signal)
+            if apart := [scorer(*lists) for lists in _held_out(ordered, decision)]:
+                held_out = averaged(apart, plan.split, detailed)
+    measured = _measured(rankings, candidates, reranked="rerank" in plan.active)
+    return Outcome(
+        queries=session.queries,
+        rankings=dict(rankings),
+        candidates=candidates,
+        decision=decision,
+        final=final,
+        scores=scores,
+        held_out=held_out,
+        measured=measured,
+        objective=objective_of(plan.objective, scores, held_out, plan.split.select_on),
+        fusion=learnt.fitted if learnt else None,
+    )
+
+
+def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
+    """(candidates, documents shown, signal) in each repetition, every query by what was learnt without its label; empty
+    where nothing was learnt or no query can be held out."""
+    learnt = ordered.learnt
+    if decision.out_of_fold is None:
+        return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
+    assert decision.folds is not None
+    orders = [learnt.crossed(fold) if learnt else ordered.candidates for fold in decision.folds]
+    # Each fold has a signal of its own: they do not compare.
+    return [(candidates, shown, None) for candidates, shown in zip(orders, decision.out_of_fold, strict=True)]
+
+
+def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
+    """The decision of the gate, which learns from the labels first where it learns."""
+    gate: Gate = plan.made("gate")
+    payoff = payoff_of(plan, plan.objective, ordered.candidates, session.dataset) if gate.learns else None
+    if payoff and ordered.learnt:
+        payoff = replace(payoff, unseen=ordered.learnt.unseen)
+    return gate.decide(gate_inputs(plan, rankings, session), payoff)
+
+
+def gate_inputs(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> CachedInputs:
+    """What the gate reads, computed when it asks for it."""
+
+    def search(source: str, queries: Sequence[Query]) -> Ranking:
+        require_search(source, plan.retriever[source], "The signal background searches for random queries")
+        elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never", cluster=session.cluster)
+        return retrieve({source: plan.retriever[source]}, elsewhere, 1)[source]
+
+    return CachedInputs(plan, rankings, session, search)
+
+
+def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
+    """What showing a query its first 0 to top_k candidates is worth; None without labels."""
+    if not dataset.qrels:
+        return None
+    turns = conversations(dataset.queries)
+    return payoffs(candidates, dataset.qrels, objective, plan.top_k, split=plan.split, multi_turn=turns)
+
+
+def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
+    """name -> component ranking of the queries at `depth`, with its time if this machine has measured it.
+
+    Nothing is built for a ranking that is cached.
+    """
+    rankings = {}
+    for name, node in retrievers.items():
+        search = _Search(name, node, session)
+        with session.clock.stage("retrieve", f"{name}: retrieving"):  # contains index and search, unless it is cached
+            ranking = search.cache.ranking(search.identity, depth, search)
+        measured = {key: value for key, value in ranking.measured.items() if key != timing.MS}  # of earlier versions
+        rankings[name] = replace(ranking, measured=measured | search.times(ranking, depth))
+    return rankings
+
+
+def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
+    """What decides a retriever's index, or where it has one for each shard, what decides its rankings."""
+    by_shards = sharded.cut(node, sharded.shards_of(dataset.documents))
+    return {"retriever": identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
+
+
+def index_size(node: Node, session: Session) -> int:
+    """The size of a retriever's index in the cache, in bytes; 0 without one."""
+    if shards := sharded.shards_for(node, sharded.shards_of(session.dataset.documents)):
+        return sharded.Shards(node, shards, session.cache, session.cluster, silent).size()
+    return cache_for(node, session.cache).size("indexes", index_identity(node, session.dataset)) or 0
+
+
+def learnt_from(index: Mapping[str, Any]) -> str:
+    """Fingerprint of the texts that an encoder in a retriever learns from: the documents, or their passages."""
+    documents, how = str(index["documents"]), cut(index)
+    return digest([documents, how]) if how else documents
+
+
+def cut(index: Mapping[str, Any]) -> Any:
+    """How a retriever cuts documents into passages; None if it encodes or indexes them as they are."""
+    return index["retriever"]["arguments"].get("passages")
+
+
+def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
+    """What decides a component ranking, beside its depth. queries: their digest."""
+    return {"index": index, "queries": queries}
+
+
+def is_precomputed(node: Node) -> bool:
+    """Whether a retriever's rankings were made elsewhere, for the queries of the dataset alone."""
+    return getattr(target_class(node, "retriever"), "precomputed", False)
+
+
+def require_search(name: str, node: Node, why: str) -> None:
+    """BadInput for a retriever that cannot search for new queries. why: a sentence without its end."""
+    if is_precomputed(node):
+        raise BadInput(
+            f"{why}, but retriever.{name} only has rankings made elsewhere, for the queries of its dataset. "
+            "Choose a retriever that searches, such as retriever=bm25."
+        )
+
+
+def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
+    """Failed where a retriever, which may be of somebody else's, has not returned what the others build upon."""
+    unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
+    broken = {
+        "other rows than one for each query, in their order": ranking.query_ids
+        != tuple(query.query_id for query in session.queries),
+        f"{ranking.docs.shape[1]} documents, more than depth={depth}": ranking.docs.shape[1] > depth,
+        f"documents that the dataset does not have: {some(unknown)}": bool(unknown),
+    }
+    for what, found in broken.items():
+        if found:
+            raise Failed(
+                f"retriever.{name} returned {what}. `harness doctor retriever=...` examines a retriever rule by rule."
+            )
+
+
+def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, cache: Cache) -> Path:
+    """The folder of a retriever's index in the cache, built on a miss."""
+
+    def build_index(folder: Path) -> None:
+        retriever.index(dataset.documents, folder)
+
+    return cache.folder("indexes", index, build_index, getattr(type(retriever), "resumes", False))
+
+
+class _Search:
+    """The search of one retriever for the queries of a session; called with a depth, it returns the ranking."""
+
+    def __init__(self, name: str, node: Node, session: Session) -> None:
+        self._name, self._node, self._session = name, node, session
+        self.cache = cache_for(node, session.cache)
+        self._index = index_identity(node, session.dataset)
+        self._shards = sharded.shards_for(node, sharded.shards_of(session.dataset.documents))
+        self.identity = ranking_identity(self._index, session.queries_digest)
+        self._open: tuple[Any, Caching] | None = None
+        self._computed = False
+
+    def __call__(self, depth: int) -> Ranking:
+        with watch(self._name) as progress:
+            with self._session.clock.stage("index", f"{self._name}: building the index"):
+                searchable = self._over_shards(progress) if self._shards else self._opened(progress)[0]
+            with self._session.clock.stage("search", f"{self._name}: searching"):
+                self._computed = True
+                ranking: Ranking = searchable.search(self._session.queries, depth)
+        _require_contract(self._name, ranking, self._session, depth)
+        return ranking
+
+    def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
+        """The time of a query, {} if it is unknown: on this machine, or as the retriever itself measured it. Over
+        shards it is unknown: it depends on the nodes.
+
+        depth: at which `ranking` is cached now.
+        """
+        if getattr(target_class(self._node, "retriever"), "times_itself", False):
+            return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
+        queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth
+        if not queries or is_precomputed(self._node) or self._shards:
+            return {}
+
+        def measure() -> timing.Timing:
+            with watch(self._name) as progress:
+                retriever, cached = self._opened(progress)
+
+            def search(rows: Sequence[int]) -> int:
+                retriever.search([queries[row] for row in rows], depth)
+                return len(rows)
+
+            retriever.progress, retriever.timed = None, True
+            with cached.bypassed():
+                return timing.measure(search, len(queries))
+
+        about = timing.subject({"ranking": self.identity, "depth": depth}, self._node)
+        computed = self._computed and self._open is not None and self._open[1].loaded
+        found = self._session.time_of(self.cache, about, computed, measure)
+        return found.measured() if found else {}
+
+    def _over_shards(self, progress: Progress) -> sharded.Shards:
+        """The shards, each of which is indexed."""
+        session = self._session
+        shards = sharded.Shards(self._node, self._shards, session.cache, session.cluster, progress)
+        shards.index()
+        return shards
+
+    def _opened(self, progress: Progress) -> tuple[Any, Caching]:
+        """The retriever, its index built or taken from the cache, and what caches its tokens and embeddings."""
+        if self._open is None:
+            wrap = Caching(self._session.cache, learnt_from(self._index), progress)
+            retriever = build(self._node, wrap, f"retriever.{self._name}")
+            retriever.progress = progress
+            retriever.load(index_folder(retriever, self._index, self._session.dataset, self.cache))
+            self._open = retriever, wrap
+        return self._open
+
+
+def _scored(
+    plan: Plan,
+    dataset: Dataset,
+    rankings: Mapping[str, Ranking],
+    detailed: Collection[str] | None,
+    candidates: Ranking,
+    shown: np.ndarray,
+    signal: np.ndarray | None,
+) -> Scores:
+    """The scores when each query is shown its first `shown` candidates, at most top_k."""
+    assert dataset.qrels is not None
+    lists = ShownLists(
+        final=candidates.cut(np.minimum(shown, plan.top_k)),
+        deep=candidates.where(shown > 0),
+        candidates=candidates,
+        keep=shown > 0,
+        signal=signal,
+        rankings=rankings,
+        top_k=plan.top_k,
+    )
+    turns = conversations(dataset.queries)
+    names = requested(plan.metrics, dataset.qrels, plan.top_k)
+    return score(lists, dataset.qrels, names, split=plan.split, multi_turn=turns, detailed=detailed)
+
+
+def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:
+    """What was measured, by component, and the times in all if every component has one."""
+    parts = {name: ranking.measured for name, ranking in rankings.items()}
+    if reranked:
+        parts["rerank"] = candidates.measured
+    found = {f"{key}/{name}": value for name, measured in parts.items() for key, value in measured.items()}
+    for key in (timing.HIGH, timing.LOW, timing.MS):
+        if all(key in measured for measured in parts.values()):
+            found = {key: sum(measured[key] for measured in parts.values()), **found}
+    return found

@@ -1,0 +1,232 @@
+"""Texts that a language model writes: queries and answers.
+
+Texts that a language model writes for conversations: one for each, after the prompt in a file.
+
+Search queries that a language model writes: each conversation becomes one text that stands alone.
+
+The answers in a submission: none, or written by a language model from the documents that are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config.canonical import digest
+from harness.config.components import WRITTEN, identity
+from harness.config.schema import Node, ReadPath
+from harness.data.files import some
+from harness.errors import BadInput, Failed
+from harness.experiment.plan import Plan
+from harness.gates.llm import transcript
+from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
+from harness.llm.structured import PromptText, read_prompt
+from retrievers.base import Document, Query, Ranking, Turn
+
+PROMPTS = Path(__file__).with_name("prompts")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model writes.
+
+    label: the override that asks for it, such as "answer=llm". name: of the text in a reply, which is {name: text}, so
+    that whatever else a model says is no part of it. most: characters of the longest text.
+    expects: output tokens that a text may take, for estimates. prompt: what the model is asked, with a place for the
+    conversation. key: the config key that replaces it.
+    """
+
+    label: str
+    name: str
+    most: int
+    expects: int
+    prompt: PromptText
+    key: str
+
+    def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
+        """What the model is asked for each conversation. values: for further places of the prompt, by their names."""
+        more = values or [{}] * len(conversations)
+        return [
+            Prompt(
+                (Turn("user", self.prompt.filled(conversation=transcript(query), **others)),),
+                schema=self._schema,
+                name=f"query {query.query_id!r:.60}",
+                expects=self.expects,
+            )
+            for query, others in zip(conversations, more, strict=True)
+        ]
+
+    def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
+        """What the model writes for each conversation.
+
+        Failed, which names a conversation, where no reply is usable: empty, too long, cut off, or of another form.
+        """
+        found = chat.ask(prompts, self._read, self.label)
+        if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
+            raise Failed(
+                f"{self.label}: the model wrote no usable {self.name} for {len(wrong)} of {len(found)} conversations: "
+                f"{some([query_id for query_id, _ in wrong])}. The first: {wrong[0][1].problem} Choose another "
+                f"llm.model, or another prompt with {self.key}=FILE."
+            )
+        return [reply.value or "" for reply in found]
+
+    def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
+        """(the texts, None unless a usable one is cached for each; how many prompts the model would be asked)."""
+        prompts = self.prompts(conversations)
+        found = chat.known(prompts, self._read)
+        texts = [reply.value for reply in found if reply and reply.value is not None]
+        missing = {prompt.turns for prompt, reply in zip(prompts, found, strict=True) if reply is None}
+        return texts if len(texts) == len(found) else None, len(missing)
+
+    def _read(self, reply: str) -> str:
+        text: str = self._schema.read(reply)[self.name].strip()
+        if not text:
+            raise WrongReply(f"the {self.name} in the reply is empty")
+        if len(text) > self.most:
+            raise WrongReply(f"the {self.name} in the reply has {len(text):,} characters, more than {self.most:,}")
+        return text
+
+    @property
+    def _schema(self) -> Schema:
+        document: dict[str, Any] = {"type": "object", "properties": {self.name: {"type": "string"}}}
+        return Schema(self.name, document | {"required": [self.name], "additionalProperties": False})
+
+
+def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
+    """The prompt in a user's file, or the shipped one. key: the config key that names the file."""
+    return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
+
+
+VERSION = 1  # raise it when the same replies give other texts
+# query.text -> characters of the longest text that a model may write, tokens of a usual one
+LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
+
+
+@dataclass(frozen=True)
+class QueryWriter:
+    """Has a language model write the text that is searched for each conversation, those of a single turn included.
+
+    how: `rewrite`: the model's text is searched for; `expand`: all user turns, then the model's text.
+    llm: the config of the model.
+    """
+
+    how: str
+    llm: Node
+    prompt: PromptText
+
+    @classmethod
+    def of(cls, plan: Plan) -> QueryWriter | None:
+        """The writer that a config asks for; None where texts are taken from the data. BadInput for a bad prompt."""
+        how, prompt, texts = plan.query_text, plan.query_prompt, plan.query_file
+        if how not in WRITTEN:
+            if prompt:
+                raise BadInput(
+                    f"query.prompt={prompt} is not read with query.text={how}. Use query.text=rewrite or "
+                    "query.text=expand, or leave it out."
+                )
+            return None
+        if texts:
+            raise BadInput(
+                f"query.file={texts} is not read with query.text={how}. Use query.text=file, or leave it out."
+            )
+        return cls(how, plan.llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
+
+    def identity(self, identify: Callable[[Node], Any] = identity) -> dict[str, Any]:
+        """What decides the texts, beside the conversations. identify: as for `retrieval_run.trial_key`."""
+        return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
+
+    def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
+        """The queries to search for, each with one user turn. chat: with the model of `llm`.
+
+        Failed, which names a query, where the model writes nothing that can be searched for.
+        """
+        return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
+
+    def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
+        """(the queries, how many of them the model would be asked for), without asking it.
+
+        Unless a usable text is cached for each, they are `stand_ins`.
+        """
+        texts, missing = self._task.known(conversations, chat)
+        return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
+
+    def stand_ins(self, conversations: Sequence[Query]) -> tuple[Query, ...]:
+        """Queries with other texts than any that is searched for; the same for the same writer."""
+        mark = digest(self.identity())
+        return tuple(_searched(query, f"{mark} {query.text}") for query in conversations)
+
+    def _made(self, conversations: Sequence[Query], texts: Sequence[str]) -> tuple[Query, ...]:
+        lines = [" ".join(text.split()) for text in texts]
+        if self.how == "expand":
+            lines = [f"{query.text} {line}" for query, line in zip(conversations, lines, strict=True)]
+        return tuple(_searched(query, line) for query, line in zip(conversations, lines, strict=True))
+
+    @property
+    def _task(self) -> Task:
+        return Task(f"query.text={self.how}", "query", *LENGTHS[self.how], self.prompt, "query.prompt")
+
+
+def _searched(query: Query, text: str) -> Query:
+    return Query(query.query_id, (Turn("user", text),), query.native_id)
+
+
+NO_REFERENCES = "(none)"
+MOST = 10_000  # characters of the longest answer
+EXPECTED = 150  # tokens of a usual one
+
+
+@dataclass(frozen=True)
+class NoAnswers:
+    """Leaves the answers of a submission empty."""
+
+    recorded_as = "answer/none"
+    version = 1
+    llm = None
+
+
+@dataclass(eq=False)
+class LlmAnswers:
+    """Has a language model write the answer to each query from the documents that are returned for it.
+
+    prompt: a file with {conversation} and {references}; None: the shipped one. The references are numbered, each with
+        its title and text; `(none)` where no document is returned.
+    """
+
+    recorded_as = "answer/llm"
+    version = 1  # raise it when the same replies give other answers
+
+    llm: ChatModel
+    prompt: ReadPath | None = None
+
+    def __post_init__(self) -> None:
+        self._task = Task("answer=llm", "answer", MOST, EXPECTED, _read(self.prompt), "answer.prompt")
+
+    @classmethod
+    def identify(cls, llm: Mapping[str, Any], prompt: str | None) -> dict[str, Any]:
+        """The prompt counts by its text, wherever its file lies."""
+        return {"llm": llm, "prompt": _read(prompt).sha256}
+
+    def answers(
+        self, conversations: Sequence[Query], shown: Ranking, documents: Mapping[str, Document], chat: Chat
+    ) -> tuple[str, ...]:
+        """An answer to each conversation.
+
+        shown: the documents returned, with a row for each conversation. documents: doc_id -> document.
+        chat: with the model of `llm`.
+
+        Failed, which names a conversation, where the model writes no usable answer.
+        """
+        rows = [[documents[doc_id] for doc_id, _ in shown.row(row)] for row in range(len(conversations))]
+        prompts = self._task.prompts(conversations, [{"references": _references(row)} for row in rows])
+        return tuple(self._task.texts(conversations, prompts, chat))
+
+
+def _references(documents: Sequence[Document]) -> str:
+    numbered = [f"[{number}] {one.indexed_text}" for number, one in enumerate(documents, start=1)]
+    return "\n\n".join(numbered) or NO_REFERENCES
+
+
+def _read(file: str | None) -> PromptText:
+    return prompt_of("answer.prompt", file, "answer", ["conversation", "references"])

@@ -1,0 +1,226 @@
+"""What lists score by people's and by a model's labels of the same queries; checked.csv, which has it by query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.data.labels import Checked, FrozenQrels
+from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.errors import BadInput
+from harness.measures.judged import Judged, judge
+from harness.measures.measures import Measure, MeasureFamily, of_spans
+from harness.measures.ranking_measures import CONDENSED, WHOLE
+from harness.statistics.prediction_powered import NO_ESTIMATE, CheckedSample, Estimate, difference, estimate
+from retrievers.base import Predictions, Qrels, Ranking
+
+FILE = "checked.csv"
+FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that the documents below the first hit do not change
+PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # of checked.csv, before the name of a measure
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedValues:
+    """What lists score by both sets of labels, on the Q queries that could have been drawn to be checked.
+
+    strata: of each query. checked: bool [Q], whether people have checked it.
+    people: measure -> float64 [Q]; NaN where it does not apply by people's labels, and for queries not checked.
+    model: the same by the model's labels; NaN where it does not apply by these.
+    unjudged: measure -> float64 [Q], how many documents of a checked query it reads that no person has judged.
+    undrawn: how many scored queries are left out, since they could not have been drawn.
+    """
+
+    query_ids: tuple[str, ...]
+    strata: tuple[str, ...]
+    checked: np.ndarray
+    people: Mapping[str, np.ndarray]
+    model: Mapping[str, np.ndarray]
+    unjudged: Mapping[str, np.ndarray]
+    undrawn: int = 0
+
+    @property
+    def outside(self) -> bool:
+        """Whether the lists show checked queries documents that no person has judged."""
+        return any(np.nansum(counts) > 0 for counts in self.unjudged.values())
+
+    def take(self, rows: np.ndarray) -> CheckedValues:
+        """Some of the queries, in this order. rows: int [n], or bool [Q]."""
+        places = np.arange(len(self.query_ids))[rows]
+        people, model, unjudged = (
+            {name: values[rows] for name, values in of.items()} for of in (self.people, self.model, self.unjudged)
+        )
+        ids, strata = (tuple(of[place] for place in places) for of in (self.query_ids, self.strata))
+        return CheckedValues(ids, strata, self.checked[rows], people, model, unjudged, self.undrawn)
+
+    def within(self, query_ids: Sequence[str]) -> CheckedValues:
+        """Those of the queries that are among some ids."""
+        wanted = frozenset(query_ids)
+        return self.take(np.array([one in wanted for one in self.query_ids], bool))
+
+    def estimate(self, name: str) -> Estimate | None:
+        """The mean of a measure; None for one that has no value for each query."""
+        if name not in self.people:
+            return None
+        missing, sample = self._unjudged_note(name), self._sample(name)
+        return sample.without_value(missing) if missing else estimate(sample)
+
+    def without_estimate(self) -> Estimate:
+        """Of a measure that has no value for each query."""
+        others = int((~self.checked).sum())
+        note = f"{NO_ESTIMATE}its values by people's labels are not known for each query"
+        return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
+
+    def difference(self, other: CheckedValues, name: str) -> Estimate:
+        """The mean difference to other lists, over the same queries in the same order."""
+        if name not in self.people or name not in other.people:
+            return self.without_estimate()
+        missing, sample = self._unjudged_note(name) or other._unjudged_note(name), self._sample(name)
+        return sample.without_value(missing) if missing else difference(sample, other._sample(name))
+
+    def estimates(self) -> dict[str, Estimate]:
+        """measure -> its estimate."""
+        return {name: found for name in self.people if (found := self.estimate(name))}
+
+    def _sample(self, name: str) -> CheckedSample:
+        _, strata = np.unique(np.array(self.strata, dtype=str), return_inverse=True)
+        return CheckedSample(self.people[name], self.model[name], self.checked, strata)
+
+    def _unjudged_note(self, name: str) -> str:
+        count = int(np.nansum(self.unjudged[name]))
+        if not count:
+            return ""
+        queries = counted(int((self.unjudged[name] > 0).sum()), "checked query")
+        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that it reads of {queries}"
+
+
+def checked_of(qrels: Qrels) -> Checked | None:
+    """What labels that come partly from a model say about that; None for all other labels."""
+    return qrels.checked if isinstance(qrels, FrozenQrels) else None
+
+
+def checked_values(
+    reads: Mapping[Measure, Ranking | Predictions], checked: Checked, scored: Sequence[str]
+) -> CheckedValues:
+    """What lists score by both sets of labels.
+
+    reads: measure -> the lists that it reads. scored: the queries to score. Measures that are no mean of queries, and
+    those of spans, which no judgement of documents changes, are left out.
+
+    Raises BadInput unless the model has labelled every query that could have been drawn.
+    """
+    drawable = [one for one in scored if one in checked.strata]
+    known = {*checked.model.grades, *checked.model.unanswerable}
+    if lacking := [one for one in drawable if one not in known]:
+        raise BadInput(
+            f"The model's labels lack {counted(len(lacking), 'query')} of the strata, such as {lacking[0]!r:.60}. "
+            "Freeze the test set again: harness testset freeze"
+        )
+    judgements = {*checked.people.grades, *checked.people.unanswerable}
+    people, model = (_Scorer(qrels, drawable) for qrels in (checked.people, checked.model))
+    left_out = (MeasureFamily.POOLED, MeasureFamily.SHOWN)
+    wanted = {one: lists for one, lists in reads.items() if one.family not in left_out and not of_spans(one.name)}
+    return CheckedValues(
+        query_ids=tuple(drawable),
+        strata=tuple(checked.strata[one] for one in drawable),
+        checked=np.array([one in judgements for one in drawable], bool),
+        people={one.name: people.values(one, lists) for one, lists in wanted.items()},
+        model={one.name: model.values(one, lists) for one, lists in wanted.items()},
+        unjudged={one.name: people.unjudged(one, lists) for one, lists in wanted.items()},
+        undrawn=len(scored) - len(drawable),
+    )
+
+
+class _Scorer:
+    """Lists scored by one set of labels. query_ids: the rows of what is returned; NaN for those without a label."""
+
+    def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
+        self._qrels = qrels
+        self._labelled = tuple(one for one in query_ids if one in qrels.grades)
+        self._rows = np.array([one in qrels.grades for one in query_ids], bool)
+        self._judged: dict[int, Judged] = {}
+
+    def values(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
+        return self._spread(measure.values(self._judge(lists)))
+
+    def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
+        """Documents that a measure reads and the labels do not judge, float64 [Q]."""
+        base, judged = measure.name.partition("@")[0], self._judge(lists)
+        if measure.family is MeasureFamily.ABSTENTION or base in WHOLE or base.endswith(CONDENSED):
+            return self._spread(np.zeros(len(self._labelled)))  # it reads whether a list is empty, or what is judged
+        depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
+        if base in FIRST_HIT:
+            depth = np.minimum(depth, judged.first)
+        depth = np.minimum(depth, judged.returned)
+        known = (judged.gains > 0) | judged.repeats if judged.holes is None else judged.known
+        read = np.arange(1, known.shape[1] + 1) <= depth[:, None]
+        return self._spread(np.where(judged.needs, (read & ~known).sum(axis=1), 0.0))
+
+    def _judge(self, lists: Ranking | Predictions) -> Judged:
+        if id(lists) not in self._judged:
+            self._judged[id(lists)] = judge(lists, self._qrels, self._labelled)
+        return self._judged[id(lists)]
+
+    def _spread(self, values: np.ndarray) -> np.ndarray:
+        found = np.full(len(self._rows), np.nan)
+        found[self._rows] = values
+        return found
+
+
+def averaged(several: Sequence[CheckedValues]) -> CheckedValues:
+    """The average of several on the same queries: of gates fitted on other folds. What is unjudged in any, is."""
+    first = several[0]
+
+    def mean(name: str, of: str) -> np.ndarray:
+        return np.mean([getattr(one, of)[name] for one in several], axis=0)
+
+    def same(name: str, of: str) -> bool:
+        return all((np.isnan(getattr(one, of)[name]) == np.isnan(getattr(first, of)[name])).all() for one in several)
+
+    kept = [name for name in first.people if same(name, "people") and same(name, "model")]
+    return replace(
+        first,
+        people={name: mean(name, "people") for name in kept},
+        model={name: mean(name, "model") for name in kept},
+        unjudged={name: np.max([one.unjudged[name] for one in several], axis=0) for name in kept},
+    )
+
+
+def table_text(values: CheckedValues) -> str:
+    """The text of `checked.csv`: a row for each query that could have been drawn, empty cells for NaN."""
+    columns: dict[str, list[Any]] = {"query_id": list(values.query_ids), "stratum": list(values.strata)}
+    columns["checked"] = values.checked.astype(int).tolist()
+    for name in values.people:
+        parts = {PEOPLE: values.people, MODEL: values.model, UNJUDGED: values.unjudged}
+        columns |= {f"{part}{name}": _cells(of[name]) for part, of in parts.items()}
+    return csv_text(columns)
+
+
+def read_table(file: Path) -> CheckedValues:
+    """Read a file with the text of `table_text`; numbers are exact. BadInput, with its name, if it is damaged."""
+    columns = read_columns(file)
+    query_ids = taken_ids(columns, "query_id", file)
+    strata, checked = taken(columns, "stratum", file), numbers(taken(columns, "checked", file), "checked", file) == 1
+    found = {name: numbers(cells, name, file, lacking=True) for name, cells in columns.items()}
+    names = [name.removeprefix(PEOPLE) for name in found if name.startswith(PEOPLE)]
+    parts = {part: dict(_part(found, part, names, file)) for part in (PEOPLE, MODEL, UNJUDGED)}
+    return CheckedValues(query_ids, tuple(strata), checked, parts[PEOPLE], parts[MODEL], parts[UNJUDGED])
+
+
+def _part(
+    found: Mapping[str, np.ndarray], part: str, names: Sequence[str], file: Path
+) -> Iterator[tuple[str, np.ndarray]]:
+    for name in names:
+        if f"{part}{name}" not in found:
+            raise BadInput(f"{file}:1: there is no column {f'{part}{name}'!r:.60}. {AGAIN}")
+        yield name, found[f"{part}{name}"]
+
+
+def _cells(values: np.ndarray) -> list[Any]:
+    """The values, None for NaN."""
+    return [value if value == value else None for value in values.tolist()]

@@ -1,0 +1,435 @@
+"""Ranked lists compared with labels: the arrays that every ranking measure reads.
+
+A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document
+takes up a rank and counts as returned, but is not a second hit.
+
+Characters that lists show, and those of them that are evidence: what the span measures count.
+
+A list shows the characters of its documents: the union of their places in each text, so that what overlapping documents
+share counts once. A document that stands in several places (the same text, again) finds evidence in any of them. Yet it
+shows its characters once: those at the place that has most evidence of the query, the first of equals.
+
+Holes in labels: which of the documents that lists return nobody has judged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.data.spans import Span, SpanQrels
+from retrievers.base import Predictions, Qrels, Ranking, remembered
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The documents that lists show, for Q queries and K ranks.
+
+    docs: int32 [Q, K], indices into doc_ids; -1 pads the end of a row.
+    query_ids: of the rows.
+    labels: where documents and evidence stand.
+    """
+
+    docs: np.ndarray
+    doc_ids: Sequence[str]
+    query_ids: Sequence[str]
+    labels: SpanQrels
+
+    def take(self, rows: np.ndarray) -> Shown:
+        """Only some of the queries. rows: bool [Q] or row numbers."""
+        kept = np.arange(len(self.query_ids))[rows].tolist()
+        return Shown(self.docs[rows], self.doc_ids, [self.query_ids[row] for row in kept], self.labels)
+
+    def recall(self, k: int | None) -> np.ndarray:
+        """The share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
+        found = np.full(len(self.query_ids), np.nan)
+        for row, documents, evidence in self._rows(k):
+            near = [span for span in chain(*documents) if shared([span], evidence)]  # few: most documents have none
+            found[row] = shared(union(near), evidence) / length(evidence)
+        return found
+
+    def precision(self, k: int | None) -> np.ndarray:
+        """The share of evidence in what the first k documents of a query show, float64 [Q]; NaN without evidence.
+
+        0 if they show nothing.
+        """
+        found = np.full(len(self.query_ids), np.nan)
+        for row, documents, evidence in self._rows(k):
+            places = union(_best(spans, evidence) for spans in documents)
+            found[row] = shared(places, evidence) / length(places) if places else 0.0
+        return found
+
+    @cached_property
+    def unplaced(self) -> list[str]:
+        """Documents in the lists that stand nowhere, such as those of other files or another chunking."""
+        used = np.unique(self.docs[self.docs >= 0]).tolist()
+        return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in self.labels.places]
+
+    def _rows(self, k: int | None) -> Iterator[tuple[int, list[tuple[Span, ...]], list[Span]]]:
+        """(row, spans of each of the first k documents, union of the evidence) of every query with evidence."""
+        places, unions = self.labels.places, _unions(self.labels)
+        for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs[:, :k].tolist(), strict=True)):
+            if query_id in unions:
+                listed = [self.doc_ids[doc] for doc in docs if doc >= 0]
+                yield row, [places[one] for one in listed if one in places], unions[query_id]
+
+
+@remembered
+def _unions(labels: SpanQrels) -> dict[str, list[Span]]:
+    """query_id -> the union of its evidence."""
+    return {query_id: union(one.span for one in pieces) for query_id, pieces in labels.evidence.items()}
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """The characters of the spans, each once: disjoint spans in ascending order of text and place."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda one: (one.text, one.start)):
+        if found and found[-1].text == span.text and span.start <= found[-1].end:
+            found[-1] = Span(span.text, found[-1].start, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return found
+
+
+def shared(some: Iterable[Span], others: Sequence[Span]) -> int:
+    """The number of characters in both; each side disjoint."""
+    return sum(one.overlap(other) for one in some for other in others)
+
+
+def length(spans: Iterable[Span]) -> int:
+    """The number of characters of disjoint spans."""
+    return sum(span.end - span.start for span in spans)
+
+
+def _best(spans: Sequence[Span], evidence: Sequence[Span]) -> Span:
+    """The place of a document that has most of the evidence, the first of equals."""
+    return spans[0] if len(spans) == 1 else max(spans, key=lambda span: shared([span], evidence))
+
+
+@dataclass(frozen=True, eq=False)
+class Holes:
+    """What labels say of returned documents that are not relevant, for Q queries and K ranks.
+
+    docs: int32 [Q, K], indices into doc_ids; -1 pads the end of a row.
+    query_ids: of the rows.
+    qrels: labels that say which documents were judged.
+    """
+
+    docs: np.ndarray
+    doc_ids: Sequence[str]
+    query_ids: Sequence[str]
+    qrels: Qrels
+
+    def take(self, rows: np.ndarray) -> Holes:
+        """Only some of the queries. rows: bool [Q] or row numbers."""
+        kept = np.arange(len(self.query_ids))[rows].tolist()
+        return Holes(self.docs[rows], self.doc_ids, [self.query_ids[row] for row in kept], self.qrels)
+
+    @cached_property
+    def not_relevant(self) -> np.ndarray:
+        """bool [Q, K], whether the document was judged and is not relevant."""
+        return self._among(self.qrels.not_relevant or {})
+
+    @cached_property
+    def pooled(self) -> np.ndarray:
+        """bool [Q, K], whether the document was in the pool and was not judged."""
+        return self._among(self.qrels.pooled)
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """bool [Q, K], whether the document is not earlier in its list; false for padding."""
+        order = np.argsort(self.docs, axis=1, kind="stable")
+        ordered = np.take_along_axis(self.docs, order, axis=1)
+        first = ordered >= 0
+        first[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+        found = np.empty_like(first)
+        np.put_along_axis(found, order, first, axis=1)
+        return found
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """float64 [Q], the number of documents that were judged and are not relevant, returned or not."""
+        known = self.qrels.not_relevant or {}
+        return np.array([len(known.get(query_id, ())) for query_id in self.query_ids], np.float64)
+
+    def _among(self, wanted: Mapping[str, frozenset[str]]) -> np.ndarray:
+        """bool [Q, K]: membership is looked up document by document, since labels may be far longer than lists."""
+        found = np.zeros(self.docs.shape, bool)
+        for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs.tolist(), strict=True)):
+            if ids := wanted.get(query_id):
+                found[row] = [doc >= 0 and self.doc_ids[doc] in ids for doc in docs]
+        return found
+
+
+_CELLS = 1 << 22  # cells compared at once: bounds the memory
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Lists compared with labels, for Q queries, K ranks and at most R relevant documents per query.
+
+    gains:    float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
+    repeats:  bool [Q, K], whether a relevant document is already earlier in the list.
+    returned: int64 [Q], the length of each list.
+    ideal:    float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
+    needs:    bool [Q], whether the query needs retrieval.
+    signal:   float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
+    shown:    where documents and evidence stand; None unless the labels are made of evidence.
+    holes:    which documents were judged; None unless the labels say that.
+    """
+
+    gains: np.ndarray
+    repeats: np.ndarray
+    returned: np.ndarray
+    ideal: np.ndarray
+    needs: np.ndarray
+    signal: np.ndarray | None = None
+    shown: Shown | None = None
+    holes: Holes | None = None
+
+    def take(self, rows: np.ndarray) -> Judged:
+        """Only some of the queries. rows: bool [Q] or row numbers."""
+        return Judged(
+            self.gains[rows],
+            self.repeats[rows],
+            self.returned[rows],
+            self.ideal[rows],
+            self.needs[rows],
+            None if self.signal is None else self.signal[rows],
+            None if self.shown is None else self.shown.take(rows),
+            None if self.holes is None else self.holes.take(rows),
+        )
+
+    def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
+        """The same queries with other lists made of the same documents, each of which is there once.
+
+        places: int64 [Q, k], the column of the document that stands at each rank. returned: int64 [Q], how many of
+        them are shown; what follows does not count.
+        """
+        shown = np.arange(places.shape[1]) < returned[:, None]
+        gains = np.where(shown, np.take_along_axis(self.gains, places, axis=1), 0.0)
+
+        def documents(docs: np.ndarray) -> np.ndarray:
+            return np.where(shown, np.take_along_axis(docs, places, axis=1), np.int32(-1))
+
+        return replace(
+            self,
+            gains=gains,
+            repeats=np.zeros(gains.shape, bool),
+            returned=returned,
+            shown=self.shown and replace(self.shown, docs=documents(self.shown.docs)),
+            holes=self.holes and replace(self.holes, docs=documents(self.holes.docs)),
+        )
+
+    @cached_property
+    def known(self) -> np.ndarray:
+        """bool [Q, K], whether the document at each rank was judged; false for padding. It needs `holes`."""
+        assert self.holes is not None
+        return (self.gains > 0) | self.repeats | self.holes.not_relevant
+
+    @cached_property
+    def condensed(self) -> Judged:
+        """The same lists without the documents that were not judged. It needs `holes`."""
+        order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, otherwise as they were
+        gains, repeats = (
+            np.take_along_axis(np.where(self.known, one, 0), order, axis=1) for one in (self.gains, self.repeats)
+        )
+        return Judged(gains, repeats.astype(bool), self.known.sum(axis=1), self.ideal, self.needs)
+
+    @cached_property
+    def at_best(self) -> Judged:
+        """The same lists if every document that was not judged were relevant, with grade 1. It needs `holes`.
+
+        Only for measures that do not read `ideal`: nobody knows what else would be relevant.
+        """
+        assert self.holes is not None
+        gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
+        return Judged(gains, self.repeats, self.returned, self.ideal, self.needs)
+
+    # Measures and cut-offs share the properties below. Unless documented otherwise they are running totals,
+    # float64 [Q, K + 1]: column k is the total over the first k ranks. Read them with `at(totals, k)`.
+
+    @cached_property
+    def relevant(self) -> np.ndarray:
+        """The number of relevant documents, float64 [Q]."""
+        return (self.ideal > 0).sum(axis=1).astype(np.float64)
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """The rank of the first hit, float64 [Q]; infinite without a hit."""
+        hits = self.gains > 0
+        if not hits.shape[1]:
+            return np.full(len(hits), np.inf)
+        return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.inf)
+
+    @cached_property
+    def hits(self) -> np.ndarray:
+        return running(self.gains > 0)
+
+    @cached_property
+    def precisions(self) -> np.ndarray:
+        """Running total of the precision at the rank of each hit."""
+        return _precisions(self.gains > 0, self.hits)
+
+    @cached_property
+    def hits_with_repeats(self) -> np.ndarray:
+        return running((self.gains > 0) | self.repeats) if self.repeats.any() else self.hits
+
+    @cached_property
+    def precisions_with_repeats(self) -> np.ndarray:
+        if not self.repeats.any():
+            return self.precisions
+        return _precisions((self.gains > 0) | self.repeats, self.hits_with_repeats)
+
+    @cached_property
+    def dcg(self) -> np.ndarray:
+        return _discounted(self.gains)
+
+    @cached_property
+    def ideal_dcg(self) -> np.ndarray:
+        return _discounted(self.ideal)
+
+    @cached_property
+    def dcg_exp(self) -> np.ndarray:
+        return _discounted(_exponential(self.gains, self.ideal))
+
+    @cached_property
+    def ideal_dcg_exp(self) -> np.ndarray:
+        return _discounted(_exponential(self.ideal, self.ideal))
+
+
+def judge(
+    lists: Ranking | Predictions,
+    qrels: Qrels,
+    query_ids: Sequence[str] | None = None,
+    signal: np.ndarray | None = None,
+) -> Judged:
+    """Compare lists with labels.
+
+    A query without a row is judged as completely wrong: its list is empty if it needs retrieval and one
+    irrelevant document otherwise; its signal is the worst possible.
+
+    lists:     a ranking or predictions.
+    qrels:     the labels.
+    query_ids: the Q queries to judge, in order, each labelled; by default every labelled query with a row.
+    signal:    float64, one number for each row of `lists`, never NaN.
+    """
+    if query_ids is None:
+        query_ids = [query_id for query_id in lists.query_ids if query_id in qrels.grades]
+    row_of = {query_id: row for row, query_id in enumerate(lists.query_ids)}
+    rows = np.array([row_of.get(query_id, -1) for query_id in query_ids], np.intp)
+    labels = _labels(qrels, query_ids=tuple(query_ids))
+
+    missing = rows < 0
+    docs = np.full((len(rows), lists.docs.shape[1]), -1, np.int32)
+    docs[~missing] = lists.docs[rows[~missing]]
+    gains, repeats = _match(docs, labels.owner, _places(lists, labels.doc_ids), labels.values)
+    returned = np.where(missing, ~labels.needs, (docs >= 0).sum(axis=1))
+    if signal is not None:
+        if len(signal) != len(lists.query_ids) or np.isnan(signal).any():
+            raise ValueError("a signal has one number, never NaN, for each row of the lists")
+        row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
+        signal[~missing] = row_signal[rows[~missing]]
+    shown = Shown(docs, lists.doc_ids, tuple(query_ids), qrels) if isinstance(qrels, SpanQrels) else None
+    holes = None if qrels.not_relevant is None else Holes(docs, lists.doc_ids, tuple(query_ids), qrels)
+    return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown, holes)
+
+
+class _Labels(NamedTuple):
+    """The labels of Q queries as N pairs of a query and a relevant document.
+
+    doc_ids: the N documents.
+    owner:   int64 [N], the row of the query.
+    values:  float64 [N], the grade.
+    ideal, needs: as in Judged.
+    """
+
+    doc_ids: list[str]
+    owner: np.ndarray
+    values: np.ndarray
+    ideal: np.ndarray
+    needs: np.ndarray
+
+
+@remembered
+def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
+    grades = [qrels.grades[query_id] for query_id in query_ids]
+    counts = np.fromiter((len(graded) for graded in grades), np.intp, len(grades))
+    owner = np.repeat(np.arange(len(grades)), counts)
+    doc_ids = [doc_id for graded in grades for doc_id in graded]
+    values = np.fromiter((grade for graded in grades for grade in graded.values()), np.float64, len(owner))
+    needs = np.fromiter(map(qrels.needs_retrieval, query_ids), bool, len(grades))
+    return _Labels(doc_ids, owner, values, _ideal(owner, values, counts), needs)
+
+
+def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
+    """The index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is not there."""
+    table = lists.doc_ids
+    if isinstance(lists, Ranking):  # sorted: bisecting costs less than a dict of all documents
+        nearest = (bisect_left(table, doc_id) for doc_id in wanted)
+        places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(nearest, wanted, strict=True))
+        return np.fromiter(places, np.int32, len(wanted))
+    index_of = dict(zip(table, range(len(table)), strict=True))
+    return np.fromiter((index_of.get(doc_id, -2) for doc_id in wanted), np.int32, len(wanted))
+
+
+def _match(
+    docs: np.ndarray, owner: np.ndarray, wanted: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gains and repeats, [Q, K] each: every (query, relevant document) pair is compared with the query's row.
+
+    docs: int32 [Q, K], the returned documents. owner, values: as in _Labels. wanted: from `_places`.
+    """
+    gains, repeats = np.zeros(docs.shape), np.zeros(docs.shape, bool)
+    known = wanted >= 0
+    owner, wanted, values = owner[known], wanted[known], values[known]
+    step = max(1, _CELLS // max(1, docs.shape[1]))
+    for start in range(0, len(owner), step):
+        part = slice(start, start + step)
+        pair, rank = np.nonzero(docs[owner[part]] == wanted[part, None])
+        row, again = owner[part][pair], np.zeros(len(pair), bool)
+        again[1:] = pair[1:] == pair[:-1]  # nonzero goes pair by pair, rank by rank
+        gains[row[~again], rank[~again]] = values[part][pair[~again]]
+        repeats[row[again], rank[again]] = True
+    return gains, repeats
+
+
+def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """`Judged.ideal`. owner, values: as in _Labels. counts: int64 [Q], pairs per query."""
+    ideal = np.zeros((len(counts), counts.max(initial=0)))
+    column = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ideal[owner, column] = values[np.lexsort((-values, owner))]
+    return ideal
+
+
+def running(values: np.ndarray) -> np.ndarray:
+    """Running totals of each row, starting with 0."""
+    totals = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=totals[:, 1:])
+    return totals
+
+
+def _precisions(hits: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    return running(hits * totals[:, 1:] / np.arange(1, hits.shape[1] + 1))
+
+
+def _discounted(gains: np.ndarray) -> np.ndarray:
+    return running(gains / np.log2(np.arange(2, gains.shape[1] + 2)))
+
+
+def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
+    """(2^grade - 1) / 2^(the query's best grade): the division leaves nDCG unchanged and avoids overflow."""
+    best = ideal.max(axis=1, initial=0.0, keepdims=True)
+    return np.exp2(grades - best) - np.exp2(-best)
+
+
+def at(totals: np.ndarray, k: int | None) -> np.ndarray:
+    """The running totals [Q, K + 1] after the first k ranks, float64 [Q]; after all ranks for None."""
+    last = totals.shape[1] - 1
+    return totals[:, last if k is None else min(k, last)]

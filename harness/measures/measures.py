@@ -1,0 +1,230 @@
+"""Measures by their names: what they are called, what they read, and which labels they need.
+
+To add a measure, write a function under `@measure(family)` in one of the modules imported here, and its name into
+conf/task/retrieval.yaml; `parse` finds it by its name with an optional cut-off (`ndcg@10`).
+
+Where the score is lost: losses that add up, and the score that a perfect component would reach.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from harness.data.spans import SpanQrels
+from harness.errors import BadInput, did_you_mean
+from harness.measures import ranking_measures  # noqa: F401
+from harness.measures.judged import Judged, at
+from harness.measures.ranking_measures import (
+    CONDENSED,
+    GROWS,
+    MEASURES,
+    OF_HOLES,
+    UPPER,
+    WHOLE,
+    MeasureFamily,
+    modified_map,
+)
+from retrievers.base import Qrels
+
+SHOWN = 3  # documents that the score reads
+LOSING = f"modified_map@{SHOWN}"  # the measure whose losses these are
+MERGED = "not_found_or_misranked"  # kind of loss where lists end too early to tell the two apart
+KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # of a query; "" for no loss
+
+
+def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Four kinds of loss, float64 [Q] each, that add up to 1 - modified_map@3 of `final` for each query.
+
+    At most one of them is above 0 for a query:
+
+    wrongly_returned: the query needs no retrieval, but its list is not empty.
+    wrongly_withheld: the query needs retrieval, but the gate emptied its list.
+    not_found:        no hit in `candidates`; if these are unknown, none in `final`.
+    misranked:        everything else.
+
+    final:      the lists that were returned.
+    candidates: the lists at full depth, before the gate; None = unknown.
+    keep:       bool [Q], the gate's decision; None = unknown: every empty list counts as withheld.
+    """
+    loss = 1.0 - modified_map(final, SHOWN)
+    withheld = _withheld(final, candidates, keep)
+    hits = at((final if candidates is None else candidates).hits, None)
+    lost = (hits == 0) | (final.returned == 0)
+    kinds = {
+        "wrongly_returned": ~final.needs,
+        "wrongly_withheld": final.needs & withheld,
+        "not_found": final.needs & ~withheld & lost,
+        "misranked": final.needs & ~withheld & ~lost,
+    }
+    return {kind: np.where(where, loss, 0.0) for kind, where in kinds.items()}
+
+
+def merged(found: Mapping[str, float]) -> dict[str, float]:
+    """The losses with `not_found` and `misranked` as one: lists cut to SHOWN documents do not tell them apart."""
+    apart = ("not_found", "misranked")
+    return {kind: value for kind, value in found.items() if kind not in apart} | {
+        MERGED: sum(found[kind] for kind in apart)
+    }
+
+
+def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]:
+    """The kind of loss of each query, one of KINDS.
+
+    found: as `losses` returns it. cut: whether the lists end too early to tell whether what they lack was found; a
+    query with a relevant document in its list is misranked all the same.
+    """
+    codes = np.zeros(len(next(iter(found.values()))), np.intp)
+    for kind, values in found.items():
+        codes[values > 0] = KINDS.index(MERGED if cut and kind == "not_found" else kind)
+    return tuple(KINDS[code] for code in codes.tolist())
+
+
+def ceilings(
+    final: Judged,
+    candidates: Judged | None = None,
+    keep: np.ndarray | None = None,
+    rankings: Mapping[str, Judged] | None = None,
+    top_k: int = 3,
+) -> dict[str, np.ndarray]:
+    """modified_map@3 of each query, float64 [Q], if one component were perfect and the others unchanged.
+
+    oracle_gate:   every decision is right; a list that is shown is the first top_k of `candidates`
+                   (of `final` if these are unknown).
+    oracle_rerank: hits come first wherever there are any, that is, nothing is misranked.
+    oracle_fusion: the best of the component rankings for each query, with the gate's actual decisions;
+                   left out if no component ranking is known.
+
+    final, candidates, keep: as for `losses`.
+    rankings: name -> component ranking.
+    top_k:    number of documents that are returned.
+    """
+    score = modified_map(final, SHOWN)
+    shown = min(SHOWN, top_k)
+    source = final if candidates is None else candidates
+    best_scores = {
+        "oracle_gate": np.where(final.needs, modified_map(source, shown), 1.0),
+        "oracle_rerank": score + losses(final, candidates, keep)["misranked"],
+    }
+    if rankings:
+        best = np.max([modified_map(ranking, shown) for ranking in rankings.values()], axis=0)
+        shown_best = np.where(_withheld(final, candidates, keep), 0.0, best)
+        best_scores["oracle_fusion"] = np.where(final.needs, shown_best, score)
+    return best_scores
+
+
+def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
+    """Whether the gate emptied the list, bool [Q]. A list without candidates was empty before."""
+    empty = final.returned == 0
+    if candidates is not None:
+        empty &= candidates.returned > 0
+    return empty if keep is None else empty & ~keep
+
+
+OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate or a fusion that was fitted to labels
+LONGEST = 100_000  # cut-off, as of `depth`
+OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
+SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
+VERSION = 1  # raise it whenever the same lists and labels give another number
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure with its cut-off. All are in [0, 1], and higher is better."""
+
+    name: str  # with the cut-off: "ndcg@10"
+    family: MeasureFamily
+    k: int | None
+    compute: Callable
+
+    @property
+    def reach(self) -> int | None:
+        """How many documents of a list it reads at most; None for all. Documents may move up into a condensed list."""
+        return None if self.name.partition("@")[0].endswith(CONDENSED) else self.k
+
+    def values(self, judged: Judged) -> np.ndarray:
+        """float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
+        return self.compute(judged)
+
+    def pooled(self, judged: Judged) -> tuple[float, int]:
+        """The value and the number of queries that enter it; for the family POOLED."""
+        return self.compute(judged)
+
+
+def parse(name: object) -> Measure:
+    """The measure `name` or `name@k`, where k is an integer from 1.
+
+    Raises BadInput (config key `metrics`) for an unknown name, a bad cut-off, or a cut-off of a measure that
+    takes none.
+    """
+    return _parse(str(name))
+
+
+@functools.cache
+def _parse(name: str) -> Measure:
+    base, at_sign, cutoff = name.partition("@")
+    if base not in MEASURES:
+        plain = name.lower().replace("_at_", "@")
+        known = [f"{known}{at_sign}{cutoff}" for known in MEASURES] if "@" in plain else MEASURES
+        if "@" in plain and not at_sign:
+            known = [f"{known}@{plain.partition('@')[2]}" for known in MEASURES]
+        raise BadInput(f"metrics: '{name}' is unknown.{did_you_mean(plain, known)} Known: {', '.join(MEASURES)}.")
+    family, function = MEASURES[base]
+    if not at_sign:
+        return Measure(base, family, None, function)
+    if family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or base in WHOLE:
+        raise BadInput(f"metrics: '{name}': {base} reads whole lists and takes no cut-off. Write '{base}'.")
+    if not re.fullmatch("[1-9][0-9]{0,5}", cutoff) or int(cutoff) > LONGEST:
+        raise BadInput(
+            f"metrics: '{name:.60}': the cut-off must be an integer from 1 to {LONGEST:,}, as in '{base}@10'."
+        )
+    return Measure(f"{base}@{cutoff}", family, int(cutoff), partial(function, k=int(cutoff)))
+
+
+def of_spans(name: str) -> bool:
+    """Whether a measure counts characters of evidence. Such measures need labels made of evidence, and compare between
+    documents that were cut from the same texts in different ways; all others count documents."""
+    return name.partition("@")[0] in OF_SPANS
+
+
+def grows_with(name: str, key: str) -> bool:
+    """Whether a measure grows by construction with the value of a config key, as `span_recall` with the size of chunks:
+    that its best value is the greatest that was tried is then no reason to go beyond it."""
+    return key in GROWS.get(name.partition("@")[0], ())
+
+
+def of_holes(name: str) -> bool:
+    """Whether a measure asks which documents were judged. Such measures need labels that say so."""
+    base = name.partition("@")[0]
+    return base in OF_HOLES or base.endswith((CONDENSED, UPPER))
+
+
+def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
+    """The measures to compute: those named in `metrics`, and what the labels are good for besides.
+
+    That is SPAN_MEASURES for labels made of evidence, and the share of judged documents among the first `top_k` where
+    some document was judged and is not relevant.
+    """
+    more = list(SPAN_MEASURES) if isinstance(qrels, SpanQrels) else []
+    more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
+    return list(dict.fromkeys([*(parse(name).name for name in metrics), *more]))
+
+
+def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
+    """BadInput for a measure that asks for more than the labels say."""
+    names = list(metrics)
+    if not isinstance(qrels, SpanQrels) and (lacking := next(filter(of_spans, names), None)):
+        raise BadInput(
+            f"metrics: '{lacking}' counts characters of evidence, and these labels are not made of evidence. Use "
+            "dataset=testset or dataset=chunked, or leave the measure out."
+        )
+    if qrels.not_relevant is None and (lacking := next(filter(of_holes, names), None)):
+        raise BadInput(
+            f"metrics: '{lacking}' asks which documents were judged, and these labels do not say that. Give labels "
+            "with `not_relevant`, or in TREC or BEIR form with grade 0, or leave the measure out."
+        )

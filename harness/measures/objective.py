@@ -1,0 +1,89 @@
+"""What a run is ranked by: one measure with its interval, and which queries and labels its value rests on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from harness.measures.measures import OOF
+from harness.measures.scores import Scores, Summary, plain
+from harness.statistics.prediction_powered import Estimate
+
+Kind = Literal["in sample", "out of fold", "public", "public, out of fold", "held out"]
+SelectOn = Literal["all", "public"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The value of a measure that ranks a run.
+
+    low, high: ends of the 95 % interval, NaN if there is none.
+    kind: "in sample": the mean over all scored queries, with the lists as they were written.
+        "out of fold": the same, each query fused and decided by what was learnt without its label.
+        "public", "public, out of fold": the same two over the public part alone, which chooses with select_on=public.
+        "held out": over queries whose labels had no part in any choice, as the private ones after select_on=public.
+    estimate: of the same mean as people would have labelled all queries, where labels come partly from a model. `value`
+        is then the raw mean over labels of both origins, which ranks all the same and has no interval: a choice among
+        many runs would pick the luckiest estimate, and a run outside the pool has none.
+    """
+
+    name: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    kind: Kind = "in sample"
+    estimate: Estimate | None = None
+
+    @property
+    def title(self) -> str:
+        """`modified_map@3, out of fold`."""
+        return f"{self.name}, {self.kind}"
+
+    @property
+    def select_on(self) -> SelectOn:
+        """The queries that the value is a mean over."""
+        return "public" if self.kind.startswith("public") else "all"
+
+    def to_json(self) -> dict[str, Any]:
+        """NaN becomes None."""
+        value: dict[str, Any] = plain(asdict(self))
+        if self.estimate is None:
+            del value["estimate"]
+        return value
+
+
+def kind_of(out_of_fold: bool, select_on: str) -> Kind:
+    """The kind of a score. out_of_fold: whether gate or fusion learnt from labels, for each query without its own."""
+    if select_on == "public":
+        return "public, out of fold" if out_of_fold else "public"
+    return "out of fold" if out_of_fold else "in sample"
+
+
+def logged_name(name: str, kind: Kind) -> str:
+    """The name of the same number among a run's metrics, such as `oof/public/modified_map@3`."""
+    return f"{OOF if kind.endswith('out of fold') else ''}{'public/' if kind.startswith('public') else ''}{name}"
+
+
+def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
+    """What ranks a run: out of fold where a gate or a fusion learnt from labels,
+    over the public part with select_on="public".
+
+    None without labels, and where the measure is undefined.
+
+    scores: of the lists as they were written. held_out: the out-of-fold scores, None where nothing was learnt.
+    """
+    if scores is None:
+        return None
+    # A measure that the folds do not share, such as abstention_auroc, has no out-of-fold value.
+    read = held_out if held_out and name in held_out.summary else scores
+    summary = (read.public if select_on == "public" else read.summary).get(name)
+    estimate = read.estimate(name, public=select_on == "public")
+    return from_summary(name, summary, kind_of(read is held_out, select_on), estimate)
+
+
+def from_summary(name: str, summary: Summary | None, kind: Kind, estimate: Estimate | None = None) -> Objective | None:
+    """None where the measure is undefined."""
+    if summary is None or math.isnan(summary.known):
+        return None
+    return Objective(name, summary.mean, summary.low, summary.high, kind, estimate)

@@ -1,0 +1,385 @@
+"""The measures of ranked lists, by family.
+
+Ranking measures: one function each, from judged lists to numbers aligned with the queries.
+
+`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, None for none. In the examples,
+`[1, 0, 1] of 2` is a list whose first and third documents are hits, with 2 relevant documents in total. With TREC or
+BEIR labels, a query without a relevant document counts as 0, as in trec_eval.
+
+Families of measures, and the table of all measures by name.
+
+Measures for labels with holes: how much of a list was judged, and measures that leave out what was not.
+
+All need labels that say which documents were judged. In the examples, `[1, -, 0] of 2, 3` is a list of a relevant, an
+unjudged and a not relevant document, with 2 relevant and 3 not relevant documents judged in total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from harness.measures.judged import Judged, at, running
+
+
+class MeasureFamily(Enum):
+    """Which queries a measure is computed over, and the signature of its function."""
+
+    STANDARD = "queries that need retrieval"  # (judged, k) -> float64 [Q]; NaN if none is needed
+    SHOWN = "queries that need retrieval and are shown documents"  # (judged, k) -> float64 [Q]; NaN for all others
+    MODIFIED = "all labelled queries"  # (judged, k) -> float64 [Q]; a correct abstention scores 1
+    ABSTENTION = "queries in the ratio's denominator"  # (judged) -> float64 [Q]; NaN outside of it
+    POOLED = "all labelled queries at once"  # (judged) -> (value, number of queries that enter it)
+
+    @property
+    def of_rankings(self) -> bool:
+        """Whether its measures are about rankings, which may be read below what is shown."""
+        return self in (MeasureFamily.STANDARD, MeasureFamily.SHOWN)
+
+
+_Function = TypeVar("_Function", bound=Callable)
+MEASURES: dict[str, tuple[MeasureFamily, Callable]] = {}
+GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which it grows by construction
+
+
+def measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
+    """Register a function under its name (without the trailing underscore of `map_`).
+
+    grows_with: keys whose greater values can only raise the measure, so that its best value says nothing of them.
+
+    Its signature is that of the family. Its docstring gives the formula, the range, the empty case, the source
+    and an example.
+    """
+
+    def register(function: _Function) -> _Function:
+        MEASURES[function.__name__.rstrip("_")] = (family, function)
+        GROWS[function.__name__.rstrip("_")] = grows_with
+        return function
+
+    return register
+
+
+def standard(judged: Judged, values: np.ndarray) -> np.ndarray:
+    """The values, NaN for queries that need no retrieval."""
+    return np.where(judged.needs, values, np.nan)
+
+
+def ratio(above: np.ndarray, below: np.ndarray | int) -> np.ndarray:
+    """above / below; 0 if below is 0."""
+    return np.divide(above, below, out=np.zeros(len(above)), where=np.broadcast_to(below, above.shape) > 0)
+
+
+def unknown(judged: Judged) -> np.ndarray:
+    """NaN for every query, of a measure for which the labels do not suffice."""
+    return np.full(len(judged.needs), np.nan)
+
+
+# Standard measures: the mean is over the queries that need retrieval ------------------------------
+
+
+@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
+def hit(judged: Judged, k: int | None = None) -> np.ndarray:
+    """1 if any of the first k is a hit, else 0 (hit rate; trec_eval `success`). Empty list: 0.
+
+    `[0, 1] of 1` -> hit@1 = 0, hit@2 = 1.
+    """
+    return standard(judged, np.minimum(at(judged.hits, k), 1.0))
+
+
+@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
+def recall(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Hits in the first k / relevant documents, in [0, 1] (trec_eval `recall`). Empty list: 0.
+
+    `[1, 0, 1] of 4` -> recall@3 = 2/4.
+    """
+    return standard(judged, ratio(at(judged.hits, k), judged.relevant))
+
+
+@measure(MeasureFamily.STANDARD)
+def precision(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Hits in the first k / k, in [0, 1], even for lists shorter than k (trec_eval `P`). Empty list: 0.
+
+    Without k: hits / length of the list (trec_eval `set_P`).
+    `[1, 0] of 1` -> precision@4 = 1/4, precision = 1/2.
+    """
+    return standard(judged, ratio(at(judged.hits, k), judged.returned if k is None else k))
+
+
+@measure(MeasureFamily.STANDARD)
+def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
+
+    Differs from `precision` for lists shorter than k: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
+    """
+    returned = judged.returned if k is None else np.minimum(judged.returned, k)
+    return standard(judged, ratio(at(judged.hits, k), returned))
+
+
+@measure(MeasureFamily.STANDARD)
+def f1(judged: Judged, k: int | None = None) -> np.ndarray:
+    """2PR / (P + R) with P = precision_retrieved@k and R = recall@k, in [0, 1] (van Rijsbergen 1979).
+
+    Without a hit: 0. `[1, 0] of 3` -> P = 1/2, R = 1/3, f1@2 = 2/5.
+    """
+    p, r = precision_retrieved(judged, k), recall(judged, k)
+    return standard(judged, ratio(2 * p * r, p + r))
+
+
+@measure(MeasureFamily.STANDARD)
+def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
+    """1 / rank of the first hit if it is in the first k, else 0 (Voorhees 1999; trec_eval `recip_rank`).
+
+    Range [0, 1]. `[0, 1, 1] of 2` -> mrr@3 = 1/2, mrr@1 = 0.
+    """
+    return standard(judged, _reciprocal_rank(judged, k))
+
+
+@measure(MeasureFamily.STANDARD)
+def map_(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
+
+    Range [0, 1]; 1 cannot be reached if k is below the number of relevant documents. Empty list: 0.
+    `[1, 0, 1] of 3` -> map@3 = (1/1 + 2/3) / 3 = 0.5556.
+    """
+    return standard(judged, ratio(at(judged.precisions, k), judged.relevant))
+
+
+@measure(MeasureFamily.STANDARD)
+def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
+    """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
+
+    The ideal list has *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002;
+    trec_eval `ndcg_cut`). Empty list: 0. Grades `[1, 3]` returned out of {3, 2, 1} -> ndcg@3 =
+    (1 + 3/log2(3)) / (3 + 2/log2(3) + 1/2) = 2.8928 / 4.7619 = 0.6075.
+    """
+    return standard(judged, _ndcg(judged, k))
+
+
+@measure(MeasureFamily.STANDARD)
+def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
+    """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005); otherwise like `ndcg`.
+
+    Grades `[1, 2]` returned out of {2, 1} -> ndcg_exp@2 = (1 + 3/log2(3)) / (3 + 1/log2(3)) = 0.7967.
+    """
+    return standard(judged, ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k)))
+
+
+# Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
+
+
+@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
+def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
+
+    Both are unions of ranges in the texts: what overlaps counts once. Titles do not count. Empty list: 0. NaN for all
+    queries where labels are not made of evidence. Comparable between chunkings of the same texts (Smith & Troynikov
+    2024, "Evaluating Chunking Strategies for Retrieval", there without k).
+    Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
+    """
+    return standard(judged, unknown(judged) if judged.shown is None else judged.shown.recall(k))
+
+
+@measure(MeasureFamily.STANDARD)
+def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
+
+    As for `span_recall`; a document that stands in several places shows its characters once. Empty list: 0. A list of
+    fewer than k documents is not punished. Longer documents score less, even if no shorter ones could find more.
+    Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
+    """
+    return standard(judged, unknown(judged) if judged.shown is None else judged.shown.precision(k))
+
+
+# The contest's rule: all queries count; one that needs no retrieval scores 1 if its list is empty ---
+
+
+def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
+    """The values; for queries that need no retrieval 1 for an empty list and 0 for any other."""
+    return np.where(judged.needs, values, judged.returned == 0)
+
+
+@measure(MeasureFamily.MODIFIED)
+def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
+
+    Range [0, 1]; without a hit 0. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` ->
+    (1/1 + 2/3) / 2 = 0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
+    """
+    sums, hits = at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k)
+    return _modified(judged, ratio(sums, hits))
+
+
+@measure(MeasureFamily.MODIFIED)
+def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
+    """`mrr` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
+
+    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/2 + 1) / 2 = 0.75.
+    """
+    return _modified(judged, _reciprocal_rank(judged, k))
+
+
+@measure(MeasureFamily.MODIFIED)
+def modified_ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
+    """`ndcg` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
+
+    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/log2(3) + 1) / 2 = 0.8155.
+    """
+    return _modified(judged, _ndcg(judged, k))
+
+
+def _reciprocal_rank(judged: Judged, k: int | None) -> np.ndarray:
+    return np.where(judged.first <= (np.inf if k is None else k), 1.0 / judged.first, 0.0)
+
+
+def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
+    return ratio(at(judged.dcg, k), at(judged.ideal_dcg, k))
+
+
+# Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
+# Example for all: the lists of q1 and q2 are empty, those of q3 and q4 are not; q1 and q3 need no retrieval.
+
+
+@measure(MeasureFamily.ABSTENTION)
+def abstention_precision(judged: Judged) -> np.ndarray:
+    """The share of queries with empty lists that need no retrieval: 1 or 0, NaN if the list is not empty.
+
+    Example: of q1 and q2, only q1 -> 1/2.
+    """
+    return np.where(judged.returned == 0, ~judged.needs, np.nan)
+
+
+@measure(MeasureFamily.ABSTENTION)
+def abstention_recall(judged: Judged) -> np.ndarray:
+    """The share of queries that need no retrieval with empty lists: 1 or 0, NaN if retrieval is needed.
+
+    Example: of q1 and q3, only q1 -> 1/2.
+    """
+    return np.where(judged.needs, np.nan, judged.returned == 0)
+
+
+@measure(MeasureFamily.ABSTENTION)
+def abstention_accuracy(judged: Judged) -> np.ndarray:
+    """1 if the list is empty and no retrieval is needed, or neither; else 0.
+
+    Example: correct for q1 and q4 -> 2/4.
+    """
+    return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
+
+
+@measure(MeasureFamily.POOLED)
+def abstention_f1(judged: Judged) -> tuple[float, int]:
+    """2TP / (2TP + FP + FN) of leaving a list empty; harmonic mean of abstention precision and recall.
+
+    The queries that enter have an empty list or need no retrieval; 0 if there are none.
+    Example: TP = {q1}, FP = {q2}, FN = {q3} -> 2/4, from 3 queries.
+    """
+    empty, none_needed = judged.returned == 0, ~judged.needs
+    both, either = int((empty & none_needed).sum()), int((empty | none_needed).sum())
+    return (2 * both / (both + either) if either else 0.0), either
+
+
+@measure(MeasureFamily.POOLED)
+def abstention_auroc(judged: Judged) -> tuple[float, int]:
+    """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
+
+    Averaged over all pairs of such queries, with ties counting half: the area under the ROC curve (Hanley &
+    McNeil 1982), independent of the threshold. NaN, from 0 queries, without a signal or without both kinds.
+    Example: signals 3, 1 if needed and 2 if not: one pair of two is in the right order -> 1/2.
+    """
+    if judged.signal is None or judged.needs.all() or not judged.needs.any():
+        return np.nan, 0
+    needed, not_needed = judged.signal[judged.needs], np.sort(judged.signal[~judged.needs])
+    below = np.searchsorted(not_needed, needed, "left") + np.searchsorted(not_needed, needed, "right")
+    return float(below.mean() / 2 / len(not_needed)), len(judged.needs)
+
+
+EPSILON = 0.00001  # trec_eval's INFAP_EPSILON, which smooths the share of relevant documents
+OF_HOLES = ("judged", "bpref", "infap")
+WHOLE = ("bpref", "infap")  # they read whole lists and take no cut-off
+CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
+
+
+@measure(MeasureFamily.SHOWN)
+def judged(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
+
+    NaN for an empty list, which shows nothing that is unjudged. 1 - trec_eval's `unj` is another number: it counts
+    missing ranks as judged.
+    `[1, -] of 1, 0` -> judged@1 = 1, judged@4 = 1/2.
+    """
+    if judged.holes is None:
+        return unknown(judged)
+    returned = judged.returned if k is None else np.minimum(judged.returned, k)
+    share = ratio(at(running(judged.known), k), returned)
+    return standard(judged, np.where(judged.returned > 0, share, np.nan))
+
+
+@measure(MeasureFamily.STANDARD)
+def bpref(judged: Judged) -> np.ndarray:
+    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
+
+    n: documents above that were judged and are not relevant; with none above, the term is 1. N: all that were judged
+    and are not relevant. Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
+    `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
+    """
+    if judged.holes is None:
+        return unknown(judged)
+    relevant = judged.relevant[:, None]
+    above = running(judged.holes.not_relevant & judged.holes.first)[:, :-1]
+    least = np.maximum(np.minimum(judged.holes.counts[:, None], relevant), 1)  # 0 only where none can be above
+    terms = np.where(judged.gains > 0, 1 - np.minimum(above, relevant) / least, 0.0)
+    return standard(judged, ratio(terms.sum(axis=1), judged.relevant))
+
+
+@measure(MeasureFamily.STANDARD)
+def infap(judged: Judged) -> np.ndarray:
+    """Average precision as inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
+
+    The precision at a hit of rank r > 1 is taken as 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e), with p, h and n
+    the documents above that are in the pool, relevant, and judged not relevant, and e = 0.00001; at rank 1 as 1. The
+    sum over hits is divided by the relevant documents. The pool: judged documents, and those with a grade below 0 in
+    TREC labels. Empty list: 0. Formula and e are those of trec_eval's `infAP`.
+    `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
+    """
+    if judged.holes is None:
+        return unknown(judged)
+    first = judged.holes.first
+    ranks = np.arange(1, judged.gains.shape[1] + 1)
+    hits = judged.hits[:, :-1]
+    others = running(judged.holes.not_relevant & first)[:, :-1]
+    pooled = hits + others + running(judged.holes.pooled & first)[:, :-1]
+    inferred = 1 / ranks + pooled / ranks * (hits + EPSILON) / (hits + others + 2 * EPSILON)
+    inferred[:, :1] = 1.0
+    terms = np.where(judged.gains > 0, inferred, 0.0)
+    return standard(judged, ratio(terms.sum(axis=1), judged.relevant))
+
+
+def _condensed(function: Callable, judged: Judged, k: int | None = None) -> np.ndarray:
+    """The measure of the list without its unjudged documents (Sakai 2007), in [0, 1]; later ranks move up.
+
+    `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
+    """
+    return unknown(judged) if judged.holes is None else function(judged.condensed, k)
+
+
+def _upper(function: Callable, judged: Judged, k: int | None = None) -> np.ndarray:
+    """The measure if all unjudged documents in the list were relevant: the most that it can be, in [0, 1].
+
+    The least is the measure itself. Only of measures that more relevant documents cannot lower.
+    `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
+    """
+    return unknown(judged) if judged.holes is None else function(judged.at_best, k)
+
+
+def _register(end: str, made: Callable, *functions: Callable) -> None:
+    """Register `made` of each function, under the function's name and this end."""
+    for one in functions:
+        MEASURES[one.__name__.rstrip("_") + end] = (MeasureFamily.STANDARD, partial(made, one))
+
+
+_register(CONDENSED, _condensed, hit, recall, precision, mrr, map_, ndcg)
+_register(UPPER, _upper, hit, precision, mrr)

@@ -1,0 +1,109 @@
+"""scores.csv, the scores of each query: writing and reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.errors import BadInput
+from harness.measures.measures import KINDS, OOF
+from harness.measures.scores import Scores
+
+FLAGS = ("needs", "multi_turn", "public")
+LOSS = "loss"  # column
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """The content of a run's `scores.csv`.
+
+    query_ids:  the Q scored queries.
+    needs:      bool [Q], whether the query needs retrieval.
+    multi_turn: bool [Q], whether it has several user turns.
+    public:     bool [Q], whether it is in the public part.
+    values:     measure -> float64 [Q], NaN where it does not apply.
+    oof:        like values, out of fold; empty unless the run learnt from labels.
+    loss:       the kind of loss of each query's list as written, one of `losses.KINDS`; None without the column.
+    """
+
+    query_ids: tuple[str, ...]
+    needs: np.ndarray
+    multi_turn: np.ndarray
+    public: np.ndarray
+    values: dict[str, np.ndarray]
+    oof: dict[str, np.ndarray]
+    loss: tuple[str, ...] | None = None
+
+    def by_id(self) -> ScoreTable:
+        """The queries by ascending id."""
+        return self.take(np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__), np.intp))
+
+    def take(self, rows: np.ndarray) -> ScoreTable:
+        """Some of the queries, in this order. rows: int [n], or bool [Q]."""
+        places = np.arange(len(self.query_ids))[rows]
+        return ScoreTable(
+            query_ids=tuple(self.query_ids[row] for row in places),
+            needs=self.needs[rows],
+            multi_turn=self.multi_turn[rows],
+            public=self.public[rows],
+            values={name: column[rows] for name, column in self.values.items()},
+            oof={name: column[rows] for name, column in self.oof.items()},
+            loss=None if self.loss is None else tuple(self.loss[row] for row in places),
+        )
+
+
+def table_text(scores: Scores, oof: Scores | None = None) -> str:
+    """The text of `scores.csv`. Arguments as for `table_columns`."""
+    return csv_text(table_columns(scores, oof))
+
+
+def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
+    """Column -> cells, one for each scored query: ids, flags as 0 and 1, the kind of loss of the list as written, and
+    the measures that are means over queries.
+
+    oof: out-of-fold scores of the same queries, if the run learnt from labels.
+    """
+    columns: dict[str, list[Any]] = {"query_id": list(scores.query_ids)}
+    flags = (scores.needs, scores.multi_turn, scores.in_public)
+    columns |= {name: values.astype(int).tolist() for name, values in zip(FLAGS, flags, strict=True)}
+    columns |= {LOSS: list(scores.loss)} if scores.loss is not None else {}
+    columns |= {name: _cells(values) for name, values in scores.values.items()}
+    return columns | {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
+
+
+def read_table(file: Path, only: str | None = None) -> ScoreTable:
+    """Read a file with the text of `table_text`; numbers are exact. BadInput, which names the file, if it is damaged.
+
+    only: the one measure to read; None = all.
+    """
+    columns = read_columns(file)
+    query_ids = taken_ids(columns, "query_id", file)
+    needs, turns, public = (numbers(taken(columns, name, file), name, file) == 1 for name in FLAGS)
+    loss = _kinds(columns.pop(LOSS), file) if LOSS in columns else None
+    wanted = {name: cells for name, cells in columns.items() if only in (None, name.removeprefix(OOF))}
+    measured = {name: numbers(cells, name, file, lacking=True) for name, cells in wanted.items()}
+    values = {name: column for name, column in measured.items() if not name.startswith(OOF)}
+    oof = {name.removeprefix(OOF): column for name, column in measured.items() if name.startswith(OOF)}
+    if lacking := oof.keys() - values.keys():
+        raise BadInput(f"{file}:1: there is no column {min(lacking)!r:.60}. {AGAIN}")
+    return ScoreTable(query_ids, needs, turns, public, values, oof, loss)
+
+
+def _kinds(cells: Sequence[str], file: Path) -> tuple[str, ...]:
+    """The column of kinds of loss. BadInput, with the row, for a kind that there is none of."""
+    if unknown := set(cells).difference(KINDS):
+        row = next(row for row, cell in enumerate(cells, start=1) if cell in unknown)
+        raise BadInput(
+            f"{file}: row {row}: {LOSS} is {cells[row - 1]!r:.60}, not one of {', '.join(KINDS[1:])}. {AGAIN}"
+        )
+    return tuple(cells)
+
+
+def _cells(values: np.ndarray) -> list[Any]:
+    """The values, None for NaN."""
+    return [value if value == value else None for value in values.tolist()]

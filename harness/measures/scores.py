@@ -1,0 +1,489 @@
+"""Scoring ranked lists against labels: which queries count, which list a measure reads, intervals, parts, losses.
+
+The lists that are scored: what each query is shown, and the lists that it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.data.labels import Checked
+from harness.errors import BadInput
+from harness.measures import checked_values
+from harness.measures.checked_values import CheckedValues
+from harness.measures.judged import Judged, judge
+from harness.measures.measures import (
+    SHOWN,
+    Measure,
+    MeasureFamily,
+    ceilings,
+    check_labels,
+    kinds,
+    losses,
+    merged,
+    of_spans,
+    parse,
+)
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.prediction_powered import Estimate
+from harness.statistics.split import Split, public_part
+from retrievers.base import Predictions, Qrels, Ranking, remembered
+
+Lists = Ranking | Predictions
+DEEP = 100  # documents from which on a list that may be cut counts as whole: what a run retrieves by default
+
+
+@dataclass(frozen=True, eq=False)
+class ShownLists:
+    """The lists shown for each query and the lists they were made from. All have the same queries in the same rows.
+
+    final: the exported lists.
+    deep: the gated lists before the cut to `top_k`; None if unknown.
+    candidates: the full-depth lists before the gate, for losses and ceilings.
+    keep: bool [rows of final], whether the gate shows documents.
+    signal: float64 [rows of final], the signal the gate decided by.
+    rankings: name -> component ranking, for the oracle fusion.
+    top_k: length of the cut; required with `deep`.
+    complete: whether the lists end because the system found nothing more; False for lists that may have been cut.
+    """
+
+    final: Lists
+    deep: Lists | None = None
+    candidates: Lists | None = None
+    keep: np.ndarray | None = None
+    signal: np.ndarray | None = None
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    top_k: int | None = None
+    complete: bool = True
+
+    def __post_init__(self) -> None:
+        others = [lists for lists in (self.deep, self.candidates, *self.rankings.values()) if lists is not None]
+        if any(lists.query_ids != self.final.query_ids for lists in others):
+            raise ValueError("final, deep, candidates and rankings must have the same queries in the same rows")
+        if self.deep is not None and self.top_k is None:
+            raise ValueError("deep needs top_k, which decides the measures that read it")
+
+    def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
+        """Measure of rankings -> why it is unknown: of a file that may be cut, those that read deeper than it goes.
+
+        A measure without a cut-off reads whole lists.
+        """
+        if self.complete:
+            return {}
+        longest = self._longest
+        of_rankings = [measure for measure in measures if measure.family.of_rankings]
+        deeper = [measure.name for measure in of_rankings if (measure.reach or DEEP) > longest]
+        return dict.fromkeys(deeper, f"the longest list has {counted(longest, 'document')}")
+
+    @property
+    def are_cut(self) -> bool:
+        """Whether relevant documents that were found may be missing: lists that may be cut, and end with the score."""
+        return not self.complete and self._longest <= SHOWN
+
+    @property
+    def _longest(self) -> int:
+        return int((self.final.docs >= 0).sum(axis=1).max(initial=0))
+
+    def reads_final(self, measure: Measure) -> bool:
+        """Whether a measure reads the final lists; the others read `deep`."""
+        in_final = self.top_k is not None and measure.reach is not None and measure.reach <= self.top_k
+        return self.deep is None or in_final or not measure.family.of_rankings
+
+
+RESAMPLES = 2000
+NO_QUERY = {  # why a ratio of abstention has the denominator 0
+    "abstention_precision": "no list is empty",
+    "abstention_recall": "every query needs retrieval",
+    "abstention_f1": "no list is empty and every query needs retrieval",
+}
+UNKNOWN = "unknown_documents"  # among the counts: documents of lists from a file that the dataset does not have
+UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One measure over many queries.
+
+    mean: NaN where it is undefined. A ratio with denominator 0 is 0, as the reference values have it.
+    n: number of queries that entered.
+    low, high: ends of the 95 % interval, NaN if there is none.
+    note: why there is no value or no interval.
+    """
+
+    mean: float
+    n: int
+    low: float = math.nan
+    high: float = math.nan
+    note: str = ""
+
+    @property
+    def known(self) -> float:
+        """The mean as people and trackers see it: NaN if no query entered."""
+        return self.mean if self.n else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The result of `score`.
+
+    query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
+    values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
+    needs, multi_turn, in_public: bool [Q], whether a query needs retrieval, is a conversation of several user turns,
+               and is in the public part.
+    first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
+               candidates are unknown); 0 if none was found, NaN where no retrieval is needed.
+    summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals, except
+               that public has them with select_on=public.
+    losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
+    loss:      the kind of loss of each query, one of `losses.KINDS`; None for an average of several Scores.
+    counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates, and
+               unanswerable where there are such queries.
+    missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
+    unanswerable: share of the predicted unanswerable queries whose list is empty, which is part of no other number;
+               None if there are none.
+    checked:   by people's and by the model's labels, where labels come partly from a model: then no mean above has an
+               interval, which could not know what the model gets wrong; `estimates` have one. None for other labels.
+    """
+
+    query_ids: tuple[str, ...]
+    values: dict[str, np.ndarray]
+    needs: np.ndarray
+    multi_turn: np.ndarray
+    in_public: np.ndarray
+    first_hit: np.ndarray
+    summary: dict[str, Summary]
+    public: dict[str, Summary]
+    private: dict[str, Summary]
+    losses: dict[str, float]
+    ceilings: dict[str, float]
+    counts: dict[str, int]
+    missing: list[str]
+    duplicates: dict[str, list[str]]
+    loss: tuple[str, ...] | None = None
+    unanswerable: Summary | None = None
+    checked: CheckedValues | None = None
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """measure -> its estimate over all queries, where labels come partly from a model; else empty."""
+        return self.checked.estimates() if self.checked else {}
+
+    def estimate(self, name: str, public: bool = False) -> Estimate | None:
+        """The same of one measure; None for labels of one origin. public: over the public part alone."""
+        if self.checked is None:
+            return None
+        found = self.estimates.get(name)
+        if public:
+            ids = [one for one, inside in zip(self.query_ids, self.in_public, strict=True) if inside]
+            found = self.checked.within(ids).estimate(name)
+        return found or self.checked.without_estimate()
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as plain lists, dicts, numbers and strings, plus `metrics`: measure -> mean. NaN becomes None.
+
+        `metrics` has None also where no query entered a ratio; `summary` has its 0 as the reference values do.
+        """
+        content: dict[str, Any] = {"metrics": {name: summary.known for name, summary in self.summary.items()}}
+        content |= {one.name: getattr(self, one.name) for one in fields(self) if one.name != "checked"}
+        for name in ("needs", "multi_turn", "in_public", "first_hit"):
+            content[name] = content[name].tolist()
+        content["values"] = {name: values.tolist() for name, values in self.values.items()}
+        for part in ("summary", "public", "private"):
+            content[part] = {name: asdict(summary) for name, summary in content[part].items()}
+        content[UNANSWERABLE] = asdict(found) if (found := content.pop("unanswerable")) else None
+        if self.checked:
+            content["estimates"] = {name: asdict(one) for name, one in self.estimates.items()}
+        return plain(content)
+
+
+def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
+    """The average of several Scores on the same queries: of each value, mean, loss and ceiling.
+
+    A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
+    unknown in one of them is left out.
+
+    several: the Scores to average.
+    split: the seed of the bootstrap, and whether the public part gets intervals.
+    detailed: measures that get an interval; None: all.
+    """
+    first = several[0]
+
+    def mean(of: Callable[[Scores], Mapping[str, float]]) -> dict[str, float]:
+        return {name: float(np.mean([of(one)[name] for one in several])) for name in of(first)}
+
+    def summed(of: Callable[[Scores], Mapping[str, Summary]]) -> dict[str, Summary]:
+        means = mean(lambda one: {name: summary.known for name, summary in of(one).items()})
+        known = [name for name, value in means.items() if value == value]
+        return {name: replace(of(first)[name], mean=means[name], low=math.nan, high=math.nan) for name in known}
+
+    stacked = {name: np.stack([one.values[name] for one in several]) for name in first.values}
+    values = {name: rows.mean(axis=0) for name, rows in stacked.items() if (np.isnan(rows) == np.isnan(rows[0])).all()}
+    wanted = set(first.summary) if detailed is None else set(detailed)
+    wanted = set() if first.checked else wanted
+    parts = [one.checked for one in several if one.checked]
+    return replace(
+        first,
+        values=values,
+        summary=_with_intervals(summed(lambda one: one.summary), values, split.seed, wanted),
+        public=_public(summed(lambda one: one.public), values, first.in_public, split, wanted),
+        private=summed(lambda one: one.private),
+        loss=None,
+        unanswerable=None,  # no fold decides about them
+        checked=checked_values.averaged(parts) if parts else None,
+        losses=mean(lambda one: one.losses),
+        ceilings=mean(lambda one: one.ceilings),
+    )
+
+
+def score(
+    lists: ShownLists,
+    qrels: Qrels,
+    metrics: Sequence[str],
+    *,
+    split: Split = Split(),  # noqa: B008 (frozen)
+    multi_turn: Mapping[str, bool] | None = None,
+    missing: Literal["skip", "zero"] = "skip",
+    detailed: Collection[str] | None = None,
+) -> Scores:
+    """Score lists on the labelled queries.
+
+    A measure of rankings with k > top_k or without k, and one of condensed lists, reads `lists.deep`; all others read
+    `lists.final`.
+
+    lists: what each query is shown.
+    qrels: the labels.
+    metrics: names of measures.
+    split: the public part, and the seed of the bootstrap.
+    multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
+    missing: whether labelled queries without a row are left out ("skip") or scored as wrong ("zero").
+    detailed: measures that get an interval or estimate, a public and a private part: the slow part; None: all.
+
+    Raises BadInput for an unknown name in `metrics`, for one that the labels do not suffice for, and if no predicted
+    query is labelled.
+    """
+    check_labels(metrics, qrels)
+    measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
+    wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
+    absent = _missing(lists.final, qrels)
+    scored = (*(query_id for query_id in lists.final.query_ids if query_id in qrels.grades),)
+    scored += tuple(absent) if missing == "zero" else ()
+    shown = judge(lists.final, qrels, scored, lists.signal)
+    deep = shown if lists.deep is None else judge(lists.deep, qrels, scored, lists.signal)
+    before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
+    judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
+    values = {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED}
+    unknown = lists.beyond(measures) | _unplaced(measures, shown)
+    values |= {name: np.full(len(scored), np.nan) for name in unknown}
+    conversations = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
+    in_public = public_part(qrels, scored=scored, multi_turn=conversations, part=split)
+    summary = _summaries(judged, values, np.ones(len(scored), bool))
+    summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
+    parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
+    checked = checked_values.checked_of(qrels)
+    honest = wanted - set(unknown) if checked is None else set()  # nothing says how far a model's labels are off
+    lost, reachable, loss = _lost(lists, qrels, scored, shown, before)
+    repeated = _duplicates(lists.final)
+    return Scores(
+        query_ids=scored,
+        values=values,
+        needs=shown.needs,
+        multi_turn=np.array([query_id in conversations for query_id in scored], bool),
+        in_public=in_public,
+        first_hit=_first_hit(shown if before is None else before),
+        summary=_with_intervals(summary, values, split.seed, honest),
+        public=_public(_summaries(parted, values, in_public), values, in_public, split, honest),
+        private=_summaries(parted, values, ~in_public),
+        losses=lost,
+        ceilings=reachable,
+        counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
+        missing=absent,
+        duplicates=repeated,
+        loss=loss,
+        unanswerable=_unanswerable(lists.final, qrels, split.seed if detailed is None else None),
+        checked=_checked(lists, checked, [one for one in parted if one.name not in unknown], scored),
+    )
+
+
+def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
+    """The share of empty lists among the unanswerable queries that have one. seed: of the interval; None: without."""
+    length_of = dict(zip(final.query_ids, (final.docs >= 0).sum(axis=1).tolist(), strict=True))
+    empty = np.array([length_of[one] == 0 for one in qrels.unanswerable if one in length_of], np.float64)
+    if not len(empty):
+        return None
+    found = Summary(float(empty.mean()), len(empty))
+    if seed is None:
+        return found
+    (low,), (high,), (note,) = bootstrap_means(empty[None], seed, resamples=RESAMPLES)
+    return replace(found, low=float(low), high=float(high), note=note)
+
+
+def _checked(
+    lists: ShownLists, checked: Checked | None, measures: Sequence[Measure], scored: Sequence[str]
+) -> CheckedValues | None:
+    """What the measures give by people's and by the model's labels; None where all labels are of one origin."""
+    if checked is None:
+        return None
+    deep = lists.final if lists.deep is None else lists.deep
+    reads = {measure: lists.final if lists.reads_final(measure) else deep for measure in measures}
+    return checked_values.checked_values(reads, checked, scored)
+
+
+def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
+    """Measure of spans -> why it is unknown: nobody knows what a document shows that the dataset does not have."""
+    unplaced = shown.shown.unplaced if shown.shown else []
+    if not unplaced:
+        return {}
+    why = f"the dataset does not have {counted(len(unplaced), 'document')} of the lists, such as {unplaced[0]:.60}"
+    return {one.name: why for one in measures if of_spans(one.name)}
+
+
+def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicates: int) -> dict[str, int]:
+    apart = {*qrels.grades, *qrels.unanswerable}
+    found = {
+        "predicted": len(final.query_ids),
+        "labelled": len(qrels.grades),
+        "scored": len(shown.needs),
+        "needs_no_retrieval": int((~shown.needs).sum()),
+        "unlabelled": sum(query_id not in apart for query_id in final.query_ids),
+        "missing": missing,
+        "duplicates": duplicates,
+    }
+    return found | ({"unanswerable": len(qrels.unanswerable)} if qrels.unanswerable else {})
+
+
+def _lost(
+    lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
+) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
+    """(losses, ceilings: each the mean over the scored queries; the kind of loss of each query)."""
+    keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
+    heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
+    top_k = 3 if lists.top_k is None else lists.top_k
+    each = losses(shown, before, keep)
+    lost, reachable = _means(each), _means(ceilings(shown, before, keep, heads, top_k))
+    loss = kinds(each, cut=lists.are_cut)
+    if not lists.are_cut:
+        return lost, reachable, loss
+    del reachable["oracle_rerank"]  # a reranker reads deeper
+    return merged(lost), reachable, loss
+
+
+@remembered
+def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    """Judged candidates; remembered, since trials that differ only in the gate share them."""
+    return judge(candidates, qrels, query_ids)
+
+
+@remembered
+def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    """The judged top 3 of a component ranking; remembered, since many trials share it."""
+    return judge(ranking.top(3), qrels, query_ids)
+
+
+def _missing(final: Lists, qrels: Qrels) -> list[str]:
+    predicted = set(final.query_ids)
+    if not any(query_id in predicted for query_id in qrels.grades):
+        ours, theirs = (f"{next(iter(ids), None)!r:.60}" for ids in (final.query_ids, qrels.grades))
+        raise BadInput(
+            f"No predicted query is labelled: the predictions have {len(final.query_ids)} queries (first: {ours}), "
+            f"the labels {len(qrels.grades)} (first: {theirs}). Check that both files belong to the same dataset."
+        )
+    return [query_id for query_id in qrels.grades if query_id not in predicted]
+
+
+def _duplicates(final: Lists) -> dict[str, list[str]]:
+    ordered = np.sort(final.docs, axis=1)
+    repeats = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    found = {}
+    for row in np.flatnonzero(repeats.any(axis=1)):
+        documents = np.unique(ordered[row, 1:][repeats[row]])
+        found[final.query_ids[row]] = sorted(final.doc_ids[document] for document in documents)
+    return found
+
+
+def _summaries(
+    judged: Mapping[Measure, Judged], values: Mapping[str, np.ndarray], rows: np.ndarray
+) -> dict[str, Summary]:
+    found = {}
+    for measure, read in judged.items():
+        if measure.family is MeasureFamily.POOLED:
+            value, n = measure.pooled(read.take(rows))
+        else:
+            counted = values[measure.name][rows]
+            counted = counted[~np.isnan(counted)]
+            n = len(counted)
+            # A ratio with denominator 0 is 0 by definition; a mean over no queries is unknown.
+            value = float(counted.mean()) if n else 0.0 if measure.family is MeasureFamily.ABSTENTION else math.nan
+        found[measure.name] = Summary(value, n, note="" if n else _reason(measure, read))
+    return found
+
+
+def _reason(measure: Measure, judged: Judged) -> str:
+    if measure.family is MeasureFamily.SHOWN:
+        return "no query that needs retrieval is shown documents"
+    if measure.name == "abstention_auroc":
+        return "no gate signal" if judged.signal is None else "all queries are of one kind"
+    return NO_QUERY.get(measure.name, "no query needs retrieval")
+
+
+def _with_intervals(
+    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], seed: int, wanted: Collection[str]
+) -> dict[str, Summary]:
+    found = dict(summary)
+    for name, one in summary.items():
+        if name in wanted and name not in values:
+            found[name] = replace(one, note=one.note or "no interval: not a mean of queries")
+    if values:
+        rows = np.array([name in wanted for name in values])
+        stacked = np.stack(list(values.values()))
+        low, high, notes = bootstrap_means(stacked, seed, resamples=RESAMPLES, wanted=rows)
+        for row, name in enumerate(values):
+            if name not in summary:
+                continue
+            one = summary[name]
+            found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])
+    return found
+
+
+def _public(
+    summary: Mapping[str, Summary],
+    values: Mapping[str, np.ndarray],
+    rows: np.ndarray,
+    split: Split,
+    wanted: Collection[str],
+) -> dict[str, Summary]:
+    """The summary of the public part, with intervals where runs are selected on it. rows: bool [Q], the part."""
+    if split.select_on != "public":
+        return dict(summary)
+    inside = {name: of[rows] for name, of in values.items()}
+    return _with_intervals(summary, inside, split.seed, set(summary) & set(wanted))
+
+
+def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
+    """bool [Q]: the gate's decision for each scored query; False for a query without a prediction."""
+    decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
+    return np.array([decided.get(query_id, False) for query_id in scored], bool)
+
+
+def _first_hit(judged: Judged) -> np.ndarray:
+    rank = np.where(np.isfinite(judged.first), judged.first, 0.0)
+    return np.where(judged.needs, rank, np.nan)
+
+
+def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(values.mean()) for name, values in parts.items()}
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON: NaN becomes None, tuples become lists."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

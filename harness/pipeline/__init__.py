@@ -1,1 +1,0 @@
-"""The steps of a retrieval experiment in order; the slow ones run once."""

@@ -1,0 +1,219 @@
+"""Logged runs read back: the one that a command is about, its config, and its data if they are still the same.
+
+Files of many runs read one after the other, while those of the next runs are on their way from the server.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from harness.config import consent, yaml_files
+from harness.config.canonical import leaves
+from harness.config.components import build, check_component
+from harness.data.dataset import Dataset, in_memory, load
+from harness.data.files import field, json_file
+from harness.data.source import Source
+from harness.errors import BadInput
+from harness.recording.retrieval_run import ELSEWHERE, place
+from harness.tracking.tracker import METRICS, LoggedRun, NoFile, Tracker, mlflow_name
+from retrievers.base import Document
+
+T = TypeVar("T")
+CONFIG = "config.yaml"
+PUT_BACK = "Put the data back, or run the experiment again."
+NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
+
+
+@dataclass(frozen=True)
+class ValidRun:
+    """A logged run whose data are unchanged and whose predictions are valid.
+
+    predictions: text of the file to submit.
+    config: of the run, resolved.
+    count: number of queries or items.
+    dataset: None for a text task.
+    """
+
+    predictions: str
+    config: Mapping[str, Any]
+    count: int
+    dataset: Dataset | None = None
+
+
+def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
+    """The run with all of its numbers: those of its `metrics.json`, and those that are in MLflow alone.
+
+    Trials of a sweep and runs of versions before 0.3 have no such file: theirs are all in MLflow.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            file = tracker.download(run, METRICS, Path(folder))
+        except NoFile:
+            return run
+        metrics = field(json_file(file), "metrics", dict, str(file))
+    for name, value in metrics.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput(
+                f"{METRICS} of run {run.short_id} is damaged: {name:.60} is {value!r:.60}, but must be a number."
+            )
+    return replace(run, metrics={mlflow_name(name): value for name, value in metrics.items()} | run.metrics)
+
+
+def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
+    """The run itself; of a sweep's parent run, the trial that the sweep recommends. BadInput if there is none."""
+    if run.tags.get("harness.verb") != "sweep":
+        return run
+    if best := run.tags.get("best.run_id"):
+        return tracker.run(best)
+    raise BadInput(
+        f"Run {run.named} is a sweep without a single best trial: its description says why, and names "
+        "its trials. Give the id of one of them."
+    )
+
+
+def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
+    """The resolved config that a run has logged. BadInput if it is missing or damaged."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_config(tracker.download(run, CONFIG, Path(folder)))
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A config as `provenance.resolved` writes it. BadInput, which names the file, if it is damaged."""
+    try:
+        config = yaml_files.load(file)
+    except BadInput as error:
+        raise BadInput(f"{file.name} of the run is damaged: {str(error).replace(str(file), file.name)}") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{file.name} of the run is damaged: it holds no config.")
+    try:
+        json.dumps(config)
+    except TypeError as error:  # YAML has more kinds of values, such as dates
+        raise BadInput(f"{file.name} of the run is damaged: {error}.") from None
+    return config
+
+
+def require_allowed(run: LoggedRun, config: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
+    """BadInput unless `allow` has every address and environment variable that a logged config names.
+
+    Whoever can write to the tracking store has chosen them; what is sent to them is for the command line to decide.
+
+    asks: whether language models are asked.
+    """
+    used = {name: node for name, node in config.items() if name not in ELSEWHERE}
+    sent = {key: value for key, value in leaves(used) if value and consent.sends(key)}
+    wanted = {key: _address(str(value)) for key, value in sent.items() if asks or "llm" not in key.split(".")}
+    if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
+        word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"
+        raise BadInput(
+            f"Run {run.named} says where queries and secrets are sent: {'; '.join(refused)}. If you trust these, allow "
+            f"them on the command line: {shlex.quote(word)}"
+        )
+
+
+def _address(value: str) -> str:
+    """Scheme, host and port of an address; other values as they are."""
+    parts = urlsplit(value)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme and parts.netloc else value
+
+
+def logged_value(config: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """The value of a dotted key in a logged config. BadInput unless it is a `kind`."""
+    value: Any = config
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise BadInput(f"{CONFIG} of the run is damaged: {key} is {value!r:.60}.")
+    return value
+
+
+def load_unchanged(
+    run: LoggedRun,
+    source: Mapping[str, Any],
+    names: Sequence[str] = ("documents", "queries"),
+    remedy: str = PUT_BACK,
+    documents: Callable[[Source], Sequence[Document]] = in_memory,
+) -> Dataset:
+    """Load the data of a run again. BadInput if they cannot be read, or if documents, queries or labels have changed.
+
+    source: the config node of the dataset.
+    names: what must be unchanged; with "qrels" alone, only the labels are read.
+    remedy: what the person can do about it.
+    documents: reads the documents of the source.
+    """
+    check_component(source, "dataset")
+    reader = build(source, where="dataset")
+    name = run.params.get("dataset", "dataset")
+    try:
+        only_labels = tuple(names) == ("qrels",)
+        dataset = Dataset(name, (), (), reader.qrels()) if only_labels else load(reader, name, documents(reader))
+    except BadInput as error:
+        raise BadInput(f"The data of run {run.short_id} cannot be read any more: {error} {remedy}") from None
+    require_unchanged(
+        run, {name: dataset.fingerprints[name] for name in names}, {name: place(source, name) for name in names}, remedy
+    )
+    return dataset
+
+
+def require_unchanged(
+    run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
+) -> None:
+    """BadInput, which names everything that has changed, unless data are what a run has logged.
+
+    fingerprints: name -> sha256 of the data now; None where there are none. places: name -> where the data were read.
+    """
+    changed = [
+        f"the {NAMES.get(name, name)} have changed ({places[name]}: sha256 {_short(then)} then, {_short(now)} now)"
+        for name, now in fingerprints.items()
+        if now != (then := run.tags.get(f"data.{name}"))
+    ]
+    if changed:
+        raise BadInput(f"Run {run.short_id} used other data: {'; '.join(changed)}. {remedy}")
+
+
+def _short(sha256: str | None) -> str:
+    return f"{sha256[:12]}…" if sha256 else "none"
+
+
+AT_ONCE = 8  # downloads
+AHEAD = 64  # files that wait to be read
+
+
+class Ahead:
+    """Downloads files before they are asked for. A local tracking store has them: nothing is downloaded then.
+
+    wanted: (run, name of a file) in the order in which they are going to be asked for; not all need to be.
+    folder: for downloads; each run has a folder of its own in it.
+    """
+
+    def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:
+        self._tracker, self._folder = tracker, folder
+        self._waiting = deque((run, name) for run, name in wanted if tracker.place(run.run_id) is None)
+        self._begun: dict[tuple[str, str], Future[Path]] = {}
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def download(self, run: LoggedRun, name: str) -> Path:
+        """The file, as `Tracker.download` returns it, with its errors."""
+        while self._waiting and len(self._begun) < AHEAD:
+            other, wanted = self._waiting.popleft()
+            self._begun[other.run_id, wanted] = self._pool.submit(self._download, other, wanted)
+        begun = self._begun.pop((run.run_id, name), None)
+        return begun.result() if begun else self._download(run, name)
+
+    def _download(self, run: LoggedRun, name: str) -> Path:
+        return self._tracker.download(run, name, self._folder / run.run_id)

@@ -1,0 +1,156 @@
+"""What a run was made with: data, code, versions, packages and the resolved config."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from harness.config.components import active_groups, identity, plugin_of, recorded, target_class
+from harness.experiment.plan import Plan
+from harness.experiment.writing import QueryWriter
+from harness.measures import measures
+
+
+@functools.cache
+def requirements() -> str:
+    """`name==version` of every installed distribution, one per line; of duplicates the first on the path."""
+    versions: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
+        fields = dict(re.findall(r"^(Name|Version): *(\S+)", head, re.MULTILINE))
+        if len(fields) == 2:
+            versions.setdefault(fields["Name"], fields["Version"])
+    return "".join(f"{name}=={versions[name]}\n" for name in sorted(versions, key=str.lower))
+
+
+PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run uses
+
+
+PLUGINS = "plugins"  # tag: the plug-ins that a run's components are of
+
+
+def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Tags with what a run was made of: data, code, versions.
+
+    config: also gives the versions of the packages that its components use.
+    """
+    import platform
+
+    tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
+    tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
+    tags |= {"version.python": platform.python_version(), "version.measures": str(measures.VERSION)}
+    tags |= versions(PACKAGES) | (of_components(config) if config and {"retriever", "task"} & set(config) else {})
+    if commit := _git("rev-parse", "HEAD"):
+        tags |= {"git.commit": commit, "mlflow.source.git.commit": commit}
+        changed = _git("status", "--porcelain", "--ignore-submodules=dirty")
+        tags |= {} if changed is None else {"git.dirty": str(bool(changed)).lower()}
+    else:
+        tags["git.commit"] = "none"  # not a checkout, or git is missing
+    return tags
+
+
+def _git(*words: str) -> str | None:
+    """What git says; None where it fails. It runs nothing that the configuration of the checkout names: the folder may
+    be a stranger's."""
+    import subprocess
+
+    def said(*all_words: str) -> str:
+        quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}  # changes and fetches nothing
+        done = subprocess.run(["git", *all_words], capture_output=True, text=True, timeout=5, check=True, env=quiet)  # noqa: S603, S607
+        return done.stdout.strip()
+
+    try:
+        keys = said("config", "--list", "--name-only").splitlines()
+        filters = {key.rpartition(".")[0] for key in keys if key.startswith("filter.")}
+        off = [f"{name}.{how}" for name in sorted(filters) for how in ("clean=", "process=", "required=false")]
+        if any("=" in name for name in filters):  # which -c cannot name
+            return None
+        settings = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}", *off]
+        return said(*(word for setting in settings for word in ("-c", setting)), *words)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def of_components(config: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with what a run's components are made of: versions of packages, plug-ins, files and code of the user."""
+    nodes = [*_components(config), *filter(None, [config.get("dataset")])]
+    found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
+    installed = {PLUGINS: ", ".join(sorted(found))} if found else {}
+    return versions(packages(config)) | installed | sources(config) | prompts(config)
+
+
+def sources(config: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with the sha256 of what was made elsewhere for the retrievers of a run: files, code."""
+    nodes = config.get("retriever") or {}
+    return {
+        f"source.{name}": identity(node)["arguments"]["sha256"]
+        for name, node in nodes.items()
+        if hasattr(target_class(node, f"retriever.{name}"), "source")
+    }
+
+
+def prompts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with the sha256 of the prompts after which a language model writes a run's queries and answers."""
+    if "retriever" not in config:
+        return {}
+    writer = QueryWriter.of(Plan.of(config))
+    found = {"prompt.query": writer.prompt.sha256} if writer else {}
+    if "llm" in (config.get("answer") or {}):
+        found["prompt.answer"] = identity(config["answer"])["arguments"]["prompt"]
+    return found
+
+
+def packages(config: Mapping[str, Any]) -> set[str]:
+    """The packages that compute the results of a run's components, as their classes declare them."""
+    names: set[str] = set()
+    for node in _components(config):
+        cls = target_class(node, "config")
+        plugin = plugin_of(cls)
+        names |= {*getattr(cls, "packages", ()), *([plugin.distribution] if plugin else [])}
+    return names | ({"torch"} if "transformers" in names else set())
+
+
+def _components(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The configs of the components that have a say in a run, those inside others included."""
+    if "task" in config:
+        components = [config["task"]]
+    else:
+        components = [
+            *config["retriever"].values(),
+            config["gate"],
+            *(config[group] for group in active_groups(config)),
+        ]
+    while components:
+        yield (node := components.pop())
+        components += [inner for inner in node.values() if isinstance(inner, Mapping) and "_target_" in inner]
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Tags with the installed versions of packages."""
+    return {f"version.{name}": _version(name) for name in names}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def resolved(config: Mapping[str, Any]) -> str:
+    """The resolved config as YAML, without `tracking`, whose address may contain a password."""
+    return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in config.items() if name != "tracking")
+
+
+@functools.lru_cache(maxsize=1000)  # trials share most of their config
+def _yaml(node: str) -> str:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the same text, ten times as fast
+    return yaml.dump(json.loads(node), Dumper=dumper, allow_unicode=True, sort_keys=False)

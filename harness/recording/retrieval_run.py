@@ -1,0 +1,345 @@
+"""What a retrieval run logs: name, params, trial key, metrics, files; the same for single runs and sweep trials."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from harness.config.canonical import digest, digest_texts, flatten
+from harness.config.check import Invocation
+from harness.config.commands import RunConfig, SweepConfig
+from harness.config.components import (
+    SHARED,
+    absolute_node,
+    active_groups,
+    identity,
+    recorded_name,
+    reusable,
+    target_class,
+)
+from harness.config.schema import Node, Role, absolute_path, keys, recipes, with_role
+from harness.config.text import in_short, shortest
+from harness.data.dataset import Dataset
+from harness.data.files import json_text
+from harness.data.submissions import bare_text, submission_rows
+from harness.experiment import sharded, steps, timing
+from harness.experiment.file_scores import lists_digest
+from harness.experiment.plan import Plan
+from harness.experiment.session import Session, foreseen_queries, moment
+from harness.experiment.writing import QueryWriter
+from harness.measures import checked_values, measures
+from harness.measures.objective import Objective
+from harness.measures.score_table import table_text
+from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
+from harness.recording.provenance import requirements, resolved
+from harness.reports import run_page
+from harness.storage.atomic import write_text
+from harness.tracking.mlflow_client import redacted, without_login
+from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
+
+# Keys that decide where output goes and how it looks, but no result.
+ELSEWHERE = with_role(RunConfig, Role.ASIDE)
+OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
+RUN_FILE = "run.trec"  # the full lists, before the gate
+PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
+LISTS = "lists.sha256"  # tag: of the documents of each query alone; equal for a run and for the file that it exports
+SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
+CHECKED = "checked.queries"  # tag: how many queries people have checked, where labels come partly from a model
+# Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
+CHARTED = (
+    "loss/",
+    "ceiling/",
+    "gate/threshold",
+    "index_recall/",
+    "ms_per_query/",
+    "latency_",
+    "seconds/",
+    "queries/scored",
+    "count/",
+)
+UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
+
+
+def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with absolute paths of its data files, so that it means the same in any folder."""
+    known = keys(RunConfig)
+
+    def full(value: Any, name: str) -> Any:
+        if isinstance(value, Mapping):
+            if "_target_" in value:
+                return absolute_node(value)
+            return {key: full(inner, f"{name}.{key}") for key, inner in value.items()}
+        return absolute_path(value) if name in known and known[name].reads else value
+
+    return {name: full(value, name) for name, value in config.items()}
+
+
+def trial_key(
+    plan: Plan,
+    fingerprints: Mapping[str, str | None],
+    texts: str,
+    identify: Callable[[Node], Any] = identity,
+) -> str:
+    """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
+
+    fingerprints: part of the data -> sha256.
+    texts: digest of the query texts searched for. Where a language model writes them, what decides them counts instead,
+        so that the key is known before it is asked.
+    identify: `components.identity`, or a version of it with a memory.
+
+    Shards enter where a retriever's shards are independent: they may decide the last digits of its scores.
+    Answers change no number; a run that has some has a key of its own all the same, since it submits something else.
+    A run with a retriever of `cache: false` has another key in each process, so that nothing takes its numbers again.
+    """
+    read = plan.made("gate").parts
+    shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
+    writer = QueryWriter.of(plan)
+    searched = writer.identity(identify) if writer else texts
+    nodes = [*plan.retriever.items(), *((group, plan.document[group]) for group in shared)]
+    apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
+    decides = {key: value for key, value in plan.document.items() if key not in apart}
+    decides["gate"] = identify(plan.gate)
+    identities = {name: identify(node) for name, node in nodes}
+    depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
+    once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
+    shard = sharded.deciding_size(plan.document)
+    cut = [{"shard": shard}] if shard else []
+    return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
+
+
+def key_of(plan: Plan, dataset: Dataset) -> str:
+    """The trial key that a run of this config on these data has today."""
+    texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
+    return trial_key(plan, dataset.fingerprints, texts)
+
+
+def run_name(plan: Plan, invocation: Invocation) -> str:
+    """The chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
+    groups = ("retriever", *(group for group in plan.active if group not in ("llm", "answer")), "gate")
+    chosen = "-".join(invocation.choices[group] for group in groups)
+    known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
+    others = [in_short(word) for word in invocation.overrides if word.partition("=")[0] not in known]
+    silent = ("dataset.", "tracking.", "store.", "cluster.", "plugins.", "llm.price.")
+    return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
+
+
+def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
+    """The choice in each group and every plain value that decides a result."""
+    unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(active_groups(config)) if "retriever" in config else ()))
+    found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
+    shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
+    for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
+        _, _, inner = name.removeprefix("retriever.").partition(".")
+        repeated = name.startswith(("retriever.", "gate.", "answer.")) and inner in shared and shared[inner] == value
+        decides = ".runtime." not in name and "llm.price." not in name
+        if decides and not repeated and not name.endswith("_target_"):
+            found[name] = shortest(value)
+    if "retriever" in config and (size := sharded.deciding_size(config)):
+        found["cluster.shard"] = size
+    return found
+
+
+def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
+    """The data of a run as MLflow shows it, by context."""
+    sizes = {
+        "documents": len(dataset.documents),
+        "queries": len(dataset.queries),
+        "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
+    }
+    return {
+        name: Input(name=f"{dataset.name}-{name}", sha256=sha256, source=place(source, name), rows=sizes[name])
+        for name, sha256 in dataset.fingerprints.items()
+        if sha256 and name in sizes
+    }
+
+
+def place(source: Mapping[str, Any], name: str) -> str:
+    """Where a part of the data was read from: its own file, the folder, or the class that reads it."""
+    named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
+    return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
+
+
+def log_numbers(
+    folder: Path,
+    record: RunRecord,
+    outcome: steps.Outcome,
+    more: Mapping[str, float] | None = None,
+    light: bool = False,
+) -> None:
+    """Put what ranks the run and what sorts and charts runs into the record; write all numbers to `metrics.json`.
+
+    more: numbers of the run that are no scores. light: without the file, ceilings and counts.
+    """
+    found = numbers(outcome) | dict(more or {})
+    if light:
+        found = {name: value for name, value in found.items() if not name.startswith(("ceiling/", "queries/"))}
+    record.objective = outcome.objective
+    record.metrics |= charted(found, outcome.objective)
+    if not light:
+        write_metrics(folder, found, outcome.objective)
+    by_public = outcome.objective is not None and outcome.objective.select_on == "public"
+    record.shows_private = outcome.scores is not None and not (light and by_public)
+
+
+def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective | None) -> None:
+    """Write `metrics.json`. found: every number of a run by its logged name."""
+    content = {"objective": objective and objective.to_json(), "metrics": found}
+    write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def numbers(outcome: steps.Outcome) -> dict[str, float]:
+    """Every number of a run by its logged name; what does not apply is left out."""
+    if not outcome.scores:
+        return dict(outcome.measured)
+    found = scored(outcome.scores)
+    if outcome.held_out:
+        apart = ("ceiling/", "queries/")
+        held_out = {name: value for name, value in scored(outcome.held_out).items() if not name.startswith(apart)}
+        found |= {f"{measures.OOF}{name}": value for name, value in held_out.items()}
+    if fitted := outcome.decision.fitted:
+        found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
+    if outcome.fusion:
+        terms = outcome.fusion["rule"]["features"]
+        found |= {f"fusion/weight/{one['ranking']}.{one['feature']}": one["weight"] for one in terms}
+    return found | outcome.measured
+
+
+def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
+    """Those of a run's numbers that sort and chart runs in MLflow; all are in `metrics.json`.
+
+    Means, losses, ceilings and costs. Of a score that is known out of fold, the one in sample is left out. Of the
+    parts, only the objective's public one, for `select_on=public`.
+    """
+    parts = {f"public/{objective.name}"} if objective else set()
+
+    def wanted(name: str) -> bool:
+        plain = name.removeprefix(measures.OOF)
+        better_known = plain == name and f"{measures.OOF}{name}" in found
+        return not better_known and ("/" not in plain or plain.startswith(CHARTED) or plain in parts)
+
+    return {name: value for name, value in found.items() if wanted(name)}
+
+
+def write_page(
+    folder: Path,
+    record: RunRecord,
+    run_id: str | None,
+    plan: Plan,
+    dataset: Dataset,
+    outcome: steps.Outcome,
+    overrides: Sequence[str] | None = None,
+) -> None:
+    """Write figures, page and installed versions; put the query table and the description into the record.
+
+    overrides: of the command that made the run, shown without passwords; None if they are unknown.
+    """
+    if overrides is not None:
+        parts = (word.partition("=") for word in overrides)
+        shown = {"tracking.uri": redacted}
+        overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
+    write_text(folder / "requirements.txt", requirements())
+    report = run_page.write(folder, record.name, run_id, plan, dataset, outcome, overrides)
+    record.tables[run_page.TABLE] = report.table
+    record.end_tags[NOTE] = as_note(report.note)
+
+
+def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers a gate learned: finite thresholds by the number of documents shown above them, and signal weights."""
+    rule = fitted["rule"]
+    found = {f"threshold_{n}": value for n, value in zip(rule["levels"], rule["thresholds"], strict=False)}
+    if len(rule["features"]) > 1:
+        named = zip(rule["features"], rule["weights"], strict=True)
+        found |= {f"weight/{'.'.join(filter(None, feature))}": weight for feature, weight in named}
+    return {name: value for name, value in found.items() if not isinstance(value, str)}
+
+
+def scored(scores: Scores) -> dict[str, float]:
+    """Scores by their logged names."""
+    values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
+    for name, one in scores.estimates.items():
+        values |= {f"estimate/{name}": one.value, f"estimate_low/{name}": one.low, f"estimate_high/{name}": one.high}
+    values |= {UNANSWERABLE: scores.unanswerable.mean} if scores.unanswerable else {}
+    values |= {f"loss/{name}": value for name, value in scores.losses.items()}
+    values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
+    values |= {f"queries/{name}": float(value) for name, value in scores.counts.items() if name != UNKNOWN}
+    return {name: value for name, value in values.items() if value == value}
+
+
+@lru_cache(maxsize=8)  # the trials of a sweep share them
+def ids_digest(query_ids: tuple[str, ...]) -> str:
+    """sha256 of ids of queries, in any order."""
+    return digest(sorted(query_ids))
+
+
+def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
+    """Means and ends of intervals by their logged names; NaN where there are none, and where nothing entered a mean.
+
+    parts: prefix of the names, such as `public/` -> measure -> Summary.
+    """
+    values: dict[str, float] = {}
+    for part, summaries in parts.items():
+        for name, one in summaries.items():
+            ends = {f"{part}interval_low/{name}": one.low, f"{part}interval_high/{name}": one.high}
+            values |= {f"{part}{name}": one.known} | ends
+    return values
+
+
+def machine(plan: Plan, session: Session) -> dict[str, float]:
+    """Seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
+    found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
+    found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
+    return found | index_sizes(plan, session)
+
+
+def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
+    """The size of each retriever's index in the cache and of all together, in MB; 0 for a retriever without one."""
+    sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in plan.retriever.items()}
+    return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
+
+
+def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[dict[str, Any]]:
+    """The rows of a run's submission."""
+    return submission_rows(outcome.queries, outcome.final, dataset.by_id, contents, outcome.answers)
+
+
+def write_files(
+    folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
+) -> dict[str, str]:
+    """Write a run's files (resolved config, submission rows, scores by query, what was learnt, TREC run); return its
+    tags.
+
+    light: no TREC run, and submission rows without document texts, which `export` adds again.
+    """
+    if outcome.answers is None:
+        bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
+    else:
+        bare = json_text(_rows(outcome, dataset, contents=False))
+    found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
+    found[LISTS] = lists_digest(outcome.final)
+    rows = bare if light else json_text(_rows(outcome, dataset, contents=True))
+    files = {"config.yaml": resolved(plan.document), "predictions.jsonl": rows}
+    if outcome.scores:
+        found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
+        files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
+        if checked := (outcome.held_out or outcome.scores).checked:
+            files[checked_values.FILE] = checked_values.table_text(checked)
+            found[CHECKED] = str(int(checked.checked.sum()))
+    if outcome.decision.fitted:
+        files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
+    if outcome.fusion:
+        files["fusion.json"] = json.dumps(outcome.fusion, ensure_ascii=False, indent=1) + "\n"
+    if light:
+        for name, text in files.items():  # only on the way to the tracker, so without waiting for the disk
+            (folder / name).write_text(text, "utf-8")
+        return found
+    files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return found

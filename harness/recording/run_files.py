@@ -1,0 +1,171 @@
+"""Files of ranked lists with their scores: `harness score` logs them, others read them in place of logged runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config.canonical import digest
+from harness.config.check import Invocation
+from harness.data.dataset import Dataset
+from harness.data.files import some
+from harness.data.predictions import read_predictions
+from harness.errors import BadInput
+from harness.experiment.file_scores import file_scores, lists_digest
+from harness.measures import checked_values, measures
+from harness.measures.objective import objective_of
+from harness.measures.score_table import table_text
+from harness.measures.scores import Scores
+from harness.recording import provenance, retrieval_run
+from harness.storage.atomic import write_text
+from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord, mlflow_name
+
+ID = re.compile(r"[0-9a-f]{4,32}")
+SCORING = ("dataset", "missing", "public")  # keys that say how files are scored
+
+
+@dataclass(frozen=True, eq=False)
+class FileScores:
+    """A file of ranked lists with its scores, and its record as a run. config: of `harness score`, with whole paths."""
+
+    config: dict[str, Any]
+    path: Path
+    scores: Scores
+    numbers: Mapping[str, float]
+    record: RunRecord
+
+    @classmethod
+    def of(cls, config: dict[str, Any], choices: Mapping[str, str]) -> FileScores:
+        for name in [*config["metrics"], config["objective"]]:
+            measures.parse(name)
+        config = retrieval_run.absolute(config)
+        path = Path(config["predictions"])
+        predictions = read_predictions(path)
+        scores, qrels = file_scores(config, predictions)
+        objective = objective_of(config["objective"], scores, None, "all")
+        numbers = retrieval_run.scored(scores)
+        made_of = Dataset("", (), (), qrels).fingerprints
+        labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
+        record = RunRecord(
+            config["experiment_name"],
+            config["run_name"] or path.name,
+            params=retrieval_run.params(config, choices),
+            tags=provenance.provenance(labels)
+            | {
+                "harness.verb": "score",
+                retrieval_run.LISTS: lists_digest(predictions),
+                retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids),
+            },
+            inputs={
+                "qrels": Input(
+                    name=choices["dataset"],
+                    sha256=str(labels["qrels"]),
+                    source=retrieval_run.place(config["dataset"], "qrels"),
+                    rows=len(qrels.grades),
+                )
+            },
+            metrics=retrieval_run.charted(numbers, objective),
+            objective=objective,
+            shows_private=True,
+        )
+        return cls(config, path, scores, numbers, record)
+
+    def write(self, folder: Path) -> None:
+        """Write what commands read of a scored file, and complete the record."""
+        shutil.copyfile(self.path, folder / f"predictions{self.path.suffix}")
+        write_text(folder / "config.yaml", provenance.resolved(self.config))
+        write_text(folder / "scores.csv", table_text(self.scores))
+        if checked := self.scores.checked:
+            write_text(folder / checked_values.FILE, checked_values.table_text(checked))
+            self.record.end_tags[retrieval_run.CHECKED] = str(int(checked.checked.sum()))
+        retrieval_run.write_metrics(folder, self.numbers, self.record.objective)
+
+
+class FileRuns(NoTracker):
+    """The files as runs. folder: where their scores lie."""
+
+    choice = "files"
+    uri: str | None = "files"
+    keeps_files = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self._runs: dict[str, LoggedRun] = {}
+
+    def add(self, config: dict[str, Any], choices: Mapping[str, str]) -> None:
+        """Score a file. config: of `harness score`. BadInput if it cannot be scored."""
+        word = config["predictions"]
+        scored = FileScores.of(config, choices)
+        run_id = digest([str(scored.path.absolute()), scored.record.tags[retrieval_run.LISTS]])[:32]
+        (own := self.folder / run_id).mkdir(parents=True, exist_ok=True)
+        scored.write(own)
+        one = scored.record
+        self._runs[word] = self._runs[run_id] = LoggedRun(
+            run_id=run_id,
+            name=word,
+            experiment=choices["dataset"],
+            status="FINISHED",
+            metrics={mlflow_name(name): value for name, value in one.all_metrics.items()},
+            params={name: str(value) for name, value in one.params.items()},
+            tags=one.tags | one.all_end_tags,
+        )
+
+    def run(self, run_id: str) -> LoggedRun:
+        return self._runs[run_id]
+
+    def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
+        if (file := self.folder / run.run_id / name).is_file():
+            return file
+        raise NoFile(f"{run.name} has no {name}.")
+
+
+def opened(config: Mapping[str, Any], invocation: Invocation, folder: Path) -> FileRuns | None:
+    """The files that `runs` names, scored; None where it names logged runs, or nothing.
+
+    folder: for their scores. BadInput if only some of them are files, or if one cannot be scored.
+    """
+    words: Sequence[str] = config["runs"] or ()
+    files = [word for word in words if _is_file(word)]
+    if not files:
+        if given := scoring_words(invocation):
+            raise BadInput(
+                f"{' '.join(given)}: this says how files are scored, and logged runs have their scores. Leave it out, "
+                "or name files: 'runs=[A.run,B.run]'."
+            )
+        return None
+    if others := [word for word in words if word not in files]:
+        raise BadInput(
+            f"runs names files ({some(files)}) and logged runs ({some(others)}). Name either, or log each file as a "
+            f"run: harness score predictions={files[0]}"
+        )
+    if "task" in config:
+        raise BadInput(
+            f"runs names files ({some(files)}), which is for ranked lists alone. Score each first: `harness score "
+            f"task={invocation.choices['task']} predictions=FILE references=FILE`."
+        )
+    if "dataset" not in config:
+        raise BadInput(
+            f"runs names files ({some(files)}): say which labels score them, such as dataset=trec dataset.qrels=FILE, "
+            "or dataset=beir dataset.path=FOLDER."
+        )
+    objective = config["metric"] or config["objective"]
+    scoring = {name: config[name] for name in (*SCORING, "store", "experiment_name", "outputs") if name in config}
+    scoring |= {"metrics": list(dict.fromkeys([*config["metrics"], objective])), "objective": objective}
+    found = FileRuns(folder)
+    for word in files:
+        found.add(scoring | {"predictions": word, "run_name": None, "seed": config.get("seed", 0)}, invocation.choices)
+    return found
+
+
+def scoring_words(invocation: Invocation) -> list[str]:
+    """The words of a command line that say how files are scored."""
+    return [word for word in invocation.overrides if re.split("[.=]", word.lstrip("+~"))[0] in SCORING]
+
+
+def _is_file(word: str) -> bool:
+    return not ID.fullmatch(word) and ("/" in word or bool(Path(word).suffix) or Path(word).exists())

@@ -1,0 +1,167 @@
+"""What a run of a text task leaves behind: params, tags, key, metrics, files.
+
+The task itself decides what is counted and how measures are computed from the counts (tasks/answers.py,
+tasks/corrections.py); everything here is the same for all text tasks.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.config.canonical import digest
+from harness.config.components import check_component, recorded
+from harness.data.files import opened, sha256_of
+from harness.data.tables import csv_text
+from harness.recording import provenance, retrieval_run
+from harness.recording.logged_run import ValidRun, logged_config, logged_value, require_unchanged
+from harness.reports import task_page
+from harness.storage.atomic import write_text
+from harness.storage.cache import open_cache
+from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
+from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
+
+TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
+WORST = 1000  # items in the table of a run's page in MLflow
+KEYS = ("task", *FILES)  # config keys that only text tasks have
+DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, besides the two files
+
+
+def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
+    """Make the experiment's page list the task's runs, the best first, with its measures as columns."""
+    task = task_of(config)
+    columns = [*OBJECTIVE_METRICS, *task.measures]
+    tracker.view(config["experiment_name"], "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
+
+
+def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
+    """A run's predictions as they were scored.
+
+    BadInput if they no longer pair with the references, or if predictions or references have changed.
+    """
+    config = logged_config(tracker, run)
+    check_component(logged_value(config, "task", dict), "task")
+    references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
+    with tempfile.TemporaryDirectory() as folder:
+        file = tracker.download(run, stored(run.params["predictions"]), Path(folder))
+        judged = task_of(config).judge(file, references, [], open_cache(store))
+        require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
+        with opened(file) as content:
+            return ValidRun(content.read().decode(), config, len(judged.item_ids))
+
+
+def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
+    """The plain values that decide a result, and the chosen task."""
+    return retrieval_run.params({name: config[name] for name in (*DECIDES, *FILES)}, {"task": choice})
+
+
+def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
+    """The tags that a run of a text task is found and compared by."""
+    task = scored.task
+    return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
+        "harness.verb": "score",
+        "task": task.name,
+        "trial_key": trial_key(config),
+        "version.measures": f"{task.name} {task.version}",
+    }
+
+
+def trial_key(config: Mapping[str, Any]) -> str:
+    """sha256 of what decides the numbers: the task with its version, the settings, the two files, and packages."""
+    sha256s = [sha256_of(Path(config[name])) for name in FILES]
+    versions = provenance.versions(provenance.packages(config))
+    settings = [config[key] for key in DECIDES[1:]]
+    rules = recorded(_without_runtime(config["task"]))
+    return digest([rules, task_of(config).version, settings, sha256s, versions])
+
+
+def _without_runtime(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A component's arguments without those of `runtime:`, also in the components inside it."""
+    arguments = {name: value for name, value in node.items() if name != "runtime"}
+    return {name: _without_runtime(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
+
+
+def inputs(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, Input]:
+    """The data of a run as MLflow shows it, by context."""
+    return {
+        name: Input(
+            name=Path(config[name]).name,
+            sha256=scored.fingerprints[name],
+            source=config[name],
+            rows=len(scored.judged.item_ids),
+        )
+        for name in FILES
+    }
+
+
+def write(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile, light: bool = False) -> None:
+    """Write a run's files, and put its numbers into the record.
+
+    light: without the files that are only for people: page, figure, table of items, versions.
+    """
+    shutil.copyfile(config["predictions"], folder / stored(config["predictions"]))
+    recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
+    write_text(folder / "config.yaml", provenance.resolved({name: config[name] for name in recorded_keys}))
+    write_text(folder / TABLE, _table(scored))
+    found = numbers(scored)
+    record.objective = scored.ranked_by
+    record.metrics |= retrieval_run.charted(found, scored.ranked_by)
+    if not light:
+        retrieval_run.write_metrics(folder, found, scored.ranked_by)
+        record.shows_private = True
+        _write_pages(folder, record, config, scored)
+
+
+def _table(scored: ScoredFile) -> str:
+    """The counts of every item, as CSV."""
+    judged = scored.judged
+    counts = {name: values.tolist() for name, values in judged.item_counts.items()}
+    public = scored.public.astype(int).tolist()
+    return csv_text({"id": judged.item_ids, "kind": judged.kinds, "public": public, **counts})
+
+
+def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile) -> None:
+    """Write what people look at; the table of the worst items and the description go into the record."""
+
+    table = scored.judged.table
+    write_text(folder / "items.csv", csv_text(table))
+    write_text(folder / "requirements.txt", provenance.requirements())
+    task_page.scored(
+        scored.summary,
+        scored.means_by_kind(scored.shown),
+        scored.shown,
+        folder / "measures.png",
+        {name: float(total) for name, total in scored.totals.items()},
+    )
+    facts = _facts(config, scored)
+    write_text(folder / "report.html", task_page.page(scored, facts))
+    worst = np.argsort(scored.values, kind="stable")[:WORST]
+    record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in table.items()}
+    files = [path.name for path in folder.iterdir()] + list(record.tables)
+    record.end_tags[NOTE] = as_note(task_page.note(scored, facts, files))
+
+
+def stored(predictions: str) -> str:
+    """The name of a run's copy of the predictions file."""
+    name = Path(predictions)
+    return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
+
+
+def numbers(scored: ScoredFile) -> dict[str, float]:
+    """The numbers of a run by their logged names; what is absent is left out."""
+    found = retrieval_run.by_part({"": scored.summary} | {f"{part}/": means for part, means in scored.parts.items()})
+    found |= {f"count/{name}": float(count) for name, count in scored.counts.items()}
+    return {name: value for name, value in found.items() if value == value}
+
+
+def _facts(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
+    """What was scored, for page and description."""
+    facts = {"Task": scored.task.name, "Scheme": config["task"].get("scheme", "")}
+    facts |= {"Predictions": Path(config["predictions"]).name, "References": Path(config["references"]).name}
+    facts["Items"] = f"{scored.counts['items']}, {scored.counts['public']} of them public"
+    return {name: text for name, text in facts.items() if text}

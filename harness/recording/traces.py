@@ -1,0 +1,212 @@
+"""Traces on request: what every step of a run did with a query, for MLflow's pages.
+
+Queries are searched in batches, so a trace is made afterwards, from the run's outcome: it shows what was predicted, and
+nothing is searched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.config.components import active_groups, build
+from harness.data.dataset import Dataset
+from harness.errors import BadInput
+from harness.experiment.cached_parts import CachedTokenizer
+from harness.experiment.ordering import fuse
+from harness.experiment.steps import Outcome
+from harness.experiment.timing import MS
+from harness.fusion.rule import FusionRule
+from harness.measures.judged import judge
+from harness.measures.measures import SPAN_MEASURES, MeasureFamily, losses, parse
+from harness.progress import watch
+from harness.storage.cache import Cache
+from harness.tracking.mlflow_spans import Trace, TraceSpan
+from harness.tracking.tracker import Tracker
+from retrievers.base import Qrels, Ranking
+
+DOCUMENTS = 10  # shown per ranking
+CONTENT = 300  # characters shown of a document's text
+BATCH = 20  # traces per call: about a megabyte
+PERFECT = 1 - 1e-9  # a score that only rounding keeps below 1 is no error
+BATCHED = "mean over the run's queries, which are searched in one batch"
+
+
+def check(config: Mapping[str, Any], labelled: bool) -> None:
+    """BadInput if the traces that `trace` asks for cannot be stored or selected. labelled: whether there are labels."""
+    trace, objective = config["trace"], config["objective"]
+    if trace == "none":
+        return
+    if not (tracker := build(config["tracking"], where="tracking")).keeps_files:
+        raise BadInput(
+            f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice}, or trace."
+        )
+    if trace == "errors" and not labelled:
+        raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
+    if trace == "errors" and (
+        parse(objective).family is MeasureFamily.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
+    ):
+        raise BadInput(
+            f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
+            "Choose another, such as objective=modified_map@3, or use trace=all."
+        )
+
+
+def write(
+    config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str
+) -> int:
+    """Write the traces that `trace` asks for, and link them to the run; returns how many."""
+    if not (rows := chosen(config, outcome)):
+        return 0
+    tracer = Tracer(config, dataset, outcome, cache)
+    with watch("traces") as progress:
+        for done in range(0, len(rows), BATCH):
+            batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
+            tracker.trace(run_id, config["experiment_name"], batch)
+            progress(done + len(batch), len(rows), "traces")
+    return len(rows)
+
+
+def chosen(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
+    """Rows of the queries to trace: all, or with trace=errors the labelled queries whose objective is below 1."""
+    rows = range(len(outcome.queries))
+    if config["trace"] == "none":
+        return []
+    if config["trace"] == "all":
+        return list(rows)
+    scores = _by_query(outcome, config["objective"])
+    return [row for row in rows if scores.get(outcome.queries[row].query_id, 1.0) < PERFECT]
+
+
+class Tracer:
+    """Makes the traces of a run. Tokens come from the cache, where the run's retrievers put them."""
+
+    def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
+        self.config, self.dataset, self.outcome = config, dataset, outcome
+        self.steps = active_groups(config)
+        # An outcome has only the reranked lists.
+        rankings, depth, learnt = outcome.rankings, config["depth"], outcome.fusion
+        rule = FusionRule.from_json(learnt["rule"]) if learnt else None
+        self.fused = rule.fuse(rankings, depth) if rule else fuse(config["fusion"], rankings, depth)
+        self.scores = _by_query(outcome, config["objective"])
+        self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
+        texts = [query.text for query in outcome.queries]
+        self.tokens = {
+            name: _tokens(node["tokenizer"], texts, cache)
+            for name, node in config["retriever"].items()
+            if "tokenizer" in node
+        }
+
+    def trace(self, row: int, run_id: str) -> Trace:
+        """The trace of the query in a row of the outcome."""
+        query, final = self.outcome.queries[row], self.outcome.final
+        turns = [{"role": turn.role, "content": turn.content} for turn in self.dataset.queries[row].turns]
+        tags = {"query_id": query.query_id, "run_id": run_id}
+        if query.query_id in self.scores:
+            tags |= {"objective": self.config["objective"], "score": f"{self.scores[query.query_id]:.4f}"}
+        if query.query_id in self.losses:
+            tags["loss"] = self.losses[query.query_id]
+        inputs = {"query": query.text, "messages": turns}
+        root = TraceSpan(
+            "retrieval",
+            "CHAIN",
+            inputs,
+            outputs=self._documents(final, row),
+            attributes=self._about(final, row),
+            children=self._steps(row),
+        )
+        return Trace(root, tags)
+
+    def _steps(self, row: int) -> tuple[TraceSpan, ...]:
+        """The steps of the run, in order."""
+        spans = [self._retriever(name, row) for name in self.outcome.rankings]
+        if "fusion" in self.steps:
+            spans.append(self._ranked("fusion", "CHAIN", {"rankings": list(self.outcome.rankings)}, self.fused, row))
+        if "rerank" in self.steps:
+            head = [doc_id for doc_id, _ in self.fused.top(self.config["rerank"]["depth"]).row(row)]
+            inputs = {"query": self.outcome.queries[row].text, "documents": head}
+            spans.append(self._ranked("rerank", "RERANKER", inputs, self.outcome.candidates, row))
+        return (*spans, self._gate(row))
+
+    def _retriever(self, name: str, row: int) -> TraceSpan:
+        inputs = {"query": self.outcome.queries[row].text}
+        children: tuple[TraceSpan, ...] = ()
+        if name in self.tokens:
+            children = (TraceSpan("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
+        return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, children)
+
+    def _ranked(
+        self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, children: tuple[TraceSpan, ...] = ()
+    ) -> TraceSpan:
+        """A step that ranks documents: shows the first ones, and the ranks of the relevant ones."""
+        ms = self.outcome.measured.get(f"{MS}/{name}")
+        about = {"duration": "not measured" if ms is None else BATCHED, **self._about(ranking, row)}
+        return TraceSpan(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, children)
+
+    def _gate(self, row: int) -> TraceSpan:
+        gate, decision = self.config["gate"], self.outcome.decision
+        rule: Mapping[str, Any] = decision.fitted["rule"] if decision.fitted else {}
+        if "threshold" in gate:
+            rule = {"features": [[gate["source"], gate["signal"]]], "thresholds": [gate["threshold"]]}
+        inputs = {"signal": None if decision.signal is None else float(decision.signal[row])}
+        inputs |= {name: rule[name] for name in ("features", "levels", "thresholds") if name in rule}
+        shown = min(int(decision.shown[row]), self.config["top_k"])
+        about = {"gate": gate["_target_"].rpartition(".")[2], "duration": "not measured"}
+        return TraceSpan("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
+
+    def _documents(self, ranking: Ranking, row: int) -> list[dict[str, Any]]:
+        """The first documents of a query as MLflow's `Document`s. relevance: the grade, if the query is labelled."""
+        grades = self._grades(row)
+        shown = []
+        for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
+            document = self.dataset.by_id[doc_id]
+            graded = (
+                {} if grades is None else {"relevance": grades.get(doc_id, 0)}
+            )  # first: a list shows only one entry
+            about = {**graded, "rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
+            shown.append({"page_content": _cut(document.text), "metadata": about, "id": doc_id})
+        return shown
+
+    def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
+        """documents: how many there are. relevant_at: relevant document -> its rank, None if it is not among them."""
+        about: dict[str, Any] = {"documents": int(ranking.lengths[row])}
+        if (grades := self._grades(row)) is not None:
+            ranks = {doc_id: rank for rank, (doc_id, _) in enumerate(ranking.row(row), start=1)}
+            about["relevant_at"] = {doc_id: ranks.get(doc_id) for doc_id in grades}
+        return about
+
+    def _grades(self, row: int) -> Mapping[str, float] | None:
+        qrels = self.dataset.qrels
+        return qrels.grades.get(self.outcome.queries[row].query_id) if qrels else None
+
+
+def _tokens(node: Mapping[str, Any], texts: Sequence[str], cache: Cache) -> list[list[str]]:
+    with watch("tokens") as progress:
+        tokenizer = CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)
+        tokens: list[list[str]] = tokenizer(texts).lists()
+    return tokens
+
+
+def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
+    """query_id -> the objective, for the queries that it scores."""
+    if not outcome.scores or objective not in outcome.scores.values:
+        return {}
+    pairs = zip(outcome.scores.query_ids, outcome.scores.values[objective].tolist(), strict=True)
+    return {query_id: value for query_id, value in pairs if value == value}
+
+
+def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
+    """query_id -> the kind of its loss, as `losses.losses` names it, for the queries that lose anything."""
+    assert outcome.scores
+    scored = outcome.scores.query_ids
+    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
+    keep = outcome.decision.keep[np.array([place[query_id] for query_id in scored], int)]
+    by_kind = losses(judge(outcome.final, qrels, scored), judge(outcome.candidates, qrels, scored), keep)
+    lost = ((kind, values > 0) for kind, values in by_kind.items())
+    return {query_id: kind for kind, any_lost in lost for query_id, one in zip(scored, any_lost, strict=True) if one}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CONTENT else text[: CONTENT - 1] + "…"

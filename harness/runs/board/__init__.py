@@ -1,0 +1,1 @@
+"""The board: every run of an experiment on one page."""

@@ -1,0 +1,212 @@
+"""What a run returned for each query, what it had before its gate, and what the gate saw: from its logged files."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import as_id, json_file, json_rows, numbered_lines, once, required
+from harness.data.files import field as checked
+from harness.data.predictions import is_contest, trec_order, trec_scores
+from harness.errors import BadInput
+from harness.gates.rule import Rule
+from harness.recording.logged_run import Ahead
+from harness.recording.retrieval_run import RUN_FILE
+from harness.recording.run_kind import Retrieval
+from harness.reports.gate_view import signal_name
+from harness.reports.markup import snippet
+from harness.reports.run_page import TABLE
+from harness.tracking.tracker import LoggedRun, NoFile
+from retrievers.base import one_word
+
+DEPTH = 5  # documents shown of a list
+MOST_TEXT = 600  # characters shown of a document
+REMEMBERED = 100_000  # lines, of which runs that are alike have many in common
+GATE = "gate.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a run returned for a query.
+
+    count: number of documents.
+    docs: ids of the first DEPTH of them, best first.
+    scores: theirs; None where the file has none.
+    text: what was searched; None where the file does not say.
+    contents: the beginnings of the documents' texts, where the file has them.
+    """
+
+    count: int
+    docs: tuple[str, ...]
+    scores: tuple[float, ...] | None = None
+    text: str | None = None
+    contents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GateRule:
+    """The signal that a gate decides by. levels, thresholds: as in `gates.rule.Rule`."""
+
+    name: str
+    levels: tuple[int, ...]
+    thresholds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What stood behind a run's lists, of runs that are logged in full.
+
+    candidates: query_id -> {doc_id: score} before the gate, best first. White space in ids is percent-encoded.
+    signals: query_id -> what the gate decided by; queries without a signal are missing.
+    """
+
+    candidates: Mapping[str, Mapping[str, float]]
+    signals: Mapping[str, float]
+
+    def of(self, query_id: str) -> Mapping[str, float]:
+        """The candidates of a query."""
+        return self.candidates.get(one_word(query_id), {})
+
+
+def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
+    """(run, name of a file) that a ListReader is likely to read, in order. detailed: so many runs with all files."""
+    found = []
+    for place, run in enumerate(runs):
+        found.append((run, Retrieval().predictions(run)))
+        if place < detailed and "sweep.trial" not in run.tags:  # trials are logged in short
+            found += [(run, RUN_FILE), (run, TABLE)]
+    return found
+
+
+@dataclass
+class ListReader:
+    """Reads lists of runs from the tracking store."""
+
+    files: Ahead
+    _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
+
+    def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
+        """query_id -> what the run returned; None if its file is gone. BadInput, which names the run, if damaged."""
+        file = self._download(run, Retrieval().predictions(run))
+        if file is None:
+            return None
+        try:
+            return self.read(file)
+        except BadInput as error:
+            raise BadInput(f"Run {run.named}: {error}") from None
+
+    def read(self, file: Path) -> dict[str, Returned]:
+        """query_id -> what a predictions file returns, in the contest's format or as a TREC run."""
+        _, first = next(numbered_lines(file), (0, ""))
+        return self._contest(file) if is_contest(first) else _trec(file)
+
+    def retrieved(self, run: LoggedRun) -> Retrieved | None:
+        """What stood behind the lists of a run; None for a trial that is logged in short, and for a scored file."""
+        file = self._download(run, RUN_FILE)
+        if file is None:
+            return None
+        table = self._download(run, TABLE)
+        try:
+            return Retrieved(trec_scores(file), {} if table is None else signals(table))
+        except BadInput as error:
+            raise BadInput(f"Run {run.named}: {error}") from None
+
+    def gate(self, run: LoggedRun) -> GateRule | None:
+        """The rule of a run's gate, learnt or set by hand; None if it has no threshold, or if its file is gone."""
+        if by_hand := set_by_hand(run):
+            return by_hand
+        if run.tags.get("harness.verb") == "score" or run.params.get("gate") in (None, "none", "llm"):
+            return None
+        file = self._download(run, GATE)
+        if file is None:
+            return None
+        rule = Rule.from_json(required(json_file(file), "rule", str(file)), f"{GATE} of run {run.short_id}: rule")
+        return GateRule(signal_name(rule), rule.levels, rule.thresholds)
+
+    def _download(self, run: LoggedRun, name: str) -> Path | None:
+        try:
+            return self.files.download(run, name)
+        except NoFile:
+            return None
+
+    def _contest(self, file: Path) -> dict[str, Returned]:
+        seen: dict[str, int | str] = {}
+        found = {}
+        for number, line in numbered_lines(file):
+            raw = line.encode()
+            key = hashlib.sha256(raw).digest()
+            if key not in self._known:
+                [(_, row)] = json_rows(raw, file, number)
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
+                self._known[key] = _row(row, f"{file}:{number}")
+            query_id, one = self._known[key]
+            once(seen, query_id, "eval_id", file, number)
+            found[query_id] = one
+        return found
+
+
+def set_by_hand(run: LoggedRun) -> GateRule | None:
+    """The rule of `gate=score`, which the run's params say; None for other gates."""
+    if run.params.get("gate") != "score":
+        return None
+    source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
+    name = signal if source == "null" else f"{source} {signal}"
+    return GateRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
+
+
+def signals(file: Path) -> dict[str, float]:
+    """query_id -> signal of a run's table of queries, as `reports.run_page.query_table` makes it."""
+    content = json_file(file)
+    columns = checked(content, "columns", list, str(file))
+    if not {"query_id", "signal"} <= {one for one in columns if isinstance(one, str)}:
+        raise BadInput(f"{file}: columns has no query_id and signal. Repeat the run.")
+    query_id, signal = columns.index("query_id"), columns.index("signal")
+    found = {}
+    for row in checked(content, "data", list, str(file)):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise BadInput(f"{file}: data holds {row!r:.60}, but each row must have {len(columns)} cells.")
+        if (value := _number(row[signal])) is not None:
+            found[str(row[query_id])] = value
+    return found
+
+
+def _row(row: Mapping[str, Any], where: str) -> tuple[str, Returned]:
+    query_id, _ = as_id(required(row, "eval_id", where), "eval_id", where)
+    docs = [as_id(one, "an id in topk", where)[0] for one in checked(row, "topk", list, where)]
+    references, text = row.get("references"), row.get("standalone_query")
+    listed = [one for one in references if isinstance(one, dict)] if isinstance(references, list) else []
+    listed = listed[:DEPTH] if len(listed) == len(docs) else []
+    contents = [one["content"] for one in listed if isinstance(one.get("content"), str)]
+    return query_id, Returned(
+        len(docs),
+        tuple(docs[:DEPTH]),
+        _scores([one.get("score") for one in listed]),
+        text if isinstance(text, str) and text else None,
+        tuple(snippet(one, MOST_TEXT) for one in contents) if len(contents) == len(listed) else (),
+    )
+
+
+def _scores(values: Sequence[Any]) -> tuple[float, ...] | None:
+    numbers = [_number(one) for one in values]
+    found = tuple(one for one in numbers if one is not None)
+    return found if found and len(found) == len(numbers) else None
+
+
+def _number(value: Any) -> float | None:
+    """A number of JSON; None for what is none, and for whole numbers that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        return None
+    return float(value)
+
+
+def _trec(file: Path) -> dict[str, Returned]:
+    found = {}
+    for query_id, scores in trec_scores(file).items():
+        docs = trec_order(scores)
+        found[query_id] = Returned(len(docs), tuple(docs[:DEPTH]), tuple(scores[one] for one in docs[:DEPTH]))
+    return found

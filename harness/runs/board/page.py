@@ -1,0 +1,116 @@
+"""A board, and its one HTML page: which run, why, what next. Its tabs read the JSON of their parts.
+
+The page is the template `board.html`, filled; `board.js` says what a tab's file must do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.reports.markup import finite
+from harness.reports.page import TEMPLATES, filled
+from harness.reports.report import Report, page_data
+from harness.runs.board.expected import Expected
+from harness.runs.board.leaderboard import Leaderboard, leaderboard
+from harness.runs.board.matters import Matters, matters
+from harness.runs.board.queries import Details, details
+from harness.runs.board.runs import LOSSES, BoardRuns
+from harness.runs.board.settings import changed_settings
+from harness.tracking.tracker import Tracker
+
+TEMPLATE = TEMPLATES / "board.html"
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """What the page of a board shows.
+
+    matters: None where nothing was varied. report: of a comparison, whose title and verdict the page begins with; None
+    for the board of an experiment.
+    """
+
+    experiment: str
+    runs: BoardRuns
+    leaderboard: Leaderboard
+    matters: Matters | None
+    details: Details
+    report: Report | None = None
+
+
+def assembled(
+    runs: BoardRuns,
+    tracker: Tracker,
+    folder: Path,
+    expected: Expected | None,
+    report: Report | None = None,
+) -> Board:
+    """Return the board of the runs. folder: for downloads. expected: of the best run. report: as in `Board`."""
+    experiment = runs.runs[0].run.experiment
+    return Board(
+        experiment=experiment,
+        runs=runs,
+        leaderboard=leaderboard(runs, expected),
+        matters=matters(runs),
+        details=details(runs, tracker, folder),
+        report=report,
+    )
+
+
+def is_board(path: Path) -> bool:
+    """Whether a file is a page that `html` has made, by its beginning."""
+    with path.open("rb") as file:
+        start = file.read(8192)
+    return start.startswith(b"<!DOCTYPE html>") and b"<title>Board</title>" in start
+
+
+def html(board: Board) -> str:
+    """The whole page, which needs no other file and no network."""
+    return filled(TEMPLATE, document(board))
+
+
+def document(board: Board) -> dict[str, Any]:
+    """What the page's scripts read; a tab whose part is null is not shown."""
+    runs = board.runs
+    return {
+        "nouns": ["query", "queries"],
+        "head": {
+            "experiment": board.experiment,
+            "metric": runs.metric,
+            "select_on": runs.select_on,
+            "queries": len(runs.query_ids),
+            "notes": [*runs.notes],
+            "title": board.report.title if board.report else "",
+            "verdicts": [*board.report.verdict] if board.report else [],
+        },
+        "runs": _runs(runs),
+        "leaderboard": board.leaderboard.to_json(),
+        "matters": board.matters and board.matters.to_json(),
+        "queries": board.details.to_json(),
+        "sections": page_data(board.report) if board.report else [],
+    }
+
+
+def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
+    """params: the settings in which the runs differ; null where a run has none. losses: kind -> number of queries."""
+    changed = changed_settings([one.run.params if one.run.has_settings else {} for one in runs.runs])
+    return [
+        {
+            "id": one.run.run_id,
+            "short": one.name,
+            "name": one.run.name,
+            "also": one.twins,
+            "value": finite(one.score.value),
+            "low": finite(one.score.low),
+            "high": finite(one.score.high),
+            "kind": one.score.kind,
+            "params": {key: values[place] for key, values in changed.items()},
+            "losses": {
+                LOSSES[kind]: count for kind, count in enumerate(np.bincount(losses).tolist()) if LOSSES[kind] and count
+            },
+        }
+        for place, (one, losses) in enumerate(zip(runs.runs, runs.losses, strict=True))
+    ]

@@ -1,0 +1,274 @@
+"""The settings in which runs differ, and the short names that tell the runs apart by them.
+
+The keys in which runs differ, as coordinates: which values each key has, and the place of each run among them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness.config import manual
+from harness.config.components import GROUPS, SHARED
+from harness.config.text import shortest
+from harness.tracking.tracker import LoggedRun
+
+FIRST = ("retriever", "gate")  # what every short name says
+SAID = {"top_k": "top"}  # how a short name calls a key
+LONGEST = 30  # characters of a value that a short name says
+Params = Mapping[str, str]
+
+
+def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
+    """The logged params in which runs differ: name -> the value of each run, None where it has none or null.
+
+    What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
+    the others bring, such as `fusion.k` 60 beside `fusion` rrf.
+    """
+    return _changed(params, _brought(params))
+
+
+def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | None]]]:
+    """For each run but the first the settings in which it differs from the one before: name -> (before, here)."""
+    brought = _brought(params)
+    found = []
+    for place in range(1, len(params)):
+        both = slice(place - 1, place + 1)
+        changed = _changed(params[both], brought[both])
+        found.append({name: (before, here) for name, (before, here) in changed.items()})
+    return found
+
+
+def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, list[str | None]]:
+    """As `changed_settings`. brought: for each run what its choices bring."""
+    names = dict.fromkeys(name for run in params for name in run)
+    logged = {name: [run.get(name) for run in params] for name in names}
+    found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
+    found = {name: values for name, values in found.items() if len(set(values)) > 1}
+    return {
+        name: values
+        for name, values in found.items()
+        if None not in values
+        or any(value is not None and value != own.get(name) for value, own in zip(values, brought, strict=True))
+    }
+
+
+def short_names(runs: Sequence[LoggedRun]) -> list[str]:
+    """A name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
+
+    It says the retriever and the gate. Of runs that are alike so far it says the fewest other settings that tell them
+    apart, without the values that more than half of them have: of many runs with one weight and one with another, that
+    one says it. A file that was scored is called as its run is. Runs that differ in nothing that can be said are
+    told apart by the beginnings of their ids.
+    """
+    made = [run.params if run.has_settings else {} for run in runs]
+    names = [
+        " · ".join(own[key] for key in FIRST if key in own) or run.name for own, run in zip(made, runs, strict=True)
+    ]
+    said = _said({key: values for key, values in changed_settings(made).items() if key not in FIRST})
+    for places in _alike(names, range(len(names))):
+        for key in _telling(said, places):
+            usual, count = Counter(said[key][place] for place in places).most_common(1)[0]
+            for place in places:
+                if said[key][place] != usual or 2 * count <= len(places):
+                    names[place] += f" · {said[key][place]}"
+    for places in _alike(names, range(len(names))):
+        for place in places:
+            names[place] += f" · {runs[place].short_id}"
+    return names
+
+
+def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
+    """The fewest keys that tell these runs apart as well as all do, that which splits them most first."""
+    found: list[str] = []
+
+    def parts(keys: Sequence[str]) -> int:
+        return len({tuple(said[key][place] for key in keys) for place in places})
+
+    while parts(found) < parts([*said]):
+        found.append(max(said, key=lambda key: parts([*found, key])))
+    for key in [*found]:
+        if parts(rest := [one for one in found if one != key]) == parts(found):
+            found = rest
+    return found
+
+
+def overrides_in_words(overrides: Sequence[str]) -> str:
+    """The overrides of a trial as short as its name is: `hybrid_light · auto · dense 0.5`; "" without any."""
+    pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
+    called = _called([key for key, _ in pairs])
+    return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
+
+
+def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
+    """Those of the places that share a name with others of them."""
+    found: dict[str, list[int]] = {}
+    for place in places:
+        found.setdefault(names[place], []).append(place)
+    return [alike for alike in found.values() if len(alike) > 1]
+
+
+def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
+    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said."""
+    called, found = _called(changed), {}
+    for key, values in changed.items():
+        if all(len(value or "") <= LONGEST for value in values):
+            found[key] = [
+                f"{'' if key in GROUPS and value else f'{called[key]} '}{value or 'none'}" for value in values
+            ]
+    return found
+
+
+def _called(keys: Collection[str]) -> dict[str, str]:
+    """Key -> how it is called: by its last part, or by its last two where another of the keys ends alike."""
+    ends = Counter(key.rpartition(".")[2] for key in keys)
+    parts = {key: key.split(".") for key in keys}
+    return {key: SAID.get(key) or ".".join(one[-1:] if ends[one[-1]] == 1 else one[-2:]) for key, one in parts.items()}
+
+
+def _brought(params: Sequence[Params]) -> list[dict[str, str]]:
+    """For each run key -> value as it is logged, of all that the choices among its params bring."""
+    chosen = [[(group, run[group]) for group in ("retriever", *GROUPS) if group in run] for run in params]
+    values = {choice: _values(*choice) for choice in {one for several in chosen for one in several}}
+    found: list[dict[str, str]] = []
+    for several in chosen:
+        found.append({})
+        for choice in several:
+            found[-1] |= values[choice]
+    return found
+
+
+def _values(group: str, choice: str) -> dict[str, str]:
+    import yaml
+
+    values = {key: yaml.safe_load(entry.value) for key, entry in manual.keys_of(group, choice).items()}
+    return {key: one if isinstance(one, str) else _logged(one) for key, one in values.items()}
+
+
+def _logged(value: Any) -> str:
+    return json.dumps(shortest(value), ensure_ascii=False)
+
+
+MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
+RECUR = 4  # runs that a value has on average, if each is that of several runs
+MOST_BINS = 8  # into which numbers are grouped
+ABSENT = "none"  # the value of a choice that a run lacks
+BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
+
+
+@dataclass(frozen=True, eq=False)
+class VariedKey:
+    """A key that varies.
+
+    also: keys that tell these runs apart in the same way or less finely, so that no effect is theirs alone.
+    values: the different values as texts; numbers ascending, others as they first occur.
+    numbers: the values as numbers; None if one of them is none.
+    places: int [R], the place of each run among `values`; -1 for a run that does not have the key.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    numbers: tuple[float, ...] | None
+    places: np.ndarray
+    also: tuple[str, ...] = ()
+
+    @property
+    def having(self) -> np.ndarray:
+        """bool [R], the runs that have the key."""
+        return self.places >= 0
+
+    def among(self, runs: np.ndarray) -> VariedKey:
+        """The key for some runs, bool [R], among which each value occurs."""
+        return replace(self, places=self.places[runs])
+
+    def grouped(self, bins: int) -> VariedKey:
+        """The key itself; if it is a number that hardly recurs, the key with values in groups of as many runs each."""
+        count = len(self.values)
+        if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
+            return self
+        where = self.places[self.having]
+        share = (np.searchsorted(np.sort(where), np.arange(count), "right") - 0.5) / len(where)
+        group = np.unique((share * bins).astype(int), return_inverse=True)[1].reshape(-1)
+        ends = [np.flatnonzero(group == one)[[0, -1]] for one in range(group.max() + 1)]
+        numbers = [(self.numbers[low], self.numbers[high]) for low, high in ends]
+        return replace(
+            self,
+            values=tuple(" – ".join(dict.fromkeys(f"{end:.4g}" for end in both)) for both in numbers),
+            numbers=tuple(sum(both) / 2 for both in numbers),
+            places=np.where(self.having, group[self.places], -1),
+        )
+
+
+def varied(params: Sequence[Params]) -> list[VariedKey]:
+    """The keys that have different values in the runs that have them, in the order in which they first occur.
+
+    What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it; but a
+    run without a choice that no retriever brings with it, such as `rerank`, has the value "none".
+    """
+    keys = []
+    for name in changed_settings(params):
+        absent = ABSENT if "." not in name and name not in BROUGHT else None
+        key = _key(name, [run.get(name, absent) for run in params])
+        if len(key.values) > 1:
+            keys.append(key)
+    return keys
+
+
+def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
+    """The keys as an analysis takes them: numbers that hardly recur in groups, and none that follows from another.
+
+    Keys that split the same runs alike are one, named after a choice if one of them is; so is a key with one from
+    whose value its own follows. The others are named in `also`.
+    """
+    bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
+    kept: list[VariedKey] = []
+    order = {key.name: place for place, key in enumerate(keys)}
+    grouped = [key.grouped(count) for key, count in zip(keys, bins, strict=True)]
+    for key in sorted(grouped, key=lambda key: (-len(key.values), "." in key.name)):
+        finer = next((place for place, one in enumerate(kept) if _follows(key, one)), None)
+        if finer is None:
+            kept.append(key)
+        else:
+            kept[finer] = replace(kept[finer], also=(*kept[finer].also, key.name))
+    return sorted(kept, key=lambda key: order[key.name])
+
+
+def groups(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
+    """(the runs, bool [R]; the keys that just these runs have), the most runs first."""
+    found: dict[bytes, list[VariedKey]] = {}
+    for key in keys:
+        found.setdefault(key.having.tobytes(), []).append(key)
+    return sorted(((some[0].having, some) for some in found.values()), key=lambda group: -int(group[0].sum()))
+
+
+def _key(name: str, texts: Sequence[str | None]) -> VariedKey:
+    values = list(dict.fromkeys(text for text in texts if text is not None))
+    numbers = _numbers(values)
+    if numbers:
+        values = sorted(values, key=float)
+    place = {text: number for number, text in enumerate(values)}
+    places = np.array([-1 if text is None else place[text] for text in texts])
+    return VariedKey(name, tuple(values), tuple(sorted(numbers)) if numbers else None, places)
+
+
+def _numbers(texts: Sequence[str | None]) -> list[float] | None:
+    """Texts as numbers, without those that are absent; None unless all are finite numbers."""
+    try:
+        found = [float(text) for text in texts if text is not None]
+    except ValueError:
+        return None
+    return found if all(map(math.isfinite, found)) else None
+
+
+def _follows(key: VariedKey, finer: VariedKey) -> bool:
+    """Whether both keys are those of the same runs, and each value of `finer` has one of `key`."""
+    if not np.array_equal(key.having, finer.having):
+        return False
+    pairs = np.unique(np.stack([finer.places[key.having], key.places[key.having]]), axis=1)
+    return pairs.shape[1] == len(np.unique(finer.places[key.having]))

@@ -1,0 +1,1 @@
+"""Comparisons of runs: differences, intervals, paired tests."""

@@ -1,0 +1,205 @@
+"""What a configuration costs in seconds before it runs: by what this machine has measured, else by rates of another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from harness.config.canonical import digest
+from harness.config.components import identity, recorded_name, target_class
+from harness.config.schema import Node
+from harness.config.text import counted
+from harness.data.dataset import Dataset
+from harness.experiment import steps, timing
+from harness.experiment.plan import Plan
+from harness.experiment.preflight import DataFacts
+from harness.experiment.session import cache_for
+from harness.storage.cache import Cache
+from retrievers.base import cores
+from retrievers.dense.models import WEIGHTS, ModelSource, device_for, here
+
+# Seconds for a million characters, measured on two cores: for what this machine has not timed yet.
+RATES = {
+    "tokenizer/kiwi": 8.0,
+    "tokenizer/char_ngram": 2.0,
+    "tokenizer/word": 0.5,
+    "tokenizer/whitespace": 0.3,
+    "tokenizer/snowball": 1.0,
+    "encoder/use_multilingual": 40.0,
+    "encoder/lsa": 15.0,
+}
+UNKNOWN = 10.0  # for a component that a plug-in brings
+START = 0.5  # seconds to index and search, beside reading the texts
+TRIAL = 0.3  # seconds to fuse, gate, score and log
+CHARACTERS = 2.5  # of a token of a neural model
+BYTES = 4  # of a parameter, as models are mostly stored
+SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations in a second: of one core, of a graphics processor
+PAIR = 400  # tokens that a reranker reads for a query and a document
+# Seconds to learn from 100 labelled queries, out of fold.
+LEARNING = {"gate/auto": 0.3, "gate/depth": 0.5, "gate/classifier": 3.0, "fusion/learned": 3.0}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """seconds: None where nothing is known. reason: what takes the time, or what is unknown, in words."""
+
+    seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What a configuration takes from the cache, or computes. rankings: identity of each, in the config's order."""
+
+    plan: Plan
+    rankings: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, plan: Plan, facts: DataFacts) -> Workload:
+        indexes = [facts.index(node, identity) for node in plan.retriever.values()]
+        return cls(plan, [steps.ranking_identity(index, facts.queries_digest) for index in indexes])
+
+    @property
+    def parts(self) -> Iterator[tuple[Node, Mapping[str, Any]]]:
+        """(retriever, identity of its ranking)."""
+        return zip(self.plan.retriever.values(), self.rankings, strict=True)
+
+    @property
+    def makes(self) -> set[str]:
+        """Names of what it leaves in the cache: rankings, indexes, texts that were read."""
+        found = set()
+        for node, ranking in self.parts:
+            found |= {
+                digest(ranking),
+                digest(ranking["index"]),
+                *(digest(_reads(node, part)) for part in readers(node)),
+            }
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class CostModel:
+    """Estimates for one dataset.
+
+    cache: where results and measured times are; None: nothing is cached, and rates alone count, so that estimates are
+    the same whenever they are made. documents, queries: their characters. asked, labelled: numbers of queries.
+    texts: digest of the documents' texts. arithmetic: seconds to fuse, gate and score a configuration.
+    """
+
+    cache: Cache | None
+    documents: int
+    queries: int
+    asked: int
+    labelled: int
+    texts: str = ""
+    arithmetic: float = TRIAL
+
+    @classmethod
+    def of(cls, cache: Cache, dataset: Dataset, texts: str = "", arithmetic: float = TRIAL) -> CostModel:
+        labels = dataset.qrels.grades if dataset.qrels else {}
+        return cls(
+            cache,
+            sum(len(document.indexed_text) for document in dataset.documents),
+            sum(len(query.text) for query in dataset.queries),
+            len(dataset.queries),
+            sum(query.query_id in labels for query in dataset.queries),
+            texts,
+            arithmetic,
+        )
+
+    def cost(self, works: Sequence[Workload], made: Collection[str] = (), pace: float = 1.0) -> Cost:
+        """The cost of several configurations, which share what they compute.
+
+        made: names, as of `makes`, of what is there already. pace: by which rates are multiplied.
+        """
+        known, missing, guessed = set(made), 0, dict[str, None]()
+        total = sum(self.arithmetic + self._learning(work.plan) for work in works)
+        for work in works:
+            for node, ranking in work.parts:
+                if digest(ranking) in known or self._holds(node, ranking, work.plan.depth):
+                    continue
+                missing += 1
+                total += START
+                if not (parts := readers(node)):
+                    return Cost(None, f"{recorded_name(target_class(node, 'retriever'))} cannot be timed here")
+                indexed = digest(ranking["index"]) in known or self._has("indexes", ranking["index"])
+                for part in parts:
+                    is_read = indexed or digest(_reads(node, part)) in known or self._is_read(node, part)
+                    seconds, measured = self._reading(part, self.queries + (0 if is_read else self.documents), pace)
+                    total += seconds
+                    guessed |= {} if measured or is_read else {recorded_name(target_class(part, "part")): None}
+                known |= {digest(ranking), digest(ranking["index"]), *(digest(_reads(node, part)) for part in parts)}
+            total += self._reranking(work.plan.rerank, pace)
+        reranked = any("rerank" in work.plan.active for work in works)
+        doing = [f"{counted(missing, 'ranking')} to compute"] if missing else ["all rankings are cached"]
+        doing += ["pairs of a query and a document to score"] if reranked else []
+        doing += [f"a guess, since {', '.join(guessed)} has not been timed on this machine yet"] if guessed else []
+        return Cost(total, "; ".join(doing))
+
+    def learning(self, name: str) -> float:
+        """Seconds to learn a gate or a fusion once, out of fold. name: as it is recorded."""
+        return LEARNING.get(name, 0.0) * max(self.labelled, 20) / 100
+
+    def _learning(self, plan: Plan) -> float:
+        nodes = [plan.gate, *([plan.fusion] if "fusion" in plan.active else [])]
+        return sum(self.learning(recorded_name(target_class(node, "part"))) for node in nodes)
+
+    def _holds(self, node: Node, ranking: Mapping[str, Any], depth: int) -> bool:
+        return self.cache is not None and cache_for(node, self.cache).holds_ranking(ranking, depth)
+
+    def _has(self, kind: str, of: Mapping[str, Any]) -> bool:
+        return self.cache is not None and self.cache.size(kind, of) is not None
+
+    def _is_read(self, node: Node, part: Node) -> bool:
+        """Whether the tokens or the vectors of whole documents are cached."""
+        kinds = {"tokens": "tokenizer", "embeddings": "encoder"}
+        whole = node.get("passages") in (None, "none")
+        return whole and any(
+            self._has(kind, {name: identity(part), "texts": self.texts}) for kind, name in kinds.items()
+        )
+
+    def _reading(self, part: Node, characters: int, pace: float) -> tuple[float, bool]:
+        """(seconds in which a tokenizer or an encoder reads texts, whether that was measured)."""
+        if self.cache and (found := timing.seconds_to_read(self.cache, part, characters)) is not None:
+            return found, True
+        if "model" in part or "path" in part:
+            return pace * _operations(part) * characters / CHARACTERS, False
+        return pace * RATES.get(recorded_name(target_class(part, "part")), UNKNOWN) * characters / 1e6, False
+
+    def _reranking(self, node: Node, pace: float) -> float:
+        pairs = self.asked * int(node.get("depth") or 0)
+        return pace * _operations(node) * pairs * PAIR if pairs else 0.0
+
+
+def readers(node: Node) -> list[Node]:
+    """What reads the texts of a retriever: a tokenizer, an encoder, or its own model."""
+    found = [node[key] for key in ("tokenizer", "encoder") if isinstance(node.get(key), Mapping)]
+    return found or ([node] if "model" in node else [])
+
+
+def _reads(node: Node, part: Node) -> list[Any]:
+    """Names the documents as a part reads them: whole, or cut into passages."""
+    return [identity(part), node.get("passages")]
+
+
+def _operations(node: Node) -> float:
+    """Seconds in which a neural model reads a token: two operations for each of its parameters.
+
+    0 for a model that is not on this machine: what is made with it is cached.
+    """
+    folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
+    if folder is None:
+        return 0.0
+    on_cpu = device_for((node.get("runtime") or {}).get("device")) == "cpu"
+    speed = SPEED["cpu"] * cores() if on_cpu else SPEED["gpu"]
+    return 2 * _parameters(folder) / speed
+
+
+@lru_cache
+def _parameters(folder: Path) -> float:
+    """About how many parameters a model has, by the size of its weights; the first format that it has counts."""
+    sizes = [sum(file.stat().st_size for file in folder.rglob(pattern)) for pattern in WEIGHTS]
+    return next((size for size in sizes if size), 0) / BYTES

@@ -1,0 +1,1 @@
+"""Statistics that know arrays alone: intervals, paired tests, power, agreement, importance."""

@@ -1,0 +1,258 @@
+"""Agreement of raters, and intervals of proportions.
+
+How far raters agree on grades: kappa, alpha, sensitivity and specificity of pairs that lie in sampled queries.
+
+People check whole queries, which were drawn from strata. A pair of a query and a document therefore counts as often as
+its query stands for others: N_s / n_s, where n_s of the N_s queries of its stratum were checked (p_ab = sum over strata
+of W_s n_s,ab / n_s, up to a factor). Intervals resample queries, not pairs: grades of one query depend on each other.
+
+Every function takes tables float64 [..., C, C]: how often the first rater gives grade a where the second gives b.
+
+Proportions of few cases, with Wilson's interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+FEWEST = 5  # queries with an interval: a draw of fewer has hardly more than a few outcomes
+_SLACK = 1e-12  # values that differ by less are equal
+_CELLS = 1 << 22  # draws in memory at once
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """of: tables float64 [..., C, C] -> a number for each, NaN where it is undefined. undefined: why it then is."""
+
+    of: Callable[[np.ndarray], np.ndarray]
+    undefined: str
+
+
+@dataclass(frozen=True)
+class DesignEstimate:
+    """A statistic of all queries, estimated from those that were checked.
+
+    value: NaN where it is undefined. low, high: its 95 % interval, NaN where there is none.
+    queries, pairs: what it rests on; for alpha, `pairs` are all grades of pairs that several have judged.
+    note: why there is no value or no interval; "" for nothing.
+    """
+
+    value: float
+    low: float
+    high: float
+    queries: int
+    pairs: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which queries were checked, and how many others each stands for.
+
+    strata: the stratum of each of the Q checked queries. sizes: stratum -> how many queries it was drawn from; one that
+    is missing counts its checked queries alone.
+    """
+
+    strata: tuple[str, ...]
+    sizes: Mapping[str, int]
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """float64 [Q]: N_s / n_s of each query."""
+        checked = Counter(self.strata)
+        return np.array([self.sizes.get(one, checked[one]) / checked[one] for one in self.strata])
+
+    def resampled(self, values: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
+        """Weighted totals float64 [resamples, V] of values [Q, V] over queries that are drawn anew in each stratum.
+
+        Of n queries n - 1 are drawn, with replacement, and count n / (n - 1) times: with all n, intervals would be too
+        narrow by the factor sqrt((n - 1) / n), which is .71 where a stratum has two (Rao and Wu 1988). A stratum with a
+        single checked query tells nothing about its spread, and is drawn together with others.
+        """
+        weighted = self.weights[:, None] * values
+        generator = np.random.default_rng(seed)
+        totals = np.zeros((resamples, values.shape[1]))
+        for members in self._groups():
+            n = len(members)
+            step = max(1, _CELLS // n)
+            for start in range(0, resamples, step):
+                rows = min(step, resamples - start)
+                cells = generator.integers(0, n, (rows, n - 1)) + np.arange(rows)[:, None] * n
+                drawn = np.bincount(cells.ravel(), minlength=rows * n).reshape(rows, n)
+                totals[start : start + rows] += drawn @ weighted[members] * (n / (n - 1))
+        return totals
+
+    def _groups(self) -> list[np.ndarray]:
+        """The queries of each stratum, at least two in each."""
+        names = np.array(self.strata)
+        groups = [np.flatnonzero(names == one) for one in sorted(set(self.strata))]
+        whole = sorted((one for one in groups if len(one) > 1), key=len)
+        if single := [one for one in groups if len(one) == 1]:
+            rest = np.concatenate(single)
+            whole = [np.concatenate([rest, *whole[:1]]), *whole[1:]] if len(rest) == 1 else [rest, *whole]
+        return whole
+
+
+def at_threshold(tables: np.ndarray, relevant_from: int) -> np.ndarray:
+    """Tables of two classes, [..., 2, 2], of tables of grades: below `relevant_from`, and from it on."""
+    low, high = slice(None, relevant_from), slice(relevant_from, None)
+    parts = [[tables[..., a, b].sum(axis=(-2, -1)) for b in (low, high)] for a in (low, high)]
+    return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
+
+
+def kappa(tables: np.ndarray) -> np.ndarray:
+    """Cohen's kappa, [...]: how far two raters agree beyond chance, each pair weighted by the squared distance of its
+    grades. With two classes it is the plain kappa (Cohen 1960), with more the quadratically weighted one (Cohen 1968).
+
+    NaN where a rater gives all the same grade: what they agree in beyond chance cannot be told.
+    """
+    classes = np.arange(tables.shape[-1])
+    distance = np.square(classes[:, None] - classes)
+    first, second = tables.sum(axis=-1), tables.sum(axis=-2)
+    total = first.sum(axis=-1)
+    observed = (tables * distance).sum(axis=(-2, -1)) * total
+    expected = (first[..., :, None] * second[..., None, :] * distance).sum(axis=(-2, -1))
+    varied = ((first > 0).sum(axis=-1) > 1) & ((second > 0).sum(axis=-1) > 1)
+    return _ratio(expected - observed, expected, varied)
+
+
+def agreed(tables: np.ndarray) -> np.ndarray:
+    """The share of pairs with the same grade, [...]; NaN without pairs."""
+    return _ratio(np.trace(tables, axis1=-2, axis2=-1), tables.sum(axis=(-2, -1)))
+
+
+def sensitivity(tables: np.ndarray) -> np.ndarray:
+    """Of what the first rater finds relevant, the share that the second does, of tables [..., 2, 2]; NaN if none is."""
+    return _ratio(tables[..., 1, 1], tables[..., 1, :].sum(axis=-1))
+
+
+def specificity(tables: np.ndarray) -> np.ndarray:
+    """Of what the first rater finds not relevant, the share that the second does, of tables [..., 2, 2]."""
+    return _ratio(tables[..., 0, 0], tables[..., 0, :].sum(axis=-1))
+
+
+def coincidences(counts: np.ndarray) -> np.ndarray:
+    """How often grades meet among the raters of a unit, float64 [U, C, C]; units of one rater have none.
+
+    Each unit of m raters counts m values: every ordered pair of its raters counts 1 / (m - 1) (Krippendorff 2011).
+
+    counts: [U, C], how many raters give a unit each grade.
+    """
+    raters = counts.sum(axis=1)
+    pairs = counts[:, :, None] * counts[:, None, :].astype(np.float64)
+    classes = np.arange(counts.shape[1])
+    pairs[:, classes, classes] -= counts
+    return pairs / np.maximum(raters - 1, 1)[:, None, None] * (raters > 1)[:, None, None]
+
+
+def alpha(tables: np.ndarray) -> np.ndarray:
+    """Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], of sums of `coincidences`.
+
+    Any number of raters, with gaps. Two grades are as far apart as values lie between them. NaN where all values are
+    the same. The total of a table is the number of values.
+    """
+    values = tables.sum(axis=-1)
+    total = values.sum(axis=-1)
+    up_to = np.cumsum(values, axis=-1) - values / 2
+    distance = np.square(up_to[..., :, None] - up_to[..., None, :])
+    observed = (tables * distance).sum(axis=(-2, -1)) * (total - 1)
+    expected = (values[..., :, None] * values[..., None, :] * distance).sum(axis=(-2, -1))
+    return _ratio(expected - observed, expected, (values > 0).sum(axis=-1) > 1)
+
+
+def estimates(
+    tables: np.ndarray, sample: Drawn, statistics: Mapping[str, Statistic], seed: int = 0
+) -> dict[str, DesignEstimate]:
+    """Statistics of all queries with their intervals, from tables float64 [Q, C, C] of the checked queries.
+
+    Queries without a pair are left out. Intervals are those of percentiles, expanded as a t-interval is for so many
+    queries (Hesterberg 2015). Fewer than five queries give none.
+    """
+    used = tables.sum(axis=(1, 2)) > 0
+    queries, pairs = int(used.sum()), round(float(tables.sum()))
+    if not queries:
+        nothing = DesignEstimate(math.nan, math.nan, math.nan, 0, 0, "no pair that both have judged")
+        return dict.fromkeys(statistics, nothing)
+    flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
+    part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
+    # Weights have a mean of 1 over pairs, so that totals stay numbers of values, which alpha depends on.
+    total = part.weights @ flat
+    scale = flat.sum() / total.sum()
+    drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]
+
+    def estimate(one: Statistic) -> DesignEstimate:
+        value = float(one.of((total * scale).reshape(shape)))
+        if math.isnan(value):
+            return DesignEstimate(value, math.nan, math.nan, queries, pairs, one.undefined)
+        low, high, note = _interval(one.of((drawn * scale).reshape(-1, *shape)), queries)
+        return DesignEstimate(value, low, high, queries, pairs, note)
+
+    return {name: estimate(one) for name, one in statistics.items()}
+
+
+def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
+    """(low, high, a note) of a statistic of resampled queries; NaN where it is undefined in too many resamples."""
+    from scipy.special import ndtr, stdtrit
+
+    if queries < FEWEST:
+        return math.nan, math.nan, f"fewer than {FEWEST} queries: no interval"
+    if (known := drawn[~np.isnan(drawn)]).size < len(drawn) * CONFIDENCE:
+        return math.nan, math.nan, "undefined without a few of the queries: no interval"
+    if np.ptp(known) <= _SLACK:
+        return math.nan, math.nan, "the same whichever queries are drawn: no interval"
+    tail = float(ndtr(stdtrit(queries - 1, (1 - CONFIDENCE) / 2)))
+    low, high = np.quantile(known, [tail, 1 - tail])
+    return float(low), float(high), ""
+
+
+def tables_of(
+    queries: Sequence[int], first: Sequence[int], second: Sequence[int], shape: tuple[int, int]
+) -> np.ndarray:
+    """Tables float64 [Q, C, C] of pairs: the row of each one's query, and the grades of both raters. shape: (Q, C)."""
+    rows, classes = shape
+    cells = (np.asarray(queries, np.intp) * classes + np.asarray(first, np.intp)) * classes
+    found = np.bincount(cells + np.asarray(second, np.intp), minlength=rows * classes**2)
+    return found.reshape(rows, classes, classes).astype(np.float64)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray, where: np.ndarray | bool = True) -> np.ndarray:
+    """part / whole, which is 1 at most but for rounding; NaN where `whole` is 0 or the condition does not hold."""
+    known = (whole > 0) & where
+    return np.where(known, np.minimum(part / np.where(known, whole, 1), 1), np.nan)
+
+
+Z = 1.959963984540054  # the normal quantile of a 95 % interval
+
+
+@dataclass(frozen=True)
+class Proportion:
+    """`count` of `of` cases; `of` > 0."""
+
+    count: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        return self.count / self.of
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval (1927), which keeps to [0, 1] and has a width even where all cases are the same."""
+        centre = self.share + Z**2 / (2 * self.of)
+        margin = Z * math.sqrt(self.share * (1 - self.share) / self.of + Z**2 / (4 * self.of**2))
+        scale = 1 + Z**2 / self.of
+        low, high = (centre - margin) / scale, (centre + margin) / scale
+        return (0.0 if self.count == 0 else low), (1.0 if self.count == self.of else high)
+
+    def text(self) -> str:
+        """`18 of 20 (90 %, 95 % interval 70 to 97 %)`."""
+        low, high = (100 * end for end in self.interval)
+        return f"{self.count:,} of {self.of:,} ({100 * self.share:.0f} %, 95 % interval {low:.0f} to {high:.0f} %)"

@@ -1,0 +1,337 @@
+"""Which settings matter: effects of a factorial design, and importance from any set of runs.
+
+How the scores of trials split into effects of their keys: an analysis of variance by least squares.
+
+A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus, where
+the trials suffice for it, an effect of each two values together; what is left is the rest. Each effect sums to 0 over
+the values of each of its keys, and all values of a key weigh the same, however many trials have them: functional ANOVA
+(Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014, who read it off a random forest) over the uniform space.
+
+Shapes: R trials, K keys, L values of a key, Q queries.
+
+Which key of a set of trials matters: its share of the variance of their scores, with an interval over queries.
+
+The queries are a sample, the trials are given. The mean of Q queries has noise, which adds to every variance: a key
+without an effect would seem to matter, and a bootstrap would add the noise once more. So a variance is estimated from
+pairs of different queries alone, which is unbiased: the mean of x_i' A x_j over i != j, where x_i are the scores of
+query i and A is the part's quadratic form (a U-statistic; Hoeffding 1948).
+
+The interval of a share holds each value that the queries do not speak against. A part has the share s if its variance
+less s times that of all is 0. This difference is estimated without bias, too, and s is in the interval if the estimate
+is no more than t standard errors from 0, where the standard error is that of trials in which the share is s (as in
+Fieller 1954). So the interval of a key without an effect begins at 0. `scripts/simulate.py importance` counts how often
+intervals hold the truth.
+
+Shapes: Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+COLUMNS = 400  # at most, of a model with pairs of keys
+RANK = 1e-9  # eigenvalues below this share of the greatest are 0
+
+Keys = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What each query's scores of R trials are made of. All are linear in the scores.
+
+    mean: float64 [Q], over the space.
+    parts: the effect of one key, (key,) -> float64 [L, Q], or of two together, (first, second) -> float64 [L1 * L2, Q].
+        Keys that these trials cannot tell from others have none, and no pairs.
+    rest: float64 [rows, Q]; the sum of the squares of its column means is the variance of what no part explains.
+    whole: whether every combination of tried values was tried. Then the parts and the rest are exact. Otherwise the
+        rest is spread over the trials like noise, and adds to the variance of each part.
+    share_of_rest: what part of the variance of the rest the variance of each part has in it by chance.
+    """
+
+    mean: np.ndarray
+    parts: Mapping[Keys, np.ndarray]
+    rest: np.ndarray
+    whole: bool
+    share_of_rest: Mapping[Keys, float]
+
+
+def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
+    """Split scores by keys; None if there are no more trials than effects of single keys, unless all combinations ran.
+
+    levels: int [R, K], the place of each trial's value among those of the key, 0 to L - 1, each of which occurs and
+        L > 1. values: float64 [R, Q], all finite. Trials with equal levels count as one, their mean, if `whole`.
+    """
+    sizes = levels.max(axis=0) + 1
+    cells, place, counts = np.unique(levels, axis=0, return_inverse=True, return_counts=True)
+    whole = len(cells) == math.prod(int(size) for size in sizes)
+    within = []
+    if whole:
+        place = place.reshape(-1)
+        order = np.argsort(place, kind="stable")
+        rows = np.add.reduceat(values[order], np.cumsum(counts) - counts) / counts[:, None]
+        if len(cells) < len(values):
+            within = [(values - rows[place]) / np.sqrt(len(cells) * counts[place])[:, None]]
+    else:
+        cells, rows = levels, values
+    model = _model(cells, sizes, whole)
+    left = len(cells) if whole else len(cells) - model.rank
+    if left < 1:
+        return None
+    coefficients = model.inverse @ (model.design.T @ rows)
+    residual = (rows - model.design @ coefficients) / math.sqrt(left)
+    mixed = [model.mixture(coefficients)] if model.mixed else []
+    parts = {keys: model.contrasts(keys) @ coefficients[model.columns[keys]] for keys in model.told}
+    chance = {keys: 0.0 if whole else model.leverage(keys) for keys in parts}
+    return Effects(coefficients[0], parts, np.vstack([residual, *mixed, *within]), whole, chance)
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """design: float64 [rows, p], sum-coded, the intercept first. columns: of each part."""
+
+    sizes: np.ndarray
+    design: np.ndarray
+    columns: Mapping[Keys, slice]
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        return self.design.T @ self.design
+
+    @cached_property
+    def solved(self) -> tuple[np.ndarray, int]:
+        """(the pseudo-inverse of `gram`, its rank)."""
+        sizes, directions = np.linalg.eigh(self.gram)
+        kept = sizes > RANK * sizes[-1]
+        return (directions[:, kept] / sizes[kept]) @ directions[:, kept].T, int(kept.sum())
+
+    @property
+    def inverse(self) -> np.ndarray:
+        return self.solved[0]
+
+    @property
+    def rank(self) -> int:
+        return self.solved[1]
+
+    @cached_property
+    def told(self) -> list[Keys]:
+        """The parts that the trials tell from all others."""
+        if self.rank == len(self.gram):
+            return list(self.columns)
+        return [keys for keys, own in self.columns.items() if self._told(own)]
+
+    @property
+    def mixed(self) -> list[Keys]:
+        return [keys for keys in self.columns if keys not in self.told]
+
+    def _told(self, own: slice) -> bool:
+        others = np.delete(np.arange(len(self.gram)), own)
+        return self.rank - _rank(self.gram[np.ix_(others, others)]) == own.stop - own.start
+
+    def mixture(self, coefficients: np.ndarray) -> np.ndarray:
+        """What the parts that cannot be told apart explain together, float64 [rows, Q], scaled as the rest is."""
+        fitted = sum(self.design[:, self.columns[keys]] @ coefficients[self.columns[keys]] for keys in self.mixed)
+        return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
+
+    def contrasts(self, keys: Keys) -> np.ndarray:
+        """float64 [values or pairs of values, columns of the part]."""
+        contrasts = np.ones((1, 1))
+        for key in keys:
+            contrasts = np.kron(contrasts, np.vstack([np.eye(self.sizes[key] - 1), -np.ones(self.sizes[key] - 1)]))
+        return contrasts
+
+    def leverage(self, keys: Keys) -> float:
+        """The variance of a part's values for scores that are noise of variance 1."""
+        contrasts, own = self.contrasts(keys), self.columns[keys]
+        return float(np.sum((contrasts @ self.inverse[own, own]) * contrasts) / len(contrasts))
+
+
+def _model(cells: np.ndarray, sizes: np.ndarray, whole: bool) -> _Model:
+    """With all pairs of keys if there are enough trials to tell them apart, else with single keys alone."""
+    keys = range(len(sizes))
+    coded = [_coded(cells[:, key], int(sizes[key])) for key in keys]
+    alone = [((key,), coded[key]) for key in keys]
+    pairs = list(itertools.combinations(keys, 2))
+    width = 1 + sum((size - 1) for size in sizes) + sum((sizes[a] - 1) * (sizes[b] - 1) for a, b in pairs)
+    if width <= COLUMNS and (whole or 2 * width <= len(cells)):
+        both = [((a, b), (coded[a][:, :, None] * coded[b][:, None, :]).reshape(len(cells), -1)) for a, b in pairs]
+        model = _joined(sizes, [*alone, *both])
+        if model.rank == len(model.gram):
+            return model
+    return _joined(sizes, alone)
+
+
+def _joined(sizes: np.ndarray, parts: Sequence[tuple[Keys, np.ndarray]]) -> _Model:
+    ends = np.cumsum([1, *(block.shape[1] for _, block in parts)])
+    columns = {
+        keys: slice(int(end - block.shape[1]), int(end)) for (keys, block), end in zip(parts, ends[1:], strict=True)
+    }
+    return _Model(sizes, np.hstack([np.ones((len(parts[0][1]), 1)), *(block for _, block in parts)]), columns)
+
+
+def _coded(level: np.ndarray, size: int) -> np.ndarray:
+    """One column for each value but the last, which has -1 in all."""
+    return np.vstack([np.eye(size - 1), -np.ones(size - 1)])[level]
+
+
+def _rank(gram: np.ndarray) -> int:
+    values = np.linalg.eigvalsh(gram)
+    return int((values > RANK * values[-1]).sum())
+
+
+MOST = 500  # queries in a kernel; more are averaged in blocks, so that time and memory do not grow with their square
+STEPS = 2001  # shares that are tested, from 0 to 1
+PAIRS = 5  # of keys that get an interval, those with the greatest shares
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of the variance over all trials, 0 to 1, with its 95 % interval; NaN where the scores do not vary."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, float] | None:
+        named = {"value": self.value, "low": self.low, "high": self.high}
+        return None if math.isnan(self.value) else {name: round(one, 4) for name, one in named.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """alone: the share of each key's main effect. total: with all pairs that it is in; the same where none is known.
+
+    pairs: (first, second) -> what the two do together beyond what each does alone; the greatest of them.
+    rest: what neither keys nor pairs explain.
+    spread: the standard deviation of the mean score over the space, in units of the measure, without the noise.
+    beyond_chance: whether a test at .05 tells the trials apart at all; if not, shares mean little.
+    """
+
+    alone: Mapping[int, Share]
+    total: Mapping[int, Share]
+    pairs: Mapping[tuple[int, int], Share]
+    rest: Share
+    spread: float
+    beyond_chance: bool
+
+
+def importance(found: Effects) -> Importance:
+    """The shares of the variance that are due to each key, each pair of keys and the rest; Q must be 3 or more."""
+    blocks = _Blocks(found.rest.shape[1])
+    rest = blocks.kernel(found.rest)
+    kernels = {
+        keys: blocks.kernel(part / math.sqrt(len(part))) - found.share_of_rest[keys] * rest
+        for keys, part in found.parts.items()
+    }
+    own = {keys[0]: kernel for keys, kernel in kernels.items() if len(keys) == 1}
+    together = {keys: kernel for keys, kernel in kernels.items() if len(keys) == 2}
+    whole = sum([*own.values(), *together.values()], start=rest)
+    alone = {key: share(kernel, whole) for key, kernel in own.items()}
+    total = {
+        key: _at_least(
+            alone[key], share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
+        )
+        for key, kernel in own.items()
+    }
+    order = sorted(together, key=lambda keys: -_variance(together[keys]))
+    variance = _variance(whole)
+    return Importance(
+        alone=alone,
+        total=total,
+        pairs={(keys[0], keys[1]): share(together[keys], whole) for keys in order[:PAIRS]},
+        rest=share(rest, whole),
+        spread=math.sqrt(max(variance, 0.0)),
+        beyond_chance=variance > _t(len(whole)) * math.sqrt(2 * _noise(_centred(whole), _centred(whole))),
+    )
+
+
+def _at_least(part: Share, more: Share) -> Share:
+    """The share of what contains a part is no less, though the estimate of the other part may be below 0."""
+    return Share(max(part.value, more.value), more.low, max(part.value, more.high))
+
+
+def share(part: np.ndarray, whole: np.ndarray) -> Share:
+    """The share of a part in the variance of the whole, with its 95 % interval. part, whole: kernels."""
+    if not np.abs(whole).max() > 0:
+        return Share(math.nan, math.nan, math.nan)
+    others = whole - part
+    own, other = _variance(part), _variance(others)
+    tested = np.linspace(0, 1, STEPS)
+    away = own - tested * (own + other)
+    held = away**2 <= _t(len(whole)) ** 2 * _squared_errors(part, others, tested)
+    value = min(max(own / (own + other), 0.0), 1.0) if own + other > 0 else 0.0
+    if not held.any():  # the part varies less than noise alone would, or more than all
+        return Share(value, value, value)
+    low, high = float(tested[held][0]), float(tested[held][-1])
+    return Share(value, min(low, value), max(high, value))
+
+
+def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) -> np.ndarray:
+    """The variance of the estimate of V(part) - s V(whole) if the share is s, for each s tested, float64 [STEPS].
+
+    Of a quadratic form in a mean of normal values: 2 tr((A C)^2) + 4 m' A C A m, where C is the covariance of the mean
+    and m the true mean. m is taken in the direction of the observed one, and of a length at which the share is s.
+    """
+    count = len(part)
+    centred, centred_others = _centred(part), _centred(others)
+    both = [(centred, centred), (centred, centred_others), (centred_others, centred_others)]
+    first, mixed, last = (_noise(one, other) for one, other in both)
+    degenerate = (1 - tested) ** 2 * first - 2 * tested * (1 - tested) * mixed + tested**2 * last
+    lengths = [math.sqrt(max(_variance(one), 0.0)) for one in (part, others)]
+    length = lengths[0] * np.sqrt(tested) + lengths[1] * np.sqrt(1 - tested)
+    along = [(1 - tested) * length * np.sqrt(tested), -tested * length * np.sqrt(1 - tested)]
+    slopes = np.array([_slopes(part), _slopes(others)])
+    covariance = slopes @ slopes.T / (count - 1) / count
+    linear = sum(along[i] * along[j] * covariance[i, j] for i in (0, 1) for j in (0, 1))
+    return 2 * degenerate + 4 * linear
+
+
+def _slopes(kernel: np.ndarray) -> np.ndarray:
+    """How far each query lies from the mean in the direction of the part's mean, float64 [Q]."""
+    rows = kernel.mean(axis=1)
+    square = rows.mean()
+    return (rows - square) / math.sqrt(square) if square > 0 else np.zeros(len(rows))
+
+
+def _variance(kernel: np.ndarray) -> float:
+    """The mean over pairs of different queries: the part's variance, without bias; below 0 by chance if it has none."""
+    count = len(kernel)
+    return float((kernel.sum() - np.trace(kernel)) / (count * (count - 1)))
+
+
+def _noise(one: np.ndarray, other: np.ndarray) -> float:
+    """tr(A C B C) for the covariance C of the mean, from two centred kernels, by pairs of different queries."""
+    count = len(one)
+    pairs = np.vdot(one, other) - np.vdot(one.diagonal(), other.diagonal())
+    return float(pairs) / (count * (count - 1)) ** 2
+
+
+def _centred(kernel: np.ndarray) -> np.ndarray:
+    rows = kernel.mean(axis=1)
+    return kernel - rows - rows[:, None] + rows.mean()
+
+
+def _t(count: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, 0.975))
+
+
+class _Blocks:
+    """Sums columns of queries, if there are many, in blocks drawn once: their scaled sums stand for queries."""
+
+    def __init__(self, queries: int):
+        self.queries = queries
+        self.order = np.random.default_rng(0).permutation(queries)
+        self.starts = np.linspace(0, queries, MOST, endpoint=False).astype(int)
+
+    def kernel(self, rows: np.ndarray) -> np.ndarray:
+        """rows: float64 [n, Q], whose sum of squares is the part's variance."""
+        if self.queries > MOST:
+            rows = np.add.reduceat(rows[:, self.order], self.starts, axis=1) * (MOST / self.queries)
+        return rows.T @ rows

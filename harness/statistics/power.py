@@ -1,0 +1,375 @@
+"""How many queries tell runs apart, and how far the runs at hand can be told apart.
+
+How many queries tell two runs apart: the power of the paired randomisation test, from differences by query.
+
+Power is the chance that the test finds a difference that is there. Formulas for Student's test hold where differences
+are normal. Those of rankings are not: most queries tie, the rest take a few values, and what decides is how many of
+them differ. Here the test itself is repeated on samples from the observed differences: REPEATS times so many queries
+are drawn with replacement, and the signs of those that differ are flipped as in `significance`. Where more than FLIPPED
+queries of a sample differ, the flipped sums are taken as normal; where more than SAMPLED do, the whole answer is
+Student's, from the noncentral t distribution. `scripts/simulate.py power` compares all of this with the test.
+
+What would be if the true difference were another is answered by weighing the observed differences d by exp(θd), with
+the θ that gives that mean (exponential tilting; Efron 1981): the same kinds of differences, in other proportions. Ties
+remain ties, no query differs by more than any has, and normal differences are only shifted.
+
+What it takes to tell two runs apart: queries needed, the smallest difference that today's queries show, power.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, differences
+
+REPEATS = 3000  # samples; power then has a standard error of 0.007
+FLIPS = 1000  # of the signs of a sample
+EXACT = 11  # differing queries up to which all ways to flip are counted
+FLIPPED = 150
+SAMPLED = 3000
+MOST = 10_000_000  # queries; what needs more is not told
+_ENOUGH = 0.004  # a search ends where power is as close to what is wanted,
+_CLOSE = 0.003  # or where its bracket has this relative width
+_CELLS = 1 << 21  # sums in memory at once
+_TIE = 1e-12
+_FLOAT32_ROUNDING = 1e-5  # of the sum of absolute differences: sums of float32 that differ by less are equal
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What the differences of queries are drawn from.
+
+    values: float64 [V], those that occur beside 0, ascending. shares: float64 [V], of the queries; the others tie.
+    """
+
+    values: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, differences: np.ndarray) -> Population:
+        """The observed differences as a population. differences: float64 [n], none of them NaN."""
+        values, counts = np.unique(differences.round(12), return_counts=True)
+        differ = values != 0
+        return cls(values[differ], counts[differ] / len(differences))
+
+    @property
+    def differ(self) -> float:
+        """The share of queries that do not tie."""
+        return float(self.shares.sum())
+
+    @property
+    def mean(self) -> float:
+        return float(self.shares @ self.values)
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(max(float(self.shares @ self.values**2) - self.mean**2, 0.0))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the greatest difference: no mean reaches beyond them."""
+        occur = [*self.values[[0, -1]].tolist(), *([0.0] if self.differ < 1 - _TIE else [])]
+        return min(occur), max(occur)
+
+    def with_mean(self, mean: float) -> Population:
+        """The population tilted to another mean. ValueError unless it lies between the ends."""
+        from scipy.optimize import brentq
+
+        low, high = self.ends
+        if not low < mean < high:
+            raise ValueError(f"{mean} is not between {low} and {high}")
+        values, shares = np.append(self.values, 0.0), np.append(self.shares, max(1 - self.differ, 0.0))
+
+        def weights(tilt: float) -> np.ndarray:
+            weighed: np.ndarray = shares * np.exp(tilt * values - np.max(tilt * values))
+            return weighed / weighed.sum()
+
+        reach = 1.0
+        while weights(reach) @ values < mean or weights(-reach) @ values > mean:
+            reach *= 2
+        tilt = brentq(lambda tilt: float(weights(tilt) @ values) - mean, -reach, reach, xtol=1e-12)
+        return Population(self.values, weights(tilt)[:-1])
+
+
+@dataclass(frozen=True)
+class FlipTest:
+    """The two-sided paired randomisation test. alpha: it finds a difference up to this p. seed: of the samples."""
+
+    alpha: float = 0.05
+    seed: int = 0
+
+    @property
+    def least(self) -> int:
+        """Queries that must differ at least: 2 of the 2^n ways to flip n equal differences are as far from 0."""
+        return math.ceil(1 - math.log2(self.alpha))
+
+    def power(self, population: Population, queries: int) -> float:
+        """The share of samples of so many queries in which the test finds a difference, 0 to 1."""
+        if queries * population.differ > SAMPLED:
+            return self.students(population.mean / population.sd, queries)
+        samples = self._samples(population, queries)
+        sums = np.abs(samples.sum(axis=1))
+        if samples.shape[1] > FLIPPED:
+            from scipy.special import ndtri
+
+            found = sums >= -ndtri(self.alpha / 2) * np.sqrt((samples**2).sum(axis=1))
+            return float((found & (sums > 0)).mean())
+        few = (samples != 0).sum(axis=1) <= EXACT
+        found = np.zeros(len(samples), bool)
+        for rows, signs in ((few, self._all_signs), (~few, self._signs)):
+            width = min(samples.shape[1], signs.shape[1])
+            found[rows] = self._found(samples[rows][:, :width], sums[rows], signs[:, :width])
+        return float(found.mean())
+
+    def students(self, effect: float, queries: float) -> float:
+        """The power of Student's paired test for normal differences. effect: their mean / standard deviation."""
+        from scipy.special import nctdtr, stdtrit
+
+        if queries < 2:
+            return 0.0
+        limit, centre = float(stdtrit(queries - 1, 1 - self.alpha / 2)), abs(effect) * math.sqrt(queries)
+        missed: float = nctdtr(queries - 1, centre, limit) - nctdtr(queries - 1, centre, -limit)
+        return 1 - missed if missed == missed else 1.0
+
+    def students_needed(self, effect: float, power: float) -> float:
+        """How many queries Student's test needs for this power, not rounded; inf for an effect of 0."""
+        from scipy.optimize import brentq
+
+        if effect == 0:
+            return math.inf
+        if self.students(effect, 2) >= power:
+            return 2.0
+        most = 4.0
+        while self.students(effect, most) < power:
+            most *= 2
+        needed: float = brentq(lambda queries: self.students(effect, queries) - power, 2, most)
+        return needed
+
+    def queries_needed(self, population: Population, power: float) -> int | None:
+        """How many queries have this power; None for a mean of 0, and if it is more than MOST."""
+        if abs(population.mean) <= _TIE:
+            return None
+        effect = abs(population.mean) / population.sd if population.sd else math.inf
+        powers = functools.cache(functools.partial(self.power, population))
+        start = min(max(2.0, self._distance(power) / effect), math.sqrt(MOST))  # power goes by the square root
+        root = self._crossing(lambda root: powers(round(root**2)), power, start, math.sqrt(2), math.sqrt(MOST))
+        return None if root is None else round(root**2)
+
+    def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
+        """The mean difference, in the direction of the observed one, that so many queries show with this power.
+
+        None if they show none that these differences can have.
+        """
+        side = 1 if population.mean >= 0 else -1
+        mirrored = Population(side * population.values[::side], population.shares[::side])
+        least, most = max(0.0, mirrored.ends[0]), (1 - 1e-6) * mirrored.ends[1]
+        start = self._distance(power) * mirrored.sd / math.sqrt(queries)
+        found = None
+        if least < most:
+            start = min(max(start, least + 0.01 * (most - least)), (least + most) / 2)
+            found = self._crossing(
+                lambda mean: self.power(mirrored.with_mean(mean), queries), power, start, least, most
+            )
+        return None if found is None else side * found
+
+    def _distance(self, power: float) -> float:
+        """By how many standard errors a mean differs from 0 if the test finds that with this power, roughly."""
+        from scipy.special import ndtri
+
+        return float(ndtri(min(max(power, 0.02), 0.98)) - ndtri(self.alpha / 2))
+
+    def _crossing(
+        self, power_at: Callable[[float], float], power: float, start: float, least: float, most: float
+    ) -> float | None:
+        """Where `power_at`, which rises about as a normal distribution does, has this power; None if it is not between.
+
+        start: a guess. least, most: it does not lie beyond; `most` is looked at only if all below is too little.
+        """
+        low, high, place = least, most, start
+        while high - low > _CLOSE * high:
+            found = power_at(place)
+            if abs(found - power) <= _ENOUGH:
+                return place
+            low, high = (low, place) if found > power else (place, high)
+            guess = place * self._distance(power) / max(self._distance(found), 0.3)
+            room = 0.1 * (high - low) if high < most else 0.0
+            place = min(max(guess, low + room), high - room)
+            if place in (low, high):
+                place = (low + high) / 2
+        return high if high < most or power_at(most) >= power else None
+
+    def _samples(self, population: Population, queries: int) -> np.ndarray:
+        """float32 [REPEATS, K], what differs in each sample, before it zeros; a larger sample begins as a smaller."""
+        from scipy.stats import binom
+
+        generator = np.random.default_rng(self.seed)
+        shares = population.shares / population.differ
+        counts = binom.ppf(generator.random(REPEATS), queries, min(population.differ, 1.0)).astype(np.intp)
+        drawn = generator.random((max(int(counts.max()), 1), REPEATS)).T
+        places = np.minimum(np.searchsorted(np.cumsum(shares), drawn, side="right"), len(shares) - 1)
+        values = population.values.astype(np.float32)
+        return np.where(np.arange(drawn.shape[1]) < counts[:, None], values[places], np.float32(0))
+
+    def _found(self, samples: np.ndarray, sums: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        """bool [R], whether p is at most alpha. signs: float32 [F, K], all ways to flip, or drawn ones."""
+        least = sums - _FLOAT32_ROUNDING * np.abs(samples).sum(axis=1)
+        step = max(1, _CELLS // len(signs))
+        as_far = np.zeros(len(samples))
+        for start in range(0, len(samples), step):
+            some = slice(start, start + step)
+            flipped = samples[some] @ signs.T
+            as_far[some] = (np.abs(flipped, out=flipped) >= least[some, None]).sum(axis=1)
+        return as_far <= self.alpha * len(signs)
+
+    @cached_property
+    def _all_signs(self) -> np.ndarray:
+        """All ways to flip EXACT signs but the first, float32 [F, EXACT]: flipping all changes no distance from 0."""
+        flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
+        return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        generator = np.random.default_rng([self.seed, 1])
+        return 1 - 2 * generator.integers(0, 2, (FLIPS, FLIPPED)).astype(np.float32)
+
+
+TIMES = (0.5, 1, 2, 4)  # how many times today's queries the table goes through
+_ROUNDING = 1e-12  # of the greatest difference: a spread up to it is none
+
+
+@dataclass(frozen=True)
+class Planned:
+    """power: of so many queries for the observed difference. smallest: the difference they show with the wanted power;
+    None if there is none that these differences can have."""
+
+    queries: int
+    power: float
+    smallest: float | None
+
+
+@dataclass(frozen=True)
+class TellingApart:
+    """The difference of two runs by query, and what it takes to find it.
+
+    found: the difference as it was observed, with its interval and its test.
+    sd: standard deviation of the differences (ddof 1).
+    wanted: the power, 0 to 1. alpha: the test finds a difference up to this p.
+    queries_needed: to find the observed difference with the wanted power; None if it is 0 or so small that more than
+        MOST are needed.
+    low, high: its 95 % interval, from that of the effect (mean / sd). None: no number is enough, since the effect may
+        be 0, or more than MOST are needed.
+    smallest_difference: that as many queries as there are find with the wanted power; None if there is none.
+    power_now: the power of as many queries as there are for the observed difference.
+    curve: what other numbers of queries would show.
+    notes: what a reader must know besides.
+    """
+
+    found: Difference
+    sd: float
+    wanted: float
+    alpha: float
+    queries_needed: int | None
+    low: int | None
+    high: int | None
+    smallest_difference: float | None
+    power_now: float
+    curve: tuple[Planned, ...]
+    notes: tuple[str, ...]
+
+
+def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) -> TellingApart:
+    """gaps: float64 [Q], the first run's value less the second's; NaN where the measure does not apply.
+
+    Raises ValueError with fewer than two queries, and where the runs have the same value on each.
+    """
+    known = gaps[~np.isnan(gaps)]
+    if len(known) < 2 or not known.any():
+        raise ValueError("there is no difference to tell")
+    [found] = differences(np.stack([gaps, np.zeros(len(gaps))])[:, None], SEED, RESAMPLES)[0, 1]
+    test, population = FlipTest(alpha), Population.of(known)
+    needed = test.queries_needed(population, wanted)
+    low, high = needed_between(test, known, needed, wanted)
+    n = len(known)
+    return TellingApart(
+        found=found,
+        sd=float(known.std(ddof=1)),
+        wanted=wanted,
+        alpha=alpha,
+        queries_needed=needed,
+        low=low,
+        high=high,
+        smallest_difference=test.smallest_difference(population, n, wanted),
+        power_now=test.power(population, n),
+        curve=tuple(_curve(test, population, n, needed, wanted)),
+        notes=tuple(_notes(found, needed, high)),
+    )
+
+
+def effect_interval(known: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the mean / standard deviation of differences [n]; NaN where all are equal.
+
+    By the delta method, which takes skewness g and kurtosis k into account: the variance of the effect e is
+    (1 - g e + (k - 1) e² / 4) / n (Mertens 2002, of the Sharpe ratio, which is the same number).
+    """
+    from scipy.special import stdtrit
+
+    n, spread = len(known), known.std()
+    if spread <= _ROUNDING * np.abs(known).max():
+        return math.nan, math.nan
+    scaled, effect = (known - known.mean()) / spread, float(known.mean() / known.std(ddof=1))
+    skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
+    variance = max(1 - skewness * effect + (kurtosis - 1) * effect**2 / 4, 0.0) / n
+    margin = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance)
+    return effect - margin, effect + margin
+
+
+def needed_between(
+    test: FlipTest, known: np.ndarray, needed: int | None, wanted: float
+) -> tuple[int | None, int | None]:
+    """The ends of the 95 % interval of the queries needed, the fewer first; None: no number is enough, or over MOST.
+
+    What Student's test needs for the ends of the effect's interval, multiplied by what the randomisation test needs
+    more or less than it for the observed effect. needed: of the observed differences [n].
+    """
+    low, high = effect_interval(known)
+    if math.isnan(low):
+        return needed, needed
+    effect = abs(float(known.mean() / known.std(ddof=1)))
+    factor = needed / test.students_needed(effect, wanted) if needed else 1.0
+    least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    fewer, more = (factor * test.students_needed(end, wanted) for end in (max(abs(low), abs(high)), least))
+    return (
+        None if fewer > MOST else max(round(fewer), test.least),
+        None if more > MOST else max(round(more), test.least),
+    )
+
+
+def _curve(test: FlipTest, population: Population, n: int, needed: int | None, wanted: float) -> Iterator[Planned]:
+    numbers = {max(2, round(times * n)) for times in TIMES} | ({needed} if needed and needed <= MOST else set())
+    for queries in sorted(numbers):
+        smallest = test.smallest_difference(population, queries, wanted)
+        yield Planned(queries, test.power(population, queries), smallest)
+
+
+def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[str]:
+    differ = found.wins + found.losses
+    if differ < FEW:
+        yield f"Only {differ} of {found.n:,} queries differ: all of these numbers rest on them."
+    if needed is None:
+        yield f"The observed difference is 0 or so small that even {MOST:,} queries are too few to find it."
+    elif high is None:
+        yield (
+            "By these queries the runs may be as good as each other, and then no number of queries tells them apart: "
+            "the queries needed have no upper limit."
+        )
+    yield (
+        "All of this takes further queries to be like these: drawn from the same, and labelled in the same way. The "
+        "power of today's queries for the observed difference says no more than p does: at p = 0.05 it is about 50 %. "
+        "If it is low, that is no sign that there is no difference."
+    )

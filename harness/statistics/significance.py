@@ -1,0 +1,235 @@
+"""Paired comparison of runs on the same items: randomisation test, interval, effect size, Holm's correction."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.statistics.bootstrap import bootstrap_means
+
+ALPHA = 0.05  # two runs differ significantly up to this p
+SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps where there are too many to enumerate
+_CELLS = 1 << 22  # swaps in memory at once
+FEW = (
+    20  # with fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py)
+)
+_ROWS = 512  # runs tested at once, so that their sums fit into memory
+_TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
+
+Pair = tuple[int, int]  # of runs, the first before the second
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""Swaps, int8 [R, n], 1 where the two runs exchange an item -> M differences between the runs, float64 [M, R]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How a first run differs from a second in one measure, over the n items to which it applies in both.
+
+    mean:      measure of the first - measure of the second. NaN where it is undefined.
+    low, high: its 95 % bootstrap interval. NaN where there is none.
+    wins, ties, losses: items on which the first run is better, equal, worse.
+    effect:    Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences; 0 where
+               all are 0, NaN where all others are equal, or with fewer than two items. None where the measure
+               is not a mean of items.
+    p:         two-sided randomisation test, in (0, 1].
+    p_holm:    p after Holm's correction over the pairs that were compared in this measure; NaN before it.
+    p_t:       paired t-test; 1 where all differences are 0, NaN or None where `effect` is.
+    exact:     whether p is from all ways to swap items, not from a sample of them.
+    note:      what limits the interval or the test; "" for nothing.
+    """
+
+    n: int
+    mean: float
+    low: float
+    high: float
+    wins: int
+    ties: int
+    losses: int
+    effect: float | None = None
+    p: float
+    p_holm: float = math.nan
+    p_t: float | None = None
+    exact: bool
+    note: str
+
+
+def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
+    """The pairs of a best run with each other run, the best first; None: all pairs, and of two runs the pair."""
+    if best is None or runs == 2:
+        return list(itertools.combinations(range(runs), 2))
+    return [(best, other) for other in range(runs) if other != best]
+
+
+def differences(
+    values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
+) -> dict[Pair, list[Difference]]:
+    """Pairs of R runs in M measures, None: all with first < second; (first, second) -> one Difference per measure.
+
+    values: float64 [R, M, Q], NaN where a measure does not apply to a query. The result for two runs depends on no
+    other run except through Holm's correction. If swaps are drawn, p depends on the order of the queries as it does
+    on the seed: pass them in an order that never changes, such as by id.
+    """
+
+    def compare(first: int, second: int) -> list[Difference]:
+        return _paired(values[first] - values[second], seed, resamples)
+
+    return compared(pairs_of(len(values)) if pairs is None else pairs, compare)
+
+
+def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    """The first of R runs against each other one in one measure: (p, p after Holm's correction), float64 [R].
+
+    p of a pair is that of `differences`, with the same draws. NaN for the first run.
+
+    values: float64 [R, Q], NaN where the measure does not apply.
+    """
+    found = [np.array([np.nan])]
+    for start in range(1, len(values), _ROWS):
+        found.append(sign_flip_test(values[0] - values[start : start + _ROWS], seed, resamples)[0])
+    p = np.concatenate(found)
+    return p, np.concatenate([p[:1], holm(p[1:])])
+
+
+def compared(
+    pairs: Sequence[Pair], compare: Callable[[int, int], Sequence[Difference]]
+) -> dict[Pair, list[Difference]]:
+    """Compare pairs of runs, and correct p over these pairs, measure by measure.
+
+    compare: (first, second) -> one Difference per measure, in the same order for every pair.
+    """
+    found = {pair: compare(*pair) for pair in pairs}
+    p = np.array([[one.p for one in measures] for measures in found.values()])
+    corrected = np.array([holm(column) for column in p.T]).T
+    return {
+        pair: [replace(one, p_holm=float(p_holm)) for one, p_holm in zip(measures, adjusted, strict=True)]
+        for (pair, measures), adjusted in zip(found.items(), corrected, strict=True)
+    }
+
+
+def randomisation_test(
+    statistic: Statistic, n: int, slack: np.ndarray | float, *, seed: int, resamples: int
+) -> tuple[np.ndarray, bool]:
+    """Paired randomisation test of M measures: (p float64 [M], whether p is exact).
+
+    If the two runs were the same, each item could as well have been exchanged between them (Fisher 1935; Yeh 2000 for
+    ratios of counts). Two-sided: p is the share of the ways to swap items after which the runs are at least as far
+    apart as they are. All 2^n ways are counted if they are no more than `resamples`; else that many are drawn, and the
+    observed one is added to them, without which p could be 0 (Phipson and Smyth 2010).
+
+    statistic: the differences between the runs after swaps.
+    n:         items that may be swapped; leave out those that change nothing.
+    slack:     float64 [M], or one number for all: distances that differ by less are equal.
+    """
+
+    def distances(swaps: np.ndarray) -> np.ndarray:
+        return np.abs(statistic(swaps))
+
+    least = distances(np.zeros((1, n), np.int8)) - np.reshape(slack, (-1, 1))
+    if n <= math.log2(resamples):
+        swaps = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.int8)
+        return (distances(swaps) >= least).mean(axis=1), True
+    as_far = sum((distances(swaps) >= least).sum(axis=1) for swaps in _swaps(seed, n, resamples))
+    return (as_far + 1) / (resamples + 1), False
+
+
+def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    """Randomisation test of M means of differences: (p float64 [M], whether p is exact bool [M]).
+
+    rows: differences by query, float64 [M, Q]; NaN does not count. Swapping the two runs on a query flips the sign of
+    its difference. Flipping a 0 changes nothing, so that a measure is tested exactly if its other differences have no
+    more than `resamples` ways to flip. p is 1 where all differences are 0.
+    """
+    rows = np.nan_to_num(rows)
+    slack = _TIE * np.abs(rows).sum(axis=1)
+    exact = (rows != 0).sum(axis=1) <= math.log2(resamples)
+    p = np.ones(len(rows))
+    for measure in np.flatnonzero(exact):
+        changed = rows[measure][rows[measure] != 0]
+        p[measure] = randomisation_test(
+            _flipped_sums(changed[None]), len(changed), slack[measure], seed=seed, resamples=resamples
+        )[0][0]
+    if not exact.all():  # the drawn swaps are of all queries: the same for every measure and pair of runs
+        p[~exact], _ = randomisation_test(
+            _flipped_sums(rows[~exact]), rows.shape[1], slack[~exact], seed=seed, resamples=resamples
+        )
+    return p, exact
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """p values [n] corrected for n tests (Holm 1979): the smallest counts n times, the next n - 1 times, up to 1.
+
+    No corrected value is less than that of a smaller p. Rejecting those up to 0.05 keeps the chance of any false
+    rejection below 0.05, however the tests depend on each other.
+    """
+    order = np.argsort(p, kind="stable")
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    return corrected
+
+
+def _flipped_sums(rows: np.ndarray) -> Statistic:
+    """The sums of differences [M, n] after swaps."""
+    return lambda swaps: rows @ (1.0 - 2.0 * swaps).T
+
+
+def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
+    """Random swaps, 0 or 1, int8 [some of the resamples, n]."""
+    generator = np.random.default_rng(seed)
+    step = max(1, _CELLS // n)
+    for start in range(0, resamples, step):
+        yield generator.integers(0, 2, (min(step, resamples - start), n), np.int8)
+
+
+def _paired(rows: np.ndarray, seed: int, resamples: int) -> list[Difference]:
+    """One Difference per measure from the differences by query [M, Q] of two runs, p not yet corrected."""
+    p, exact = sign_flip_test(rows, seed, resamples)
+    lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
+    found = []
+    for i, row in enumerate(rows):
+        counted = row[~np.isnan(row)]
+        n, wins, losses = len(counted), int((counted > 0).sum()), int((counted < 0).sum())
+        effect, p_t = _effect(counted)
+        found.append(
+            Difference(
+                n=n,
+                mean=float(counted.mean()) if n else math.nan,
+                low=float(lows[i]),
+                high=float(highs[i]),
+                wins=wins,
+                ties=n - wins - losses,
+                losses=losses,
+                effect=effect,
+                p=float(p[i]),
+                p_t=p_t,
+                exact=bool(exact[i]),
+                note=_note(n, wins + losses, effect, notes[i]),
+            )
+        )
+    return found
+
+
+def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
+    """What limits a difference in a measure over n queries, of which `differ` are not ties."""
+    if n > 1 and differ == 0:
+        return "the runs have the same value on every query"
+    if n > 1 and math.isnan(effect):
+        return "all differences are equal: no effect size and no t-test"
+    if not interval_note and differ < FEW:
+        return f"only {differ} queries differ: trust p, not the interval"
+    return interval_note
+
+
+def _effect(counted: np.ndarray) -> tuple[float, float]:
+    """Cohen's d of differences [n], and the p of the t-test that follows from it: t = d * sqrt(n)."""
+    from scipy.special import stdtr
+
+    if len(counted) > 1 and not counted.any():
+        return 0.0, 1.0
+    if len(counted) < 2 or np.ptp(counted) <= _TIE * np.abs(counted).max():
+        return math.nan, math.nan
+    effect = float(counted.mean() / counted.std(ddof=1))
+    return effect, float(2 * stdtr(len(counted) - 1, -abs(effect) * math.sqrt(len(counted))))

@@ -1,0 +1,182 @@
+"""Public and private halves of the queries, and how a ranking of runs moves between them.
+
+The public and the private part of the labelled items: which items each has, by ids and seed alone.
+
+How the ranks of submissions shift from the public to the private leaderboard, over many draws of the public part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from retrievers.base import Qrels, remembered
+
+
+@dataclass(frozen=True)
+class Split:
+    """How labelled queries are divided, and which of them choose.
+
+    public: share of the public part, 0 to 1.
+    seed: of the draw, and of the bootstrap.
+    select_on: the queries that gates are fitted to and runs are ranked by, all of them or the public part.
+    """
+
+    public: float = 0.4
+    seed: int = 0
+    select_on: Literal["all", "public"] = "all"
+
+
+def split(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
+    """bool [Q], true for the public part; round(public * Q) items, drawn from each stratum alike.
+
+    strata: int [Q]. Which items are public depends on their ids and the seed, not on their order: within a stratum
+    those whose hash comes first. A stratum's share is rounded so that the whole is right (largest remainders).
+    """
+    draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
+    chosen = np.zeros(len(item_ids), bool)
+    for which, quota in quotas(strata, public).items():
+        rows = np.flatnonzero(strata == which)
+        chosen[rows[np.argsort(draw[rows])][:quota]] = True
+    return chosen
+
+
+def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
+    """stratum -> how many of its items are public: largest remainders, the first of equal strata."""
+    names, sizes = np.unique(strata, return_counts=True)
+    whole = np.floor(public * sizes).astype(np.intp)
+    left_over = round(public * len(strata)) - whole.sum()
+    whole[np.argsort(whole - public * sizes, kind="stable")[:left_over]] += 1
+    return dict(zip(names.tolist(), whole.tolist(), strict=True))
+
+
+@remembered
+def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], part: Split) -> np.ndarray:
+    """bool [Q], which scored queries are public. It does not depend on which of the labelled queries were predicted."""
+    labelled = list(qrels.grades)
+    needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
+    turns = np.array([query_id in multi_turn for query_id in labelled])
+    chosen = dict(zip(labelled, split(labelled, 2 * needs + turns, part.seed, part.public), strict=True))
+    return np.array([chosen[query_id] for query_id in scored])
+
+
+Score = Callable[[np.ndarray], np.ndarray]  # weights of N items, [R, N] of 0 and 1 -> scores of M submissions [M, R]
+
+DRAWS = 1000
+EXPECTED = 0.2  # share of random splits whose winners differ, from which on a disagreement says nothing
+_CELLS = 1 << 22  # cells of a draw table in memory at once
+
+
+@dataclass(frozen=True, eq=False)
+class ShakeUp:
+    """M submissions, scored on R draws of a public and a private part.
+
+    public, private: float64 [M, R], scores on each part. Equal scores share the best of their ranks.
+    """
+
+    public: np.ndarray
+    private: np.ndarray
+
+    @property
+    def shifts(self) -> np.ndarray:
+        """int [M, R]: ranks lost from the public to the private leaderboard; negative where ranks are won."""
+        return ranks(self.private) - ranks(self.public)
+
+    @property
+    def winner_loses(self) -> float:
+        """Share of the draws in which no public winner wins the private leaderboard too."""
+        won = (ranks(self.public) == 1) & (ranks(self.private) == 1)
+        return float(1 - won.any(axis=0).mean())
+
+    def sentence(self, measure: str, public: float) -> str:
+        """The shake-up in one sentence.
+
+        measure: its name.
+        public: share of the public part, 0 to 1.
+        """
+        worst = np.abs(self.shifts).max(axis=0)
+        draws, loses = self.public.shape[1], 100 * self.winner_loses
+        return (
+            f"By {measure}, with {100 * public:.0f} % public: in {loses:.0f} % of {draws:,} draws the "
+            f"public winner is not the private winner; the largest rank shift is {np.median(worst):.0f} in the median "
+            f"draw and {worst.max()} at most."
+        )
+
+
+def leaderboards(
+    score: Score, public: np.ndarray, strata: np.ndarray, labels: Sequence[str], measure: str, seed: int
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
+    """(scores and ranks of each of M submissions on both parts, rank shifts over new draws of the parts, notes).
+
+    Where a part is empty, nothing can shift: its scores and the shifts are None.
+
+    score: scores the submissions on some of the items.
+    public: bool [N], which items are in the public part.
+    strata: int [N], the stratum of each item.
+    labels: names of the M submissions.
+    measure: its name, for the notes.
+    seed: of the draws.
+    """
+    boards: list[dict[str, Any]] = [{} for _ in labels]
+    for part, inside in (("public", public), ("private", ~public)):
+        scores = score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
+        for board, value, rank in zip(boards, scores[:, 0], ranks(scores)[:, 0], strict=True):
+            board |= {part: float(value) if np.isfinite(value) else None, f"{part}_rank": int(rank)}
+    if public.all() or not public.any():
+        return boards, None, []
+    share = float(public.mean())
+    shaken = shake_up(score, strata, share, seed)
+    rows = [
+        {"label": label, "mean_shift": float(np.abs(row).mean()), "shifts": _counted(row)}
+        for label, row in zip(labels, shaken.shifts, strict=True)
+    ]
+    shifts = {"draws": shaken.shifts.shape[1], "winner_loses": shaken.winner_loses, "runs": rows}
+    lost = not any(board["public_rank"] == board["private_rank"] == 1 for board in boards)
+    return boards, shifts, [*([_disagree(boards, shaken)] if lost else []), shaken.sentence(measure, share)]
+
+
+def _disagree(boards: Sequence[Mapping[str, Any]], shaken: ShakeUp) -> str:
+    """That the public winner is not the private one, by how much, and whether that is to be expected."""
+    winner = max((board for board in boards if board["public_rank"] == 1), key=lambda board: board["private"])
+    gap = max(board["private"] for board in boards) - winner["private"]
+    said = f"Public and private disagree on the winner (by {gap:.3f})"
+    if shaken.winner_loses >= EXPECTED:
+        return f"{said}: expected for runs this close."
+    return f"{said}, as in only {100 * shaken.winner_loses:.0f} % of random splits: the parts differ."
+
+
+def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:
+    """Draw the public part many times, the same share of each stratum, and score both parts.
+
+    strata: int [N], the stratum of each item.
+    public: share of the public part, 0 to 1.
+    draws: R.
+    """
+    generator = np.random.default_rng(seed)
+    shares = quotas(strata, public)
+    rows = {which: np.flatnonzero(strata == which) for which in shares}
+    parts = []
+    step = max(1, _CELLS // len(strata))
+    for start in range(0, draws, step):
+        drawn = np.zeros((min(step, draws - start), len(strata)))
+        for which, quota in shares.items():
+            keys = generator.random((len(drawn), len(rows[which])))
+            first = np.argpartition(keys, min(quota, keys.shape[1] - 1), axis=1)[:, :quota]
+            np.put_along_axis(drawn, rows[which][first], 1, axis=1)
+        parts.append((score(drawn), score(1 - drawn)))
+    shown, hidden = zip(*parts, strict=True)
+    return ShakeUp(np.hstack(shown), np.hstack(hidden))
+
+
+def ranks(scores: np.ndarray) -> np.ndarray:
+    """int [M, R]: 1 + the number of submissions that are better by more than rounding."""
+    return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)
+
+
+def _counted(shifts: np.ndarray) -> dict[str, int]:
+    """Ranks lost -> number of draws."""
+    return {str(shift): int(count) for shift, count in zip(*np.unique(shifts, return_counts=True), strict=True)}

@@ -1,0 +1,1 @@
+"""Sweeps: plan, trials, courses, ending."""

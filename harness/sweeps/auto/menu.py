@@ -1,0 +1,256 @@
+"""What an automatic sweep may choose from: the catalogue's proposals that can run here, and how they are climbed.
+
+Nothing here depends on labels, except that gates are left out where every labelled query needs documents.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.data.dataset import Dataset, conversations
+from harness.data.scripts import Writing
+from harness.errors import BadInput
+from harness.experiment.plan import Plan
+from harness.gates.calibration import CLOSE
+from harness.gates.payoff import fixed_mean
+from harness.runs.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
+from harness.runs.proposals.costs import CostModel, Workload
+from harness.runs.proposals.ladder import key_of
+from harness.sweeps.plan import Planner, Trial
+
+Words = tuple[str, ...]  # the overrides of a trial, as key=value
+Climb = Generator[list[Words], Mapping[Words, float], Words]
+
+LEADERS = 3  # systems that go on to other orders and to gates
+ORDERS = ("fusion", "weights")  # kinds that order what was found anew, one after the other
+VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one at a time
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What makes the candidates: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
+
+    words: the overrides that choose it. orders: the overrides of each other fusion and weight of its rankings.
+    """
+
+    words: Words
+    orders: tuple[tuple[Words, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Menu:
+    """All that the procedure may choose from; nothing in it depends on labels.
+
+    systems: the first one is the baseline. gates: the overrides of each; the first one is that of the baseline.
+    """
+
+    systems: tuple[Candidate, ...]
+    gates: tuple[Words, ...]
+
+    @property
+    def baseline(self) -> Words:
+        return self.systems[0].words + self.gates[0]
+
+
+@dataclass(frozen=True)
+class SystemTrial:
+    """A system that can run. trial: as it is, without a gate. promise: what such a system usually adds to plain BM25, a
+    rough share by which the budget is spent.
+    """
+
+    system: Candidate
+    trial: Trial
+    work: Workload
+    promise: float
+
+
+@dataclass(frozen=True)
+class Choices:
+    """systems: the baseline first, then by promise and cost. gates: as of `Menu`. left_out: (overrides, why)."""
+
+    systems: tuple[SystemTrial, ...]
+    gates: tuple[Words, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def climb(menu: Menu) -> Climb:
+    """Yield the configurations to try next, receive their values, and return the best of all that were tried.
+
+    All systems are tried first, without a gate. The best few get other fusions, what is best then other weights, and at
+    last gates. A configuration that failed has the value NaN. Of equal values, the first one counts.
+    """
+    values: dict[Words, float] = {}
+    of: dict[Words, Candidate] = {}
+
+    def tried(asked: Iterable[tuple[Words, Candidate]]) -> Generator[list[Words], Mapping[Words, float], None]:
+        new = {words: system for words, system in asked if words not in values}
+        of.update(new)
+        if new:
+            found = yield list(new)
+            values.update({one: -math.inf if math.isnan(found[one]) else found[one] for one in new})
+
+    def leaders() -> list[tuple[Words, Candidate]]:
+        """The best configuration of each of the best systems; systems that failed are none of them."""
+        best: dict[Candidate, Words] = {}
+        for one in sorted(values, key=lambda one: -values[one]):
+            if values[one] > -math.inf:
+                best.setdefault(of[one], one)
+        return [(words, system) for system, words in best.items()][:LEADERS]
+
+    yield from tried((system.words + menu.gates[0], system) for system in menu.systems)
+    for step in range(max((len(system.orders) for system in menu.systems), default=0)):
+        steps = [(words, one, one.orders[step]) for words, one in leaders() if len(one.orders) > step]
+        yield from tried((changed(words, order), one) for words, one, orders in steps for order in orders)
+    yield from tried((changed(words, gate), one) for words, one in leaders() for gate in menu.gates)
+    most = max(values.values())
+    return next(one for one, value in values.items() if value >= most - CLOSE)
+
+
+def changed(words: Words, others: Words) -> Words:
+    """Overrides with other values of some keys."""
+    return tuple({key_of(word): word for word in (*words, *others)}.values())
+
+
+def choices(planner: Planner, dataset: Dataset, base: Trial, costs: CostModel) -> Choices:
+    """What may be tried on a dataset. base: a trial without overrides of its own, which can run.
+
+    What is fixed on the command line or in harness.yaml is kept. BadInput if nothing can run.
+    """
+    finder = _Finder(planner, dataset, base)
+    finder.find()
+    return Choices(_ordered(finder.found.values(), costs), finder.gates, tuple(finder.left_out.items()))
+
+
+class _Finder:
+    """Collects the systems: the baseline, then from a tokenizer that fits every retriever, and variations of each."""
+
+    def __init__(self, planner: Planner, dataset: Dataset, base: Trial) -> None:
+        assert dataset.qrels is not None, "the planner refuses trials without labels"
+        self.found: dict[str, SystemTrial] = {}  # by trial key: what differs in nothing that matters is tried once
+        self.left_out: dict[str, str] = {}
+        self._planner, self._fixed = planner, {key_of(word): word for word in planner.fixed}
+        known = {kind: {} if kind in self._fixed else models(kind) for kind in ("encoder", "rerank")}
+        for kind, found in known.items():
+            self.left_out |= {f"{kind}={choice}": why for choice, why in found.items() if why}
+        several, grades = conversations(dataset.queries), dataset.qrels.grades
+        own = base.choices.get("encoder")
+        self._setup = Setup(
+            plan=Plan.of(base.config),
+            choices=base.choices,
+            writing=Writing.of(dataset.documents),
+            documents=len(dataset.documents),
+            needless=sum(query_id in several and not grades[query_id] for query_id in grades),
+            conversations=sum(several.values()),
+            encoders=[own] if "encoder" in self._fixed and own else [*ENCODERS, *_here(known["encoder"])],
+            rerankers=_here(known["rerank"]),
+        )
+        self.gates = self._gates()
+        self._start: Words = () if "retriever" in self._fixed else ("retriever=bm25",)
+        if "tokenizer" not in self._fixed and (own := base.choices.get("tokenizer")):
+            self._start += (f"tokenizer={own}",)
+
+    def find(self) -> None:
+        if (anchor := self._add(self._start, 0.0)) is None:
+            name, why = list(self.left_out.items())[-1]
+            raise BadInput(f"sweep=auto finds nothing that can run here: {name}: {why}")
+        if self._setup.writing.better_tokenizer(self._setup.plan.tokenizer_of(anchor.trial.choices)):
+            fitting = itertools.islice(self._options(anchor.trial, "tokenizer"), 1)
+            anchor = next((self._add(changed(self._start, words), share) for words, share in fitting), None) or anchor
+        starts = [anchor]
+        for words, share in self._options(anchor.trial, "retriever"):
+            if added := self._add(changed(anchor.system.words, words), share):
+                starts.append(added)
+        for start in starts:
+            for words, share in self._options(start.trial, *VARIATIONS):
+                self._add(changed(start.system.words, words), (2 * start.promise + share) / 4)
+
+    def _gates(self) -> tuple[Words, ...]:
+        if any(key == "gate" or key.startswith("gate.") for key in self._fixed):
+            return ((),)
+        if not self._setup.needless:
+            why = "every labelled query needs documents: there is nothing to withhold"
+            self.left_out[f"gate={','.join(GATES)}"] = why
+        ungated = replace(self._setup, choices={**self._setup.choices, "gate": "none"})
+        found = [one.changes["gate"] for one in proposals(ungated) if one.kind == "gate"]
+        return (("gate=none",), *((f"gate={choice}",) for [choice] in found))
+
+    def _add(self, words: Words, promise: float) -> SystemTrial | None:
+        """The system of these overrides; None where it cannot run."""
+        trial = self._planner.trial(0, (*words, *self.gates[0]))
+        if trial.error:
+            self.left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
+            return None
+        plan = Plan.of(trial.config)
+        reranked = "rerank" in plan.active  # other orders would have other pairs to score
+        orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
+        system = Candidate(words, tuple(filter(None, orders)))
+        work = Workload(plan, [self._planner.rankings[key] for key in trial.ranking_keys])
+        return self.found.setdefault(trial.key, SystemTrial(system, trial, work, promise))
+
+    def _options(self, trial: Trial, *kinds: str) -> Iterator[tuple[Words, float]]:
+        """(overrides, share) of everything that proposals of these kinds stand for."""
+        for one in self._proposals(trial, *kinds):
+            yield from ((words, one.share) for words in self._values(one))
+
+    def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
+        """Those of the catalogue. A fusion that learns takes long, and is tried only where it is set."""
+        setup = replace(self._setup, plan=Plan.of(trial.config), choices=trial.choices)
+        return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
+
+    def _values(self, one: Proposal) -> tuple[Words, ...]:
+        """The overrides of each value of a proposal, without what is fixed."""
+        found = []
+        for values in one.few or zip(*one.changes.values(), strict=True):
+            words = [f"{key}={value}" for key, value in zip(one.changes, values, strict=True)]
+            words = [word for word in words if self._fixed.get(key_of(word)) != word]
+            if not any(self._is_fixed(key_of(word)) for word in words):
+                found.append(tuple(words))
+        return tuple(found)
+
+    def _is_fixed(self, key: str) -> bool:
+        """Whether a key, or one beside it, such as the weight of another ranking, is fixed."""
+        group = key.rpartition(".")[0]
+        return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
+
+
+def _here(found: Mapping[str, str]) -> list[str]:
+    return [choice for choice, why in found.items() if not why]
+
+
+def _ordered(found: Iterable[SystemTrial], costs: CostModel) -> tuple[SystemTrial, ...]:
+    """The baseline, then what promises most for a second of work, given all that was computed before it."""
+    always = replace(costs, cache=None)  # the order is the same when a sweep is started again
+    first, *left = found
+    ordered, made = [first], set(first.work.makes)
+    while left:
+        best = max(left, key=lambda one: one.promise / (1 + (always.cost([one.work], made).seconds or 0.0)))
+        left.remove(best)
+        ordered.append(best)
+        made |= best.work.makes
+    return tuple(ordered)
+
+
+def check_request(base: Mapping[str, Any], swept: Iterable[str], fixed: Iterable[str]) -> None:
+    """BadInput for what sweep=auto cannot mean. base: the config that all trials share. swept: keys."""
+    if keys := list(swept):
+        raise BadInput(
+            f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "
+            f"{keys[0]}=NAME, narrows what it tries."
+        )
+    if recipe := next((word for word in fixed if key_of(word) == "experiment"), None):
+        raise BadInput(f"{recipe} sets what sweep=auto chooses: leave one of them out.")
+    if "retriever" not in base:
+        raise BadInput("sweep=auto tries retrievers: it has nothing to try for a text task.")
+    if base["objectives"] and len(base["objectives"]) > 1:
+        raise BadInput("sweep=auto goes by one objective: leave out objectives, or give one.")
+    try:
+        fixed_mean(base["objective"])
+    except BadInput:
+        raise BadInput(
+            f"objective={base['objective']} is not a mean over a fixed set of queries, which sweep=auto needs to score "
+            "its choice on queries that it has not seen. Choose another, such as objective=mrr@10."
+        ) from None

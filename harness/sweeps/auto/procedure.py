@@ -1,0 +1,338 @@
+"""The score of an automatic sweep on queries that it has not seen: nested cross-validation.
+
+The queries are split into folds. Without the labels of one fold, the whole procedure is carried out again: what gates
+learn, which configurations are tried, and which of them is the best. The one that it chooses scores the queries of the
+fold. Component rankings depend on no label: all of this is arithmetic on what the trials have left in the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.experiment import ordering, steps
+from harness.experiment.plan import Plan
+from harness.experiment.session import Session, open_session
+from harness.gates.calibration import folds
+from harness.gates.payoff import Payoff
+from harness.measures.scores import plain
+from harness.runs.board.expected import Replay
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.significance import sign_flip_test
+from harness.statistics.split import Split
+from harness.sweeps.auto.budget import seconds_text
+from harness.sweeps.auto.menu import Menu, Words, climb
+from harness.sweeps.plan import Planner
+from harness.sweeps.trials import dataset_of, expected_data
+from retrievers.base import Progress, Ranking
+
+FOLDS = 10
+REPEATS = 3  # at most: as many as the budget allows
+LEAST = 20  # labelled queries; with fewer, no interval and no test means anything
+RESAMPLES = 10_000
+SHOWN = 12  # lines of what was not tried
+_SPLITS = 500  # gates draw their own folds by lower numbers
+
+
+# The value of a configuration for each query, where the labels of some queries are known; see `Arithmetic.values`.
+ByQuery = Callable[[Words, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class _Retrieved:
+    """A configuration whose component rankings are known."""
+
+    plan: Plan
+    rankings: Mapping[str, Ranking]
+    session: Session
+
+    @property
+    def learns(self) -> bool:
+        return bool(self.plan.made("gate").learns) or ordering.learns(self.plan)
+
+
+@dataclass(eq=False)
+class Arithmetic:
+    """Values of configurations, each computed once, also where the labels of some queries are hidden.
+
+    planner: makes the trials; they have been run, or could be.
+    """
+
+    planner: Planner
+    _retrieved: dict[Words, _Retrieved] = field(default_factory=dict)
+    _sessions: dict[str, Session] = field(default_factory=dict)
+    _rankings: dict[tuple[str, int], Ranking] = field(default_factory=dict)
+    _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
+
+    def labelled(self, words: Words) -> Payoff:
+        """A payoff whose `rows` are the queries that choose, and whose `needs` say which queries need retrieval."""
+        made = self._retrieve(words)
+        return _payoff(made, next(iter(made.rankings.values())))
+
+    def values(self, words: Words, known: np.ndarray) -> np.ndarray:
+        """The objective of each query, float64 [Q]; NaN for queries that are not part of its mean.
+
+        known: int [n], the queries whose labels may be learnt from. Where the gate or the fusion learns, each of them
+        has the value of what was learnt without its own label, as the run of a trial has it, and every other query that
+        of what was learnt from all of `known`.
+        """
+        made = self._retrieve(words)
+        key = (words, known.tobytes() if made.learns else b"")
+        if key not in self._values:
+            hidden = _hidden(made, known) if made.learns else made
+            outcome = steps.conclude(hidden.plan, hidden.rankings, hidden.session, detailed=())
+            payoff, shown = _payoff(made, outcome.candidates), outcome.decision.shown
+            values = payoff.values[np.arange(len(shown)), np.minimum(shown, payoff.values.shape[1] - 1)]
+            if apart := outcome.held_out:
+                row_of = {query.query_id: row for row, query in enumerate(outcome.queries)}
+                rows = [row_of[query_id] for query_id in apart.query_ids]
+                values[rows] = apart.values[made.plan.objective]
+            self._values[key] = values
+        return self._values[key]
+
+    def _retrieve(self, words: Words) -> _Retrieved:
+        if words not in self._retrieved:
+            trial = self.planner.trial(0, words)
+            if trial.error:
+                raise trial.error
+            plan = Plan.of(trial.config)
+            key = json.dumps([plan.dataset, plan.document["query"], dict(trial.fingerprints)], sort_keys=True)
+            if key not in self._sessions:
+                dataset = dataset_of(expected_data(plan, trial.fingerprints), trial.choices["dataset"] or "")
+                self._sessions[key] = replace(open_session(plan, dataset), timed="never")
+            rankings = {}
+            for (name, node), of in zip(plan.retriever.items(), trial.ranking_keys, strict=True):
+                if (place := (of, plan.depth)) not in self._rankings:
+                    self._rankings |= {place: steps.retrieve({name: node}, self._sessions[key], plan.depth)[name]}
+                rankings[name] = self._rankings[place]
+            plan = replace(plan, metrics=(plan.objective,))
+            self._retrieved[words] = _Retrieved(plan, rankings, self._sessions[key])
+        return self._retrieved[words]
+
+
+def _payoff(made: _Retrieved, candidates: Ranking) -> Payoff:
+    """What showing candidates earns each query, by all labels."""
+    payoff = steps.payoff_of(made.plan, made.plan.objective, candidates, made.session.dataset)
+    assert payoff is not None, "the planner refuses trials without labels"
+    return payoff
+
+
+def _hidden(made: _Retrieved, known: np.ndarray) -> _Retrieved:
+    """The same without the labels of other queries. known: int [n]."""
+    dataset, split = made.session.dataset, made.plan.split
+    assert dataset.qrels is not None
+    kept = {dataset.queries[row].query_id for row in known}
+    grades = {query_id: grades for query_id, grades in dataset.qrels.grades.items() if query_id in kept}
+    session = replace(made.session, dataset=replace(dataset, qrels=replace(dataset.qrels, grades=grades)))
+    return replace(made, session=session, plan=replace(made.plan, split=Split(split.public, split.seed, "all")))
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The procedure carried out without each fold, once.
+
+    values: of the n queries, each of the configuration that was chosen without its fold. chosen: one for each fold.
+    """
+
+    values: tuple[float, ...]
+    chosen: tuple[Words, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Replayed:
+        read = json.loads(text)
+        return cls(tuple(read["values"]), tuple(map(tuple, read["chosen"])))
+
+
+def replay(
+    menu: Menu,
+    by_query: ByQuery,
+    rows: np.ndarray,
+    needs: np.ndarray,
+    seed: int,
+    number: int,
+    progress: Progress | None = None,
+) -> Replayed:
+    """Carry the procedure out without each fold of the queries.
+
+    rows: int [n], the queries that choose, n >= 2. needs: bool [Q], whether a query needs retrieval, by which folds
+    are drawn. number: of the repeat, from 0; each has other folds.
+    """
+    fold = folds(needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
+    values, chosen = np.full(len(rows), np.nan), []
+    for one in range(fold.max() + 1):
+        known, own = rows[fold != one], fold == one
+        words = choose(menu, partial(_mean, by_query, known))
+        values[own] = by_query(words, known)[rows[own]]
+        chosen.append(words)
+        if progress:
+            progress(len(chosen), int(fold.max()) + 1, "folds")
+    return Replayed(tuple(values.tolist()), tuple(chosen))
+
+
+def _mean(by_query: ByQuery, known: np.ndarray, words: Words) -> float:
+    return float(by_query(words, known)[known].mean())
+
+
+def choose(menu: Menu, value: Callable[[Words], float]) -> Words:
+    """What the procedure chooses where configurations have these values."""
+    steps_on = climb(menu)
+    asked = next(steps_on)
+    while True:
+        try:
+            asked = steps_on.send({words: value(words) for words in asked})
+        except StopIteration as over:
+            return over.value
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """How the procedure does on queries whose labels it has not seen, beside the baseline.
+
+    value, low, high: the mean over the queries with its 95 % interval, NaN where there is none.
+    folds, repeats: of the cross-validation; each query has the mean of its values in all repeats.
+    winner: the value of the configuration that was chosen with all labels, by which it was chosen.
+    baseline: the value of the first configuration, on the same queries; `baseline_words`: what it is.
+    difference, difference_low, difference_high, p: procedure - baseline, its interval, and a paired randomisation test.
+    agreement: the share of the folds that chose the winner.
+    notes: what limits these numbers.
+    """
+
+    objective: str
+    value: float
+    low: float
+    high: float
+    kind: str
+    folds: int
+    repeats: int
+    queries: int
+    winner: float
+    baseline: float
+    baseline_words: str
+    difference: float
+    difference_low: float
+    difference_high: float
+    p: float
+    agreement: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What the numbers mean, for people."""
+        interval = "" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})"
+        than = "better" if self.difference >= 0 else "worse"
+        apart = f"{abs(self.difference):.4f} {than} than {self.baseline_words} ({self.baseline:.4f})"
+        if not math.isnan(self.p):
+            apart += f", 95 % interval {self.difference_low:+.3f} to {self.difference_high:+.3f}, p = {self.p:.2g}"
+        scores = f"this procedure scores {self.objective} {self.value:.4f}{interval}"
+        return " ".join([f"On queries that it has not seen, {scores}: {apart}.", *self.notes])
+
+    def to_json(self) -> dict[str, Any]:
+        """NaN becomes None."""
+        found: dict[str, Any] = plain(asdict(self))
+        return found | {"notes": list(self.notes), "sentence": self.sentence}
+
+
+def judged(
+    objective: str,
+    select_on: str,
+    replays: Sequence[Replayed],
+    winner: tuple[Words, float],
+    baseline: tuple[Words, np.ndarray],
+    seed: int,
+    raw: bool,
+) -> Procedure:
+    """The numbers of some replays. winner: the configuration and its value. baseline: the same, by query [n].
+
+    raw: whether labels come partly from a model, so that raw means have no interval and no test.
+    """
+    values = np.mean([one.values for one in replays], axis=0)
+    rows = np.stack([values, values - baseline[1]])
+    n = len(values)
+    (low, gap_low), (high, gap_high) = bootstrap_means(rows, seed)[:2]
+    p = float(sign_flip_test(rows[1:], seed, RESAMPLES)[0][0])
+    notes = []
+    if n < LEAST:
+        notes.append(f"Only {n} labelled queries choose: no interval and no test means much with fewer than {LEAST}.")
+    if raw:
+        notes.append("Labels come partly from a model: values are raw means, without interval and test.")
+    if notes:
+        low = high = gap_low = gap_high = p = math.nan
+    counts = Counter(words for one in replays for words in one.chosen)
+    return Procedure(
+        objective=objective,
+        value=float(values.mean()),
+        low=float(low),
+        high=float(high),
+        kind="public, out of fold" if select_on == "public" else "out of fold",
+        folds=len(replays[0].chosen),
+        repeats=len(replays),
+        queries=n,
+        winner=winner[1],
+        baseline=float(baseline[1].mean()),
+        baseline_words=" ".join(baseline[0]) or "the run as it is",
+        difference=float(rows[1].mean()),
+        difference_low=float(gap_low),
+        difference_high=float(gap_high),
+        p=p,
+        agreement=counts[winner[0]] / counts.total(),
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """What an automatic sweep says beside its trials.
+
+    systems: how many were tried. untried: (overrides, why), of what was not tried. budget: seconds that were allowed.
+    seconds: part of the work -> seconds that it took, in all starts of the sweep.
+    """
+
+    procedure: Procedure
+    systems: int
+    budget: float
+    untried: tuple[tuple[str, str], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        parts = ", ".join(f"{part} {seconds_text(seconds)}" for part, seconds in self.seconds.items())
+        spent = f"{counted(self.systems, 'system')} tried in {seconds_text(sum(self.seconds.values()))} of "
+        return [self.procedure.sentence, f"{spent}{seconds_text(self.budget)} ({parts}).", *untried_lines(self.untried)]
+
+    def replay(self, sweep_id: str) -> Replay:
+        """What to expect of its winner."""
+        found = self.procedure
+        return Replay(sweep_id, found.winner, found.value, found.low, found.high)
+
+    def metrics(self) -> dict[str, float]:
+        """For the parent run."""
+        names = ("value", "low", "high", "baseline", "difference", "p", "agreement")
+        found = {f"procedure/{name}": float(getattr(self.procedure, name)) for name in names}
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
+    def to_json(self) -> dict[str, Any]:
+        spent = {part: round(seconds, 3) for part, seconds in self.seconds.items()}
+        return {
+            "procedure": self.procedure.to_json(),
+            "untried": [{"overrides": words, "reason": why} for words, why in self.untried],
+            "budget": {"seconds": self.budget, "spent": spent},
+        }
+
+
+def untried_lines(untried: Sequence[tuple[str, str]]) -> list[str]:
+    """What is not tried, for people: a line for each reason. untried: (overrides, why)."""
+    reasons: dict[str, list[str]] = {}
+    for words, why in untried:
+        reasons.setdefault(why, []).append(words)
+    return [f"not tried: {'; '.join(words)}: {why}" for why, words in reasons.items()][:SHOWN]

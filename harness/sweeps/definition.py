@@ -1,0 +1,219 @@
+"""What a sweep is: its swept keys, its points, its objectives, and the part of Hydra that launches its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.canonical import digest
+from harness.config.components import build
+from harness.config.composing import Composer
+from harness.errors import BadInput, Failed
+from harness.experiment.timing import MS
+from harness.measures.measures import SPAN_MEASURES
+from harness.recording import provenance
+from harness.recording.run_kind import RunKind, kind_of
+from harness.sweeps import plan
+from harness.sweeps.auto.menu import check_request
+from harness.sweeps.axes import Interval, axis_of
+from harness.sweeps.groups import cut_in_different_ways
+from harness.sweeps.plan import Planner, Trial
+from harness.sweeps.search import Auto, Grid, Search, Study, SweepObjective
+from harness.sweeps.trials import COMPUTED, Jobs
+from harness.tracking.tracker import LESS_IS_BETTER, Tracker, member_tag
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+    from hydra.core.utils import JobReturn
+
+PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parallel
+
+
+class JobsLost(Failed):
+    """Jobs have ended without a result. of: number of the job -> how it ended, in one line."""
+
+    def __init__(self, message: str, of: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.of = of
+
+
+@dataclass(frozen=True)
+class HydraLauncher:
+    """What a sweep uses of Hydra.
+
+    overrides: those of a named sweep, then those of the command line. composer: of the trials' configs.
+    parse: texts -> overrides.
+    check: raises BadInput or Failed where no job could be launched.
+    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. JobsLost
+    where jobs of a scheduler ended without a result.
+    serial: whether jobs run one after the other.
+    config_dir: the folder of `--config-dir`; None without one.
+    """
+
+    overrides: Sequence[str]
+    composer: Composer
+    parse: Callable[[list[str]], list[Override]]
+    check: Callable[[], None]
+    launch: Callable[[list[list[str]], int], Sequence[JobReturn]]
+    jobs: Jobs
+    serial: bool
+    config_dir: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """fixed: overrides that all trials share. swept: key -> its override.
+
+    points: the trials of a grid; [] for a search, which proposes them later.
+    anchor: the key of one trial that can run; with the search space, it identifies a search.
+    partial: key that applies only to some trials -> the choices that have it, as group=choice.
+    """
+
+    launcher: HydraLauncher
+    fixed: list[str]
+    swept: dict[str, Override]
+    planner: Planner
+    points: list[Trial]
+    anchor: str
+    partial: Mapping[str, Sequence[str]]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.planner.settings
+
+    @cached_property
+    def way(self) -> Grid | Search | Auto:
+        """How it chooses its trials."""
+        made: Grid | Search | Auto = build(self.settings["search"], where="search")
+        return made
+
+    @property
+    def name(self) -> str:
+        """What its parent run is called by."""
+        return "auto" if isinstance(self.way, Auto) else " ".join(self.swept) or self.sweep_id
+
+    @cached_property
+    def kind(self) -> RunKind:
+        return kind_of(self.settings)
+
+    @property
+    def trials_per_job(self) -> int | None:
+        """At most so many trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
+        in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
+        most: int | None = self.settings["trials_per_job"]
+        return most or (None if self.launcher.serial else in_parallel)
+
+    @cached_property
+    def objectives(self) -> list[SweepObjective]:
+        """The first one is the objective of the runs."""
+        names = self.settings["objectives"] or [self.settings["objective"]]
+        if names[0] != self.settings["objective"]:
+            raise BadInput(
+                f"objectives=[{','.join(names)}] must begin with what ranks the trials, which is objective="
+                f"{self.settings['objective']}. Put that first, or set objective={names[0]}."
+            )
+        for name in names:
+            self.kind.check_objective(self.settings, name)
+        return [SweepObjective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
+
+    @property
+    def times(self) -> set[str]:
+        """The objectives that are times."""
+        return {objective.name for objective in self.objectives if objective.name.startswith(MS)}
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """Key -> the interval that a search draws it from."""
+        axes = {key: axis_of(override) for key, override in self.swept.items()}
+        return {key: axis for key, axis in axes.items() if isinstance(axis, Interval)}
+
+    @cached_property
+    def sweep_id(self) -> str:
+        """The same for the same trials, so that a restarted sweep finds its parent run and its folder."""
+        if self.points:
+            identity: list[Any] = sorted(trial.key or " ".join(trial.overrides) for trial in self.points)
+        else:
+            search = {k: v for k, v in self.settings["search"].items() if k not in ("trials", "batch", "budget")}
+            identity = [search, [override.input_line for override in self.swept.values()], self.anchor]
+        return digest([identity, self.objectives])[:12]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of the parent run."""
+        return provenance.provenance({}) | {"harness.verb": "sweep", "sweep.id": self.sweep_id}
+
+    def trial_tags(self, parent: str | None) -> dict[str, str]:
+        """Tags of the run of every trial that this sweep computes. parent: id of the parent run."""
+        tags = self.tags | {"harness.verb": "run", member_tag(self.sweep_id): COMPUTED}
+        return tags | ({"mlflow.parentRunId": parent} if parent else {})
+
+    def tracker(self) -> Tracker:
+        tracker: Tracker = build(self.settings["tracking"], where="tracking")
+        return tracker
+
+    def open_study(self, folder: Path) -> Study | None:
+        """The study of a search, in the sweep's folder; None for other sweeps."""
+        if not isinstance(self.way, Search):
+            return None
+        axes = {key: axis_of(override) for key, override in self.swept.items()}
+        return self.way.open(folder / "study.db", axes, self.objectives, self.sweep_id)
+
+
+def define(launcher: HydraLauncher) -> Sweep:
+    """Compose and check every trial of a grid, the two corners of a search space, or the one trial of a base.
+
+    A key inside a group applies to the trials whose choices have it. BadInput if no trial can run, and for keys that
+    cannot be swept. Hydra's errors are raised as they are.
+    """
+    fixed, swept = plan.split(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
+    composer = launcher.composer
+    planner = Planner(composer, fixed)
+    some = {key: plan.some_values(override) for key, override in swept.items()}
+    partial = composer.partial(fixed, some)
+    ends = [[plan.endpoint(override, last) for override in swept.values()] for last in (False, True)]
+    tried = [planner.trial(0, overrides) for overrides in ends]
+    points: list[Trial] = []
+    way = build(planner.settings["search"], where="search")
+    if isinstance(way, Auto):
+        check_request(planner.settings, swept, fixed)
+    elif planner.settings["budget"] is not None:
+        raise BadInput(f"budget={planner.settings['budget']} is read with sweep=auto alone: leave it out.")
+    if isinstance(way, Grid):
+        points = tried = [planner.trial(n, overrides) for n, overrides in enumerate(plan.points(swept, planner))]
+    else:
+        _refuse_groups(planner, some)
+    if all(trial.error for trial in tried):
+        raise next(trial.error for trial in tried if trial.error)
+    anchor = next(trial.key for trial in tried if not trial.error)
+    if len(names := {trial.config["objective"] for trial in tried if not trial.error}) > 1:
+        raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
+    return Sweep(launcher, fixed, swept, planner, points, anchor, partial)
+
+
+def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list[Override]]) -> list[Override]:
+    """With the first one of `objectives` as the objective, where none is given."""
+    given = {one.key_or_group: one for one in overrides}
+    names = given["objectives"].value() if "objectives" in given and "objective" not in given else None
+    if isinstance(names, list) and names and not str(names[0]).startswith(LESS_IS_BETTER):
+        return [*overrides, *parse([f"objective={names[0]}"])]
+    return overrides
+
+
+def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
+    """BadInput if the points of a search would not all compare: a sampler would take the easier data for better.
+
+    some: swept key -> overrides with some of its values.
+    """
+    first = {key: overrides[0] for key, overrides in some.items()}
+    for key in some:
+        trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]
+        if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
+            way = f" Or search by objective={SPAN_MEASURES[0]}." if cut_in_different_ways(trials) else ""
+            raise BadInput(
+                f"{key} decides what trials are scored on or how, so that trials with different values do not compare "
+                f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "
+                f"search out: a grid has a best trial of each.{way}"
+            )

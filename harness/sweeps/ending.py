@@ -1,0 +1,320 @@
+"""The end of a sweep: its summary, the best trial logged in full, the parent run, and the result on the terminal.
+
+The board of a sweep's trials, which its parent run keeps.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.errors import BadInput
+from harness.measures.measures import grows_with
+from harness.measures.score_table import read_table
+from harness.recording import recording
+from harness.recording.run_kind import Retrieval, kind_of
+from harness.reports import terminal
+from harness.reports.next_steps import Place
+from harness.runs.board import page
+from harness.runs.board.choice import Asked, of_runs
+from harness.runs.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
+from harness.runs.board.runs import SCORES, of_chosen, tables
+from harness.runs.ranking import RankedRun, distinct
+from harness.storage.atomic import write_text
+from harness.sweeps import plan
+from harness.sweeps.execution import Course, Execution, tell
+from harness.sweeps.recommendation import Edge, edges
+from harness.sweeps.report import sweep_report, write_files
+from harness.sweeps.summary import SweepSummary
+from harness.sweeps.trials import Context, Runner, TrialResult
+from harness.tracking import file_hashes
+from harness.tracking.mlflow_client import Unreachable
+from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, member_tag
+
+
+def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> None:
+    """Write `board.html`, and `board-0.html` … of groups of trials that do not compare.
+
+    There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials;
+    and none where the public part chooses, since it would show the private scores of all trials.
+    """
+    kind, settings = execution.sweep.kind, execution.sweep.settings
+    shown = isinstance(kind, Retrieval) and execution.tracker.keeps_files and settings["select_on"] == "all"
+    if not shown or not kind.is_query_mean(settings["objective"]):
+        return
+    for place, part in enumerate(summary.parts):
+        ids = {result.key: result.run_id for result in part.results.values() if result.status == "FINISHED"}
+        wanted = set(filter(None, ids.values()))
+        if len(wanted) < 2:
+            continue
+        try:
+            if content := _board(execution, wanted, part.expected):
+                write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", content)
+        except (BadInput, Unreachable) as error:
+            tell([f"There is no board of the trials: {error}"])
+
+
+def _board(execution: Execution, wanted: set[str], expected: Expected | None) -> str:
+    """The page; "" if all of the runs are the same.
+
+    wanted: ids of runs. expected: on new queries, as the end of the sweep says.
+    """
+    tracker, settings = execution.tracker, execution.sweep.settings
+    logged = tracker.runs(settings["experiment_name"], {}, "FINISHED")  # the latest first
+    trials = [run for run in reversed(logged) if run.run_id in wanted]
+    objective = settings["objective"]
+    found = of_runs(tracker, trials, objective, settings["select_on"])
+    chosen = replace(found, runs=distinct(found.runs))
+    if len(chosen.runs) < 2:
+        return ""
+    with tempfile.TemporaryDirectory() as downloads:
+        runs = of_chosen(tracker, chosen, objective, Path(downloads))
+        return page.html(page.assembled(runs, tracker, Path(downloads), expected))
+
+
+@dataclass(frozen=True)
+class Ending:
+    """execution: of the sweep, whose trials are over. parent: id of the parent run. record: the parent's.
+
+    began: time.perf_counter() at the start of the sweep. course: that the sweep has taken.
+    """
+
+    execution: Execution
+    parent: str | None
+    record: RunRecord
+    began: float
+    course: Course
+
+    def finish(self, raised: BaseException | None) -> None:
+        """Sum up, close the parent run and show the result.
+
+        raised: the error that ended the sweep early; it is raised again. SystemExit(1) if a trial failed or a run
+        could not be logged.
+        """
+        interrupted = isinstance(raised, KeyboardInterrupt)
+        if raised is not None:
+            self.execution.close_running("KILLED" if interrupted else "FAILED")
+        self.execution.mark_reused()
+        summary = self._summary(complete=raised is None)
+        best: dict[str, Path] = {}
+        numbers: dict[str, float] = {}
+        for place, part in enumerate(summary.parts if raised is None else ()):
+            if part.best is not None:
+                folder = self.execution.context.folder / (f"best-{place}" if part.apart else "best")
+                best[part.label], numbers = folder, self._log_best_in_full(part, folder)
+        failed = any(result.status == "FAILED" for result in summary.results.values())
+        self._close_parent(
+            summary,
+            {} if summary.groups else numbers,
+            "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED",
+        )
+        context = self.execution.context
+        unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
+        document = self._document(summary, best, len(unsent))
+        style = self.execution.sweep.settings["format"]
+        there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
+        terminal.emit(style, document, sweep_report(summary, document, there))
+        if interrupted:
+            tell(["Interrupted. Repeat the same command to resume."])
+        if unsent:
+            tell([f"Not logged yet: {counted(len(unsent), 'run')}. To upload, use `{there.command('doctor sync')}`."])
+        if raised is not None:
+            raise raised
+        if failed or unsent:
+            raise SystemExit(1)
+
+    def _summary(self, complete: bool) -> SweepSummary:
+        """complete: whether all trials are over; of fewer, nothing can be expected."""
+        execution = self.execution
+        sweep, results = execution.sweep, execution.results
+        summary = SweepSummary(
+            sweep_id=sweep.sweep_id,
+            run_id=self.parent,
+            experiment=self.record.experiment,
+            trials=execution.trials,
+            results=results,
+            skipped=set(execution.finished),
+            objectives=sweep.objectives,
+            select_on=sweep.settings["select_on"],
+            automatic=self.course.automatic,
+        ).grouped()
+        if not complete:
+            return summary
+        if not summary.groups:
+            return self._judged(summary)
+        return replace(summary, groups=[self._judged(group) for group in summary.groups])
+
+    def _judged(self, summary: SweepSummary) -> SweepSummary:
+        """The summary of trials that compare, with what to expect of the best, and the edges to go beyond."""
+        execution, best = self.execution, summary.best
+        if best is None:
+            return summary
+        sweep, context = execution.sweep, execution.context
+        replay = summary.automatic.replay(sweep.sweep_id) if summary.automatic else None
+        found = expected(summary.results, best, execution.tracker, context, sweep.settings, replay)
+        beyond = [one for one in self._edges(summary, best) if self._possible(summary, one)]
+        return replace(summary, expected=found, edges=beyond)
+
+    def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
+        """The keys whose best value is at the edge of what was tried; [] where values by query are unknown."""
+        execution, objective = self.execution, summary.objectives[0].name
+        if not execution.sweep.kind.is_query_mean(objective):
+            return []
+
+        def by_query(trials: Sequence[int]) -> np.ndarray:
+            results = [summary.results[trial] for trial in trials]
+            known = _values(results, execution.tracker, execution.context, objective)
+            counts = ~np.isnan(known.values).any(axis=0)
+            counts &= known.public if summary.select_on == "public" else True
+            if counts.sum() < 2:
+                raise BadInput("fewer than two queries rank the trials.")
+            return known.values[:, counts]
+
+        grows = partial(grows_with, objective)
+        try:
+            return edges(summary.points, best, execution.sweep.intervals, by_query, grows)
+        except (BadInput, Unreachable, OSError):
+            return []
+
+    def _possible(self, summary: SweepSummary, edge: Edge) -> bool:
+        """Whether the best trial could run with the value beyond the edge."""
+        words = summary.trials[summary.best or 0].overrides
+        moved = [f"{edge.key}={edge.beyond}" if word.partition("=")[0] == edge.key else word for word in words]
+        return self.execution.sweep.planner.trial(0, moved).error is None
+
+    def _log_best_in_full(self, summary: SweepSummary, folder: Path) -> dict[str, float]:
+        """Log the best trial as `harness run` does: all measures, tables, figures, texts; returns its metrics."""
+        execution, context = self.execution, self.execution.context
+        trial, result = execution.trials[summary.best or 0], summary.results[summary.best or 0]
+        tracker = copy.copy(execution.tracker)
+        tracker.detail = "full"
+        [job] = plan.jobs([trial], plan.depths([trial]), None)
+        record = Runner(job, tracker, context).full_record(trial, result.run_id, folder)
+        if result.run_id and "queries/scored" not in result.metrics:  # else it is logged in full already
+            try:
+                tracker.log(result.run_id, record)
+            except Unreachable as error:
+                tell([f"The best trial is not logged in full, since {error}. Repeat the sweep. Its files: {folder}"])
+        return record.metrics
+
+    def _close_parent(self, summary: SweepSummary, numbers: Mapping[str, float], status: str) -> None:
+        """numbers: metrics of the best trial in full."""
+        tracker, folder = self.execution.tracker, self.execution.context.folder
+        files = write_files(summary, folder / "summary")
+        if status == "FINISHED":
+            write_boards(self.execution, summary, files)
+        self.record.metrics = dict(numbers) | summary.parent_metrics()
+        self.record.objective = summary.ranked_by
+        self.record.tables = {"trials.json": summary.table()}
+        self.record.end_tags = summary.parent_tags(self._pages(summary))
+        recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
+
+    def _pages(self, summary: SweepSummary) -> dict[str, str]:
+        """Label of each group of trials that compare -> where the tracker's pages list them, best first."""
+        sweep, found = self.execution.sweep, {}
+        with suppress(Unreachable):
+            sweep.kind.save_view(self.execution.tracker, sweep.settings)
+            for place, part in enumerate(summary.parts):
+                if part.best is not None:
+                    found[part.label] = self._page(part, part.best, f"-{place}" if part.apart else "")
+        return found
+
+    def _page(self, part: SweepSummary, best: int, suffix: str) -> str:
+        """Save the view of trials that compare; returns its page. best: the best of them."""
+        sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
+        tags: dict[str, str | None] = {member: None}
+        if part.apart:
+            tags[f"{member}.group"] = part.label.replace("'", "’")  # which would end the text in MLflow's filter
+            for run_id in {result.run_id for result in part.results.values() if result.run_id}:
+                tracker.tag(run_id, {f"{member}.group": tags[f"{member}.group"] or ""})
+        shown = [*OBJECTIVE_METRICS, *(objective.name for objective in part.objectives[1:])]
+        keys = list(sweep.swept or part.axes())
+        return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, keys)
+
+    def _document(self, summary: SweepSummary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
+        """The JSON document of the command.
+
+        best: label of a group -> folder of its best trial. unsent: runs that are not logged yet.
+        """
+        execution, record = self.execution, self.record
+        views = 0 if record.unsent else execution.tracker.count_private_view(record.experiment, summary.private_views)
+        return summary.to_json() | {
+            "plan": execution.forecast(list(execution.trials.values())),
+            "files": {
+                "folder": str(execution.context.folder),
+                "best": str(best[""]) if "" in best else None,
+                "best_of_groups": {label: str(folder) for label, folder in best.items() if label},
+            },
+            "private_peeks": views,
+            "unsent": unsent,
+            "seconds": round(time.perf_counter() - self.began, 3),
+        }
+
+
+def expected(
+    results: Mapping[int, TrialResult],
+    best: int,
+    tracker: Tracker,
+    context: Context,
+    config: Mapping[str, Any],
+    replay: Replay | None = None,
+) -> Expected | None:
+    """Return what to expect of the best run of the experiment that compares with the best trial.
+
+    Where trials are not logged, it is of the sweep's own alone. None if the objective is not a mean over queries, and
+    if there is nothing to choose from.
+
+    best: number of the best trial. replay: of its choices.
+    """
+    objective = config["objective"]
+    if not kind_of(config).is_query_mean(objective):
+        return None
+    best_first = sorted(results, key=lambda number: number != best)
+    different: dict[str, TrialResult] = {}
+    for result in (results[number] for number in best_first if results[number].status == "FINISHED"):
+        different.setdefault(result.key, result)
+    own = list(different.values())
+    try:
+        if all(result.run_id for result in own):
+            like = tracker.run(own[0].run_id or "")
+            asked = Asked(config["experiment_name"], objective, config["select_on"], like=like)
+            return of_experiment(tracker, asked, replay=replay)
+    except Unreachable:
+        return None
+    ranked = [RankedRun(one.logged(context), one.objective) for one in own if one.objective]
+    if len(ranked) < len(own) or not all(_file(context, one).exists() for one in own):
+        return None
+
+    def read(count: int) -> QueryValues:
+        return _values(own[:count], tracker, context, objective)
+
+    return RunFamily(objective, config["select_on"], ranked, len(ranked), read, alone=True).expected(replay)
+
+
+def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> QueryValues:
+    """The values by query of trials, from the tracker, or where they are not logged from the files that they left."""
+    if all(result.run_id for result in results):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [tracker.run(result.run_id or "") for result in results]
+            return QueryValues.of(tables(tracker, runs, metric, Path(folder)), metric)
+    found = []
+    for result in results:
+        file_hashes.verify(result.logged(context), SCORES, _file(context, result))
+        found.append(read_table(_file(context, result), metric).by_id())
+        if found[-1].query_ids != found[0].query_ids or (found[-1].public != found[0].public).any():
+            raise BadInput("the trials are scored on different queries.")
+    return QueryValues.of(found, metric)
+
+
+def _file(context: Context, result: TrialResult) -> Path:
+    return context.folder / "trials" / str(result.number) / SCORES

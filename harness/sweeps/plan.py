@@ -1,0 +1,437 @@
+"""The plan of a sweep: its trials, what each of them needs, and which of them share a Hydra job.
+
+The expensive steps of a trial are the ones whose results are cached: its component rankings and its reranker, known by
+their identities. Trials that need the same ones share a job; everything else that they differ in is free.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config import check
+from harness.config.canonical import digest
+from harness.config.commands import RunConfig, SweepConfig
+from harness.config.components import WRITTEN, identity
+from harness.config.composing import Composer
+from harness.config.places import full_place
+from harness.config.schema import Node, Role, groups, keys
+from harness.config.text import counted, in_short, plural, short_number
+from harness.data.files import sha256_of
+from harness.errors import BadInput
+from harness.experiment import preflight, steps
+from harness.experiment.ordering import Ordering, learns
+from harness.experiment.plan import Plan
+from harness.experiment.preflight import DataFacts
+from harness.experiment.session import foreseen_queries, read_dataset
+from harness.measures.measures import requested
+from harness.recording import retrieval_run, task_run
+from harness.recording.run_kind import Retrieval, Text, kind_of
+from harness.runs.board.settings import overrides_in_words
+from harness.storage.cache import Cache, open_cache
+from harness.sweeps.axes import MOST, Values, axis_of
+from harness.tasks import scored_file
+from harness.tracking.tracker import LESS_IS_BETTER
+from retrievers.base import Qrels
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+
+@dataclass
+class Trial:
+    """One point of a sweep.
+
+    overrides: the swept ones, key=value. config: the resolved config of its run; {} if it could not be made.
+    choices: config group -> choice. fingerprints: of the dataset. key: its trial key.
+    data, rules: digests of the queries and labels that score it, and of how they are scored: trials with the same ones
+    compare. By objectives that count characters of evidence, trials on other documents of the same texts do, too.
+    ranking_keys: digests of the component rankings that it reads.
+    unwritten: of its queries, how many a language model is still to be asked for, and a digest that trials with the
+    same ones share.
+    job_key: digest of all its expensive steps. order_key: digest of what decides the order of its candidates beside
+    these. error: why it cannot run.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    config: dict[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, str | None] = field(default_factory=dict)
+    fingerprints: Mapping[str, str | None] = field(default_factory=dict)
+    key: str = ""
+    data: str = ""
+    rules: str = ""
+    ranking_keys: tuple[str, ...] = ()
+    unwritten: tuple[int, str] = (0, "")
+    job_key: str = ""
+    order_key: str = ""
+    error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        return overrides_in_words(self.overrides) or "trial"
+
+
+@dataclass
+class Job:
+    """Trials with the same expensive steps.
+
+    depths: at which each of their rankings is retrieved once for all. timed: whether an objective is the time of a
+    query, which is then measured also where the rankings are cached.
+    """
+
+    trials: list[Trial]
+    depths: tuple[int, ...]
+    timed: bool = False
+
+
+class Planner:
+    """Makes trials of overrides. Each dataset is read once, and each identity computed once, for all trials."""
+
+    def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
+        self.composer, self.fixed = composer, tuple(fixed)
+        self.settings: dict[str, Any] = {}  # the whole config of the first trial, with the keys of the sweep itself
+        self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a component ranking
+        self._datasets: dict[str, DataFacts | Exception] = {}
+        self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
+        self._identities: dict[str, dict[str, Any]] = {}
+        self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *groups(RunConfig))}
+        self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
+
+    def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+        """(fixed overrides, those of a trial), without keys that the trial's choices do not have."""
+        kept = set(self.composer.applicable([*self.fixed, *overrides]))
+        return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
+
+    def trial(self, number: int, overrides: Sequence[str]) -> Trial:
+        """The trial of these overrides. Bad input becomes its `error`; Hydra's errors (unknown keys) are raised."""
+        try:
+            fixed, applicable = self.words(overrides)
+            trial = Trial(number, applicable)
+            config, choices = self.composer(fixed, applicable)
+        except Exception as error:
+            error.add_note(f"(while composing trial {' '.join(overrides)})")
+            raise
+        self.settings = self.settings or config
+        try:
+            config = check.checked(config, "sweep")
+            run = {name: value for name, value in config.items() if name in self._run_keys}
+            cache = config["store"] | {"path": full_place(config["store"]["path"])}
+            run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
+            self._describe[type(kind_of(run))](trial, run, choices)
+            chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
+            trial.rules = digest([kind_of(run).rules(run), run["objective"], chosen_by])
+        except (BadInput, OSError) as error:
+            trial.error = error
+        return trial
+
+    def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
+        trial.config, trial.choices = config, choices
+        trial.config = scored_file.absolute(config)
+        scored_file.requested_measures(scored_file.task_of(config), config)
+        trial.key, trial.job_key = task_run.trial_key(trial.config), "text"
+        trial.data = sha256_of(Path(trial.config["references"]))
+
+    def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
+        plan = Plan.of(retrieval_run.absolute(document))
+        dataset = self._facts(plan, choices["dataset"] or "")
+        _check_scores(plan, dataset.qrels)
+        rankings = [self._ranking_identity(node, dataset) for node in plan.retriever.values()]
+        ranking_keys = tuple(digest(ranking) for ranking in rankings)
+        reranker = self._identity(plan.rerank) if "rerank" in plan.active else None
+        trial.key = retrieval_run.trial_key(plan, dataset.fingerprints, dataset.texts, self._identity)
+        trial.config, trial.choices, trial.fingerprints = dict(plan.document), choices, dataset.fingerprints
+        trial.data = digest([dataset.fingerprints[name] for name in self._shared(plan)])
+        trial.ranking_keys = ranking_keys
+        trial.unwritten = dataset.unwritten, dataset.queries_digest
+        trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
+        trial.order_key = digest(asdict(Ordering.of(plan)))
+        self._check_possible(trial, plan, dataset)
+        self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
+
+    def _shared(self, plan: Plan) -> list[str]:
+        """The parts of the data that are the same in trials which compare by every objective of the sweep."""
+        names = self.settings["objectives"] or [plan.objective]
+        scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
+        tags = dict.fromkeys(tag for name in scores for tag in Retrieval().shared(name))
+        return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
+
+    def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:
+        """BadInput where the trial would fail for its data or its models; checked once for trials that are alike."""
+        learning = [plan.gate if plan.made("gate").learns else None]
+        learning += [plan.fusion] if learns(plan) else []
+        split = [plan.split.public, plan.split.seed, plan.split.select_on, plan.objective]
+        alike = digest([trial.job_key, plan.depth, learning, split])
+        if alike not in self._refused:
+            try:
+                preflight.check(plan, facts, cache_of(trial), self._identity)
+                self._refused[alike] = None
+            except BadInput as error:
+                self._refused[alike] = error
+        if refused := self._refused[alike]:
+            raise refused
+
+    def _facts(self, plan: Plan, name: str) -> DataFacts:
+        """name: what the dataset is called in logs. Raises what reading it raised."""
+        writes = plan.llm if plan.query_text in WRITTEN else None
+        query = [plan.query_text, plan.query_file, plan.query_prompt, writes]
+        wanted = json.dumps([plan.dataset, plan.cluster, query, plan.cache], sort_keys=True)
+        if wanted not in self._datasets:
+            try:
+                dataset = read_dataset(plan.dataset, plan.cluster, plan.cache, name)
+                self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(plan, dataset))
+            except (BadInput, OSError) as error:
+                self._datasets[wanted] = error
+        info = self._datasets[wanted]
+        if isinstance(info, Exception):
+            raise info
+        return info
+
+    def _ranking_identity(self, node: Node, dataset: DataFacts) -> dict[str, Any]:
+        return steps.ranking_identity(dataset.index(node, self._identity), dataset.queries_digest)
+
+    def _identity(self, node: Node) -> dict[str, Any]:
+        text = json.dumps(node, sort_keys=True)
+        if text not in self._identities:
+            self._identities[text] = identity(node)
+        return self._identities[text]
+
+
+def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
+    """(the overrides that all trials share, key -> swept override); of several with the same key, the last counts."""
+    last = {override.get_key_element(): override for override in overrides}
+    fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
+    swept = {key: override for key, override in last.items() if override.is_sweep_override()}
+    for key in swept:
+        if not _decides(key):
+            raise BadInput(
+                f"{key} cannot be swept, since it decides no result. Give it one value, and put a value with a comma "
+                f"in quotes: \"{key}='a,b'\"."
+            )
+    return fixed, swept
+
+
+def _decides(key: str) -> bool:
+    """Whether a key decides the result of a trial."""
+    group = groups(SweepConfig).get(key.partition(".")[0])
+    about = keys(SweepConfig).get(key) or group
+    return about is None or not about.roles & (Role.ASIDE | Role.FIXED)
+
+
+def swept_values(trial: Trial) -> dict[str, str]:
+    """Swept key -> the trial's value, without quotes."""
+    parts = (override.partition("=") for override in trial.overrides)
+    return {key: value.strip("'\"") for key, _, value in parts}
+
+
+def value_text(override: Override) -> str:
+    """The values of an override as they were written."""
+    return (override.input_line or "").partition("=")[2]
+
+
+def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
+    """key -> an override for each of its values. BadInput for an interval, which has no list of values."""
+    for key, override in swept.items():
+        if not override.is_discrete_sweep():
+            raise BadInput(
+                f"{key}={value_text(override)} is an interval, and a grid needs a list of values: "
+                f"{key}=range(0,10,0.5). Or let a sampler choose: search=tpe search.trials=50."
+            )
+    return {key: [*dict.fromkeys(map(in_short, _written(override)))] for key, override in swept.items()}
+
+
+def respelt(swept: Mapping[str, Override]) -> dict[str, list[str]]:
+    """Key -> its values that were written in several ways, such as `1 = 1.0`: each is one value."""
+    found: dict[str, list[str]] = {}
+    for key, override in swept.items():
+        ways: dict[str, dict[str, None]] = {}
+        for text in (word.partition("=")[2] for word in _written(override)):
+            ways.setdefault(short_number(text), {})[text] = None
+        if several := [" = ".join(some) for some in ways.values() if len(some) > 1]:
+            found[key] = several
+    return found
+
+
+def _written(override: Override) -> list[str]:
+    """An override for each value of a list, as it was written; nothing for an interval."""
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
+
+
+def points(swept: Mapping[str, Override], planner: Planner) -> list[tuple[str, ...]]:
+    """The overrides of every trial of a grid; trials whose choices lack a swept key are there once."""
+    return list(dict.fromkeys(planner.words(overrides)[1] for overrides in combinations(expand(swept))))
+
+
+def endpoint(override: Override, last: bool = False) -> str:
+    """The swept override with the first or the last value of its axis alone."""
+    return f"{override.get_key_element()}={axis_of(override).ends[last]}"
+
+
+def some_values(override: Override) -> list[str]:
+    """The swept override with each value alone, or with the first and the last where neighbouring values are alike."""
+    axis = axis_of(override)
+    texts = axis.texts if isinstance(axis, Values) and not axis.ordered else axis.ends
+    return [f"{override.get_key_element()}={text}" for text in texts]
+
+
+def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    """Every combination of the axes' overrides; the last axis changes fastest. BadInput for more than MOST."""
+    if (count := math.prod(map(len, axes.values()))) > MOST:
+        sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
+        raise BadInput(
+            f"This grid has {count:,} trials ({sizes}): the most is {MOST:,}. Sweep fewer values, or let a sampler "
+            "choose: search=tpe search.trials=50."
+        )
+    return list(itertools.product(*axes.values()))
+
+
+def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
+    """The trials, grouped by their expensive steps.
+
+    depths: of each component ranking. most: trials in a job; None: no limit.
+    """
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.job_key, []).append(trial)
+    made = []
+    for group in groups.values():
+        places: dict[str, int] = {}  # trials that order their candidates alike follow each other
+        group.sort(key=lambda trial: places.setdefault(trial.order_key, len(places)))
+        job_depths = tuple(depths[key] for key in group[0].ranking_keys)
+        size = most or len(group)
+        made += [Job(group[first : first + size], job_depths) for first in range(0, len(group), size)]
+    return made
+
+
+def depths(trials: Iterable[Trial]) -> dict[str, int]:
+    """digest of a component ranking -> the greatest depth at which a trial reads it: one retrieval serves all."""
+    greatest: dict[str, int] = {}
+    for trial in trials:
+        for key in trial.ranking_keys:
+            greatest[key] = max(greatest.get(key, 0), trial.config["depth"])
+    return greatest
+
+
+def cached_rankings(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], cache: Cache) -> set[str]:
+    """Digests of the component rankings that the cache has at their depth or deeper.
+
+    rankings: digest -> identity. depths: digest -> depth.
+    """
+    return {key for key, depth in depths.items() if cache.holds_ranking(rankings[key], depth)}
+
+
+def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
+    """The swept keys of a grid by cost.
+
+    expensive: keys that change what must be computed, all else equal. free: the others.
+    """
+    keys = list(dict.fromkeys(_key(override) for trial in trials for override in trial.overrides))
+    expensive = keys_that_change(trials, lambda trial: trial.job_key)
+    return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
+
+
+def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable]) -> list[str]:
+    """The swept keys that change something about a trial, all else equal. Trials that cannot run do not count."""
+    values = [(swept_values(trial), what(trial)) for trial in trials if not trial.error]
+    keys = dict.fromkeys(key for own, _ in values for key in own)
+    found = []
+    for key in keys:
+        apart = {key, *_depending(key, [own for own, _ in values if key in own], keys)}
+        different: dict[tuple[tuple[str, str], ...], set[Hashable]] = {}
+        for own, result in values:
+            if key in own:
+                others = tuple(item for item in own.items() if item[0] not in apart)
+                different.setdefault(others, set()).add(result)
+        if any(len(some) > 1 for some in different.values()):
+            found.append(key)
+    return found
+
+
+def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
+    """The keys that no trial has for some value of `key`, as gate.threshold for gate=none."""
+    having: dict[str, set[str]] = {}  # value -> the keys beside it
+    for own in trials:
+        having.setdefault(own[key], set()).update(own)
+    return [one for one in keys if not all(one in some for some in having.values())]
+
+
+def cache_of(trial: Trial) -> Cache:
+    return open_cache(trial.config["store"]["path"])
+
+
+def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
+    """The plan in words. counts: of trials, jobs and retrievals, as in the plan of the sweep's JSON document."""
+    retrievals = counts["retrievals"]
+    needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
+    yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
+    if requests := counts.get("requests"):
+        yield f"{counted(requests, 'request')} to a language model for query.text"
+    if counts["finished_before"]:
+        yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
+    if counts["same"]:
+        yield f"skipping {counted(counts['same'], 'trial')} that differ from others only in keys without effect"
+    if counts["cannot_run"]:
+        yield f"{counted(counts['cannot_run'], 'trial')} cannot run"
+    yield from _partial_lines(counts)
+    if not counts["jobs"]:
+        yield "nothing to run"
+        return
+    keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
+    yield f"{counted(len(counts['jobs']), 'job')}{_sizes(counts['jobs'])}{f' ({keys})' if keys else ''}"
+
+
+def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
+    """What a search will do, in words. counts: as for `plan_lines`, of which it needs fewer. swept: the keys."""
+    yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
+    if counts["finished_before"]:
+        yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
+    yield from _partial_lines(counts)
+    if counts["finished_before"] >= counts["trials"]:
+        yield "nothing to run"
+
+
+def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
+    """The lines that say which values are one, and which keys apply only to some trials."""
+    for key, written in counts["respelt"].items():
+        yield f"one value in several spellings, tried once: {key} {', '.join(written)}"
+    keys: dict[str, list[str]] = {}
+    for key, choices in counts["only_with"].items():
+        keys.setdefault(" or ".join(choices), []).append(key)
+    if keys:
+        yield "; ".join(f"only with {choices}: {', '.join(own)}" for choices, own in keys.items())
+
+
+def _sizes(jobs: Sequence[int]) -> str:
+    """How many trials the jobs have: ` of 10, 9 trials`, or ` of 1 trial each` if all have as many."""
+    if len(jobs) > 1 and len(set(jobs)) == 1:
+        return f" of {counted(jobs[0], 'trial')} each"
+    sizes = [str(size) for size in jobs[:8]] + ["…"] * (len(jobs) > 8)
+    return f" of {', '.join(sizes)} {plural('trial') if jobs != [1] else 'trial'}" if sizes else ""
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
+    """BadInput unless the trial will have its objective, by which trials are ranked, and nothing paid for but that."""
+    steps.check(plan, qrels)
+    if "answer" in plan.active:
+        raise BadInput(
+            "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "
+            "answer=none, and run the best trial again with answer=llm."
+        )
+    if plan.objective not in requested(plan.metrics, qrels, plan.top_k):
+        raise BadInput(f"objective={plan.objective} is not among the metrics: add it to metrics=[...].")
+    if qrels is None:
+        raise BadInput("A sweep needs labels to rank its trials. Give them with dataset.qrels=FILE.")

@@ -1,0 +1,366 @@
+"""What people see of a sweep: lines while it runs, the table of the best trials, and the files of its summary."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.config.text import counted, short_id
+from harness.data.tables import csv_text
+from harness.reports.next_steps import Place
+from harness.reports.report import Report
+from harness.reports.tables import Column, Number, Rows, Table
+from harness.reports.terminal import peeked
+from harness.storage.append_log import Position
+from harness.storage.atomic import write_text
+from harness.sweeps.plan import Trial, swept_values
+from harness.sweeps.summary import SHOWN, SweepSummary
+from harness.sweeps.trials import Context, TrialResult, read_journal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Swept = Mapping[str, Sequence[str | float | None]]
+Places = tuple[np.ndarray, list[str]]
+
+ABSENT = "–"  # the value of a key that a trial does not have
+MOST_KEYS = 12  # in one figure
+MOST_BINS = 8  # into which the values of a key are grouped to estimate its effect
+TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
+QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
+POLL_SECONDS = 0.2
+
+
+def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
+    """Return the best trials, the Pareto front, the failures, and the next commands.
+
+    document: the JSON document of the command.
+    """
+    counts = summary.counts()
+    statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
+    asked = counted(counts["asked"], "trial")
+    tables = [table for part in summary.parts for table in _ranking(part)]
+    notes = [f"failed: {' '.join(failed['overrides'])}: {failed['error']}" for failed in document["failed"]]
+    if summary.select_on == "public" and summary.run_id:
+        notes.insert(0, peeked(summary.experiment, document["private_peeks"]))
+    files = [f"Files: {document['files']['folder']}"]
+    if summary.run_id:
+        files.append(f"Parent run {short_id(summary.run_id)} of experiment {summary.experiment!r}.")
+    return Report(
+        f"Sweep {summary.sweep_id}: {asked} ({statuses}), {document['seconds']:.1f} s.",
+        tables=[*tables, *([_systems(summary)] if summary.groups else [])],
+        notes=notes,
+        files=files,
+        steps=[*_steps(summary, place)],
+    )
+
+
+def _ranking(summary: SweepSummary) -> Iterator[Table]:
+    """Yield the best of the trials that compare, with what to know of them, and the Pareto front."""
+    kinds = summary.kinds(SHOWN)
+    lines = [f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}."] if kinds else []
+    lines += [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]
+    if (more := len(summary.finished) - SHOWN) > 0:
+        lines.append(f"{more:,} more in trials.csv")
+    if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
+        lines.append("* reused: a run that was there before")
+    yield replace(_best_trials(summary), caption=summary.label if summary.apart else "Best trials", notes=lines)
+    if len(summary.objectives) > 1:
+        columns = [*(Column(name, "value") for name, _ in summary.objectives), Column("trial")]
+        rows: Rows = [[*summary.values(number), " ".join(summary.trials[number].overrides)] for number in summary.front]
+        yield Table("Pareto front", columns, rows)
+
+
+def _systems(summary: SweepSummary) -> Table:
+    """Return systems × groups, with the mean over the groups where that means something."""
+    names = [*(group.label for group in summary.groups), "mean"]
+    rows: Rows = [[*system.values, system.mean, system.name] for system in summary.systems[:SHOWN]]
+    columns = [*(Column(name, "value") for name in names), Column("system")]
+    return Table("All groups", columns, rows, [" ".join(summary.notes)]).without_empty()
+
+
+def _best_trials(summary: SweepSummary) -> Table:
+    """Return the best trials with what was swept.
+
+    The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
+    """
+    keys = [] if summary.automatic else list(summary.axes())
+    several = len(summary.kinds(SHOWN)) > 1
+    names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
+    columns = [
+        Column("", "count"),
+        *(Column(name, "value") for name in names),
+        *([Column("kind")] if several else []),
+        *(Column(key) for key in ([*keys, "configuration"] if summary.automatic else keys)),
+        Column("run"),
+    ]
+    rows: Rows = []
+    for place, number in enumerate(summary.finished[:SHOWN], start=1):
+        result, values = summary.results[number], swept_values(summary.trials[number])
+        first, *others = summary.values(number)
+        low, high = summary.interval(number)
+        rows.append([
+            place,
+            Number(first, low, high),
+            *others,
+            *([summary.kind(number)] if several else []),
+            *(values.get(key, "") for key in keys),
+            *([" ".join(summary.trials[number].overrides)] if summary.automatic else []),
+            (short_id(result.run_id) if result.run_id else f"trial {number}") + (" *" if result.reused else ""),
+        ])  # fmt: skip
+    return Table("", columns, rows)
+
+
+def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
+    """Yield the commands that show the runs and export the best one."""
+    if summary.run_id:
+        yield place.command("ui")
+    for part in summary.parts:
+        if part.best is not None and (run_id := part.results[part.best].run_id):
+            of = f"  # the best with {part.label}" if part.apart else ""
+            there = replace(place, choices=part.trials[part.best].choices)
+            yield f"{there.command('export', f'run={short_id(run_id)}')}{of}"
+
+
+def write_files(summary: SweepSummary, folder: Path) -> Path:
+    """Write the sweep's files: trials.csv, summary.json and, if any trial has a value, figures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "trials.csv", csv_text(summary.table()))
+    write_text(folder / "summary.json", json.dumps(summary.to_json(), ensure_ascii=False, indent=2))
+    for place, part in enumerate(summary.parts):
+        _write_figures(part, folder, f"-{place}" if part.apart else "")
+    return folder
+
+
+def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
+    """suffix: of the files' names, for trials that do not compare with all others."""
+    axes = summary.axes()
+    values = np.array([summary.values(number) for number in summary.trials]).reshape(-1, len(summary.objectives))
+    if not axes or not np.isfinite(values[:, 0]).any():
+        return
+    from harness.reports.figure import save
+
+    name, numbers = summary.objectives[0].name, list(summary.trials)
+    name += f" ({summary.label})" if summary.apart else ""
+    best = None if summary.best is None else numbers.index(summary.best)
+    save(draw_by_key(axes, name, values[:, 0], best), folder / f"objective{suffix}.png", quick=False)
+    if len(summary.objectives) == 2:
+        (first, _), (second, _) = summary.objectives
+        front = draw_pareto(values, (first, second), np.isin(numbers, summary.front))
+        save(front, folder / f"front{suffix}.png", quick=False)
+
+
+def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
+    """Return one panel per swept key (the 12 with the largest effect): all trials, best and median at each value.
+
+    axes: swept key -> its value in each of T trials, all numbers or all texts, None where a trial does not have the
+    key. values: the objective, float64 [T], NaN where a trial failed. best: place of the best one; None if all failed.
+    """
+    from harness.reports.figure import new_figure, shortened, with_fonts
+
+    keys = _strongest({name: _places(given) for name, given in axes.items()}, values)
+    columns = {1: 1, 2: 2, 4: 2}.get(len(keys), 3)
+    rows = -(-len(keys) // columns)
+    figure = new_figure(max(5.2, 3.4 * columns), 0.7 + 2.6 * rows)
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    handles: dict[str, Any] = {}
+    for panel, (name, (places, labels)) in zip(panels, keys.items(), strict=False):
+        lines = ("" if labels else "-") if len(keys) == 1 or 2 * len(np.unique(places)) <= len(values) else None
+        _draw_panel(panel, places, values, best, lines)
+        _label_axis(panel, places, labels)
+        panel.set_xlabel(shortened(name, 42))
+        handles = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True)) | handles
+    for panel in panels[len(keys) :]:
+        panel.remove()
+    for panel in panels[: len(keys) : columns]:
+        panel.set_ylabel(objective)
+    panels[0].ticklabel_format(axis="y", useOffset=False)
+    top = "" if best is None else f": best {objective} {values[best]:.4f}"
+    figure.suptitle(f"{counted(len(values), 'trial')}{top}{_failures(values)}", fontsize=10)
+    if best is not None:
+        shown: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles), "frameon": False, "fontsize": 8}
+        figure.legend(handles.values(), handles.keys(), **shown)
+    return with_fonts(figure)
+
+
+def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -> Figure:
+    """Return the trials by two objectives. values: float64 [T, 2], NaN: failed. front: bool [T], the Pareto front."""
+    from harness.reports.figure import new_figure, with_fonts
+
+    figure = new_figure(5.6, 4.2)
+    panel = figure.subplots()
+    panel.scatter(values[~front, 0], values[~front, 1], s=14, color=TRIAL, alpha=0.6, linewidths=0, label="trial")
+    chosen = values[front][np.lexsort(values[front].T)]
+    panel.plot(*chosen.T, "o-", color=BEST, markersize=5, linewidth=1.2, label="Pareto front")
+    panel.set(xlabel=names[0], ylabel=names[1])
+    panel.ticklabel_format(useOffset=False)
+    title = f"{len(chosen)} of {len(values):,} trials on the Pareto front{_failures(values.sum(axis=1))}"
+    figure.suptitle(title, fontsize=10)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return with_fonts(figure)
+
+
+def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]:
+    """Return the values of a key as places on an axis, float64 [T], and the labels of 0, 1, … if they are texts."""
+    from harness.reports.figure import drawable, shortened
+
+    if all(isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value) for value in given):
+        return np.array(given, np.float64), []
+    numbers = sorted({value for value in given if isinstance(value, int | float)}) if None in given else []
+    texts = [ABSENT if value is None else f"{value:.6g}" if numbers else str(value) for value in given]
+    known = list(dict.fromkeys([f"{number:.6g}" for number in numbers] or texts)) + [ABSENT] * bool(numbers)
+    labels = [drawable(text) for text in known]
+    if len({shortened(label, 14) for label in labels}) < len(labels):
+        labels = [f"{label} #{n}" for n, label in enumerate(labels, start=1)]
+    return np.array([known.index(text) for text in texts], np.float64), labels
+
+
+def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]:
+    """Return at most 12 keys, in their order: those whose values, or groups of them, have the most different means."""
+    done = np.isfinite(values)
+
+    def effect(name: str) -> float:
+        places = keys[name][0][done]
+        if len(np.unique(places)) > MOST_BINS:
+            places = np.searchsorted(np.quantile(places, np.arange(1, MOST_BINS) / MOST_BINS), places)
+        means = [values[done][places == level].mean() for level in np.unique(places)]
+        return float(np.ptp(means)) if means else 0.0
+
+    strongest = sorted(keys, key=effect, reverse=True)[:MOST_KEYS]
+    return {name: places for name, places in keys.items() if name in strongest}
+
+
+def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int | None, lines: str | None) -> None:
+    """Draw all trials as points. lines: how the best and the median at each value are joined; None without these."""
+    done = np.isfinite(values)
+    panel.scatter(places[done], values[done], s=12, color=TRIAL, alpha=0.5, linewidths=0, label="trial")
+    if lines is not None:
+        levels = np.unique(places[done])
+        at_level = [values[done & (places == level)] for level in levels]
+        less = best is not None and np.nanmin(values) == values[best] < np.nanmax(values)  # lower is better
+        tops = [(np.min if less else np.max)(some) for some in at_level]
+        middles = [np.median(some) for some in at_level]
+        panel.plot(levels, middles, "D", ls=lines, color=GOOD, ms=3.5, lw=0.8, alpha=0.45, label="median")
+        panel.plot(levels, tops, "o", ls=lines, color=GOOD, ms=4, lw=1.3, label="best")
+    if best is not None:
+        panel.plot(places[best], values[best], "*", color=BEST, ms=12, mec="white", mew=0.7, label="best trial")
+    if not done.any():
+        panel.scatter(places, np.zeros(len(places)), alpha=0)  # gives the axis its range
+        panel.set_yticks([])
+
+
+def _label_axis(panel: Axes, places: np.ndarray, labels: Sequence[str]) -> None:
+    """Label the horizontal axis: texts at 0, 1, …; numbers over two decades, most of them small, on a log scale."""
+    from harness.reports.figure import shortened
+
+    levels = np.unique(places)
+    if labels:
+        wide = sum(min(len(label), 18) + 2 for label in labels) > 40
+        shown = range(0, len(labels), -(-len(labels) // 40))
+        turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
+        panel.set_xticks(shown, [shortened(labels[n], 18) for n in shown], fontsize=8, **turned)
+        panel.set_xlim(-0.5, len(labels) - 0.5)
+    elif levels[0] > 0 and levels[-1] >= 100 * levels[0] and 10 * levels[len(levels) // 2] <= levels[-1]:
+        panel.set_xscale("log")
+    elif len(levels) <= 6 and np.diff(levels).min(initial=np.inf) > 0.1 * np.ptp(levels):
+        panel.set_xticks(levels, [f"{level:.6g}" for level in levels])
+    else:
+        panel.ticklabel_format(axis="x", useOffset=False)
+        panel.locator_params(axis="x", nbins=6)
+
+
+def _failures(values: np.ndarray) -> str:
+    failed = int((~np.isfinite(values)).sum())
+    return f" ({failed:,} failed)" if failed else ""
+
+
+@contextmanager
+def watch(
+    context: Context,
+    total: int,
+    trials: Mapping[int, Trial],
+    objective: str,
+    *,
+    before: Collection[TrialResult] = (),
+) -> Iterator[None]:
+    """Follow the journal while jobs run: on a terminal one line per trial, otherwise one every ten seconds.
+
+    total: trials when all are done. trials: number -> trial. objective: the measure that is shown.
+    before: results that are known already.
+    """
+    over = threading.Event()
+    best = best_value(before)
+    progress = _Progress(total, objective, trials, done=len(before), before=len(before), best=best)
+    position = read_journal(context)[1]
+    follower = threading.Thread(target=_follow, args=(context, position, progress, over), daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
+
+
+@dataclass
+class _Progress:
+    """Prints results as they come.
+
+    before: how many were known at the start. began: time of the first new result. printed: time of the last line.
+    """
+
+    total: int
+    objective: str
+    trials: Mapping[int, Trial]
+    done: int = 0
+    before: int = 0
+    best: float = -np.inf
+    began: float = 0.0
+    printed: float = 0.0
+
+    def add(self, results: Sequence[TrialResult], terminal: bool) -> None:
+        if results and self.done == self.before:
+            self.began = self.printed = time.monotonic()  # retrieval comes before: it says nothing about later trials
+        for result in results:
+            self.done += 1
+            value = _value(result)
+            self.best = max(self.best, value) if value == value else self.best
+            if terminal:
+                score = f"{self.objective} {value:.4f}  best {self.best:.4f}"
+                status = score if result.status == "FINISHED" else result.status
+                overrides = " ".join(self.trials[result.number].overrides)
+                print(f"[{self.done}/{self.total}] {status}  {overrides}", file=sys.stderr)  # noqa: T201
+        now = time.monotonic()
+        if not terminal and results and now - self.printed >= QUIET_SECONDS:
+            self.printed, rate = now, (self.done - self.before) / (now - self.began)
+            left = f"{rate:,.1f}/s, {(self.total - self.done) / rate:,.0f} s left"
+            count, best = f"{self.done:,}/{self.total:,} trials", f"best {self.objective} {self.best:.4f}"
+            print(f"sweep: {count} ({left}), {best}", file=sys.stderr)  # noqa: T201
+
+
+def best_value(results: Iterable[TrialResult]) -> float:
+    """The greatest objective of the results; -inf if none has it."""
+    values = (_value(result) for result in results)
+    return max((value for value in values if value == value), default=-np.inf)
+
+
+def _value(result: TrialResult) -> float:
+    return result.objective.value if result.objective else np.nan
+
+
+def _follow(context: Context, position: Position, progress: _Progress, over: threading.Event) -> None:
+    """Print the results that the journal gets, after a position, until `over` is set."""
+    terminal, last = sys.stderr.isatty(), False
+    while not last:
+        last = over.wait(POLL_SECONDS)  # after the end, the journal is read once more
+        results, position = read_journal(context, position)
+        progress.add(results, terminal)

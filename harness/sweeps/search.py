@@ -1,0 +1,293 @@
+"""How a sweep chooses its points: the whole grid, or batches that one of Optuna's samplers proposes.
+
+A study saves every proposed point with its values in an SQLite file. A new sampler draws each point from the earlier
+points alone, seeded with the search's seed and the point's number. A search that was killed and restarted therefore
+proposes the same points as one that was not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import random
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from harness.errors import BadInput, did_you_mean
+from harness.sweeps.auto.budget import seconds_of
+from harness.sweeps.axes import Axis, Values
+from retrievers.base import AtMost, Seed
+
+if TYPE_CHECKING:
+    import optuna
+
+log = logging.getLogger(__name__)
+
+Sampler = Literal["random", "tpe", "cmaes", "gp"]
+Direction = Literal["maximize", "minimize"]
+
+Trials = Annotated[int, AtMost(100_000, "every proposal reads all trials before it")]
+STARTUP = 10  # points drawn at random before tpe and gp fit a model to them
+PATIENCE = 20  # repeated proposals in a row before a point is drawn at random
+_DEFINITION, _BATCH_END = "asked", "batch_end"  # attributes of the stored study and of its points
+
+
+class SweepObjective(NamedTuple):
+    """What a sweep optimises. name: a measure, or the name of another logged number."""
+
+    name: str
+    direction: Direction
+
+
+class Grid:
+    """Every combination of the listed values."""
+
+    recorded_as = "search/grid"
+
+    def __init__(self) -> None: ...
+
+
+class Auto:
+    """What the catalogue proposes and is installed, within a budget of time.
+
+    budget: the time that it may take, such as 90s, 10m or 2h; None: 10m. BadInput for anything else.
+    """
+
+    recorded_as = "search/auto"
+
+    def __init__(self, budget: str | None = None) -> None:
+        self.seconds = seconds_of("10m" if budget is None else budget)
+
+
+@dataclass(frozen=True)
+class DrawnPoint:
+    """number: counts the study's points from 0. overrides: key=value, in the order of the space."""
+
+    number: int
+    overrides: tuple[str, ...]
+
+
+class Search:
+    """Points proposed by one of Optuna's samplers, from the values of earlier points.
+
+    sampler: random; tpe (tree-structured Parzen estimator), for any space; cmaes (covariance matrix adaptation), for
+        numbers; gp (Gaussian process), for few and expensive trials.
+    trials: points in all, at least 1.
+    batch: points proposed at a time, at least 1.
+    seed: at least 0.
+
+    BadInput if an argument is out of its range.
+    """
+
+    recorded_as = "search/sampler"
+
+    def __init__(self, sampler: Sampler, trials: Trials = 50, batch: Trials = 10, seed: Seed = 0) -> None:
+        known = get_args(Sampler)
+        if sampler not in known:
+            hint = did_you_mean(str(sampler), known)
+            raise BadInput(f"search.sampler={sampler!r} is unknown: choose one of {', '.join(known)}.{hint}")
+        for name, value, least in (("trials", trials, 1), ("batch", batch, 1), ("seed", seed, 0)):
+            if value < least:
+                raise BadInput(f"search.{name}={value} is too small: give {least} or more.")
+        self.sampler, self.trials, self.batch, self.seed = sampler, trials, batch, seed
+        self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
+
+    def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
+        """The study `name` in an SQLite file, which is created if needed.
+
+        BadInput if the sampler cannot search this space, does not support these objectives or lacks a package, if the
+        study in the file is about another space or other objectives, or if the file is not a study.
+        """
+        self._check(space, objectives)
+        import optuna
+        from optuna.exceptions import OptunaError
+        from sqlalchemy import URL
+        from sqlalchemy.exc import SQLAlchemyError
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        definition = {key: str(axis) for key, axis in space.items()}
+        definition["objective"] = ", ".join(f"{direction} {name}" for name, direction in objectives)
+        url = URL.create("sqlite", database=str(file)).render_as_string()
+        try:
+            if not file.exists():
+                _create(file)
+            stored = optuna.create_study(
+                storage=url,
+                study_name=name,
+                sampler=optuna.samplers.RandomSampler(),  # never used here: points are drawn in memory
+                directions=[direction for _, direction in objectives],
+                load_if_exists=True,
+            )
+            _check_same(definition, stored, file)
+        except BadInput:
+            raise
+        except (SQLAlchemyError, OptunaError, RuntimeError, ValueError, LookupError) as error:
+            # RuntimeError: another version of Optuna made the file. ValueError, LookupError: it is damaged
+            reason = str(error).partition("\n")[0]
+            raise BadInput(f"{file} cannot be opened as a study: {reason}. Move the file away.") from None
+        return Study(self, stored, space)
+
+    def _check(self, space: Mapping[str, Axis], objectives: Sequence[SweepObjective]) -> None:
+        if not space:
+            raise BadInput("There is nothing to search: give a key several values, such as gate.threshold=range(0,10).")
+        package, command = {
+            "gp": ("torch", "pip install 'retrieval-harness[dense]'"),
+            "cmaes": ("cmaes", "pip install cmaes"),
+        }.get(self.sampler, ("optuna", "pip install optuna"))
+        if importlib.util.find_spec(package) is None:
+            raise BadInput(f"search={self.sampler} needs the package {package}: {command}. Without it: search=random.")
+        if self.sampler != "cmaes":
+            return
+        if len(objectives) > 1:
+            raise BadInput("search=cmaes takes one objective: for several, choose search=tpe, gp or random.")
+        unordered = [key for key, axis in space.items() if isinstance(axis, Values) and not axis.ordered]
+        if len(unordered) == len(space):
+            raise BadInput("search=cmaes needs a key with numbers, and there is none: choose search=tpe or random.")
+        if unordered:
+            log.warning("search=cmaes draws %s at random: it models numbers only.", ", ".join(unordered))
+
+    def new_sampler(self, seed: int, dimensions: int, objectives: int) -> optuna.samplers.BaseSampler:
+        """A new sampler of Optuna's. dimensions: number of numeric axes. objectives: number of objectives."""
+        from optuna import samplers
+        from optuna.exceptions import ExperimentalWarning
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            if self.sampler == "tpe":
+                # With several objectives, Optuna models each axis by itself.
+                return samplers.TPESampler(
+                    n_startup_trials=STARTUP, multivariate=objectives == 1, constant_liar=True, seed=seed
+                )
+            if self.sampler == "gp":
+                return samplers.GPSampler(n_startup_trials=STARTUP, seed=seed)
+            if self.sampler == "cmaes":
+                # A generation as large as a batch wastes none of its points. The margin keeps integers moving.
+                size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
+                return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
+            return samplers.RandomSampler(seed=seed)
+
+
+def _create(file: Path) -> None:
+    """Create a study's file, under another name first: with some of its tables only, it could not be opened."""
+    import optuna
+    from sqlalchemy import URL
+
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    for left in file.parent.glob(f"{unfinished.name}*"):  # of a killed process, its journal included
+        left.unlink()
+    storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(unfinished)).render_as_string())
+    storage.engine.dispose()
+    unfinished.rename(file)
+
+
+def _check_same(definition: dict[str, str], stored: optuna.Study, file: Path) -> None:
+    known = stored.user_attrs.get(_DEFINITION)
+    if known is None:
+        stored.set_user_attr(_DEFINITION, definition)
+    elif known != definition:
+        keys = [key for key in {**known, **definition} if known.get(key) != definition.get(key)]
+        changes = "; ".join(f"{key}: {known.get(key, 'none')}, now {definition.get(key, 'none')}" for key in keys)
+        raise BadInput(f"{file} is a search for something else ({changes}). Restore these, or start another sweep.")
+
+
+class Study:
+    """A search in progress: its points and their values. Opened by Search.open, by one process at a time."""
+
+    def __init__(self, search: Search, stored: optuna.Study, space: Mapping[str, Axis]) -> None:
+        self._search, self._stored, self._space = search, stored, space
+        # Sorted, so that the order of the keys on the command line does not change what is drawn.
+        self._distributions = {key: space[key].distribution() for key in sorted(space)}
+        sizes = [axis.size for axis in space.values()]
+        self._size = math.prod(size for size in sizes if size) if all(sizes) else math.inf
+
+    @property
+    def finished(self) -> list[DrawnPoint]:
+        """The points whose values are known, failed ones included."""
+        trials = self._stored.get_trials(deepcopy=False)
+        return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
+
+    def ask(self, n: int) -> list[DrawnPoint]:
+        """At most n different points whose values are not known yet; [] if the space has no new ones.
+
+        Points of an unfinished batch come first and alone: a batch that was cut short is completed before the next
+        one learns from it.
+        """
+        trials = self._stored.get_trials(deepcopy=False)
+        waiting = [trial for trial in trials if not trial.state.is_finished()]
+        # A process that was killed while proposing may have saved only the first points of its batch.
+        end = waiting[-1].user_attrs[_BATCH_END] if waiting else len(trials) + n
+        while len(trials) < end and (new := self._new(trials)):
+            new.user_attrs[_BATCH_END] = end
+            self._stored.add_trial(new)
+            trials.append(new)
+            waiting.append(new)
+        return [DrawnPoint(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
+
+    def tell(self, number: int, values: Sequence[float] | None) -> None:
+        """Save the values of a proposed point, one per objective. None, or a value that is not finite: it failed."""
+        from optuna.trial import TrialState
+
+        if values is None or not all(map(math.isfinite, values)):
+            self._stored.tell(number, state=TrialState.FAIL)
+        else:
+            self._stored.tell(number, list(values), state=TrialState.COMPLETE)
+
+    def _overrides(self, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(f"{key}={axis.text(parameters[key])}" for key, axis in self._space.items())
+
+    def _new(self, trials: Sequence[optuna.trial.FrozenTrial]) -> optuna.trial.FrozenTrial | None:
+        """A point that is not among `trials`, as a running trial that follows them; None if there is none.
+
+        It is drawn from a study in memory, where repeated proposals stay running, since samplers avoid running
+        points. It is then saved in one write, so that a killed process never leaves half a point.
+        """
+        tried = {self._overrides(trial.params) for trial in trials}
+        if len(tried) >= self._size:
+            return None
+        import optuna
+
+        memory = optuna.create_study(directions=self._stored.directions)
+        memory.add_trials(trials)
+        numbers = sum(not isinstance(axis, Values) or axis.ordered for axis in self._space.values())
+        patience = self._search.patience
+        for attempt in range(patience + 1):
+            seed = int(np.random.SeedSequence([self._search.seed, len(trials), attempt]).generate_state(1)[0])
+            if attempt < patience:
+                memory.sampler = self._search.new_sampler(seed, numbers, len(memory.directions))
+            else:
+                memory.sampler = optuna.samplers.RandomSampler(seed=seed)
+                if self._size < math.inf:
+                    memory.enqueue_trial(self._untried(tried, seed))
+            proposed = memory.ask(self._distributions)
+            if self._overrides(proposed.params) not in tried:
+                new = memory.get_trials(deepcopy=False)[proposed.number]
+                new.number = len(trials)
+                return new
+        return None
+
+    def _untried(self, tried: set[tuple[str, ...]], seed: int) -> dict[str, int | str]:
+        """A point of a finite space that is not among `tried`; all such points are equally likely.
+
+        Points are numbered as in a mixed-radix system: the position on each axis is one digit.
+        """
+        axes = [(key, axis, axis.size or 1) for key, axis in self._space.items()]
+        taken = []
+        for overrides in tried:
+            number = 0
+            for override, (key, axis, size) in zip(overrides, axes, strict=True):
+                number = number * size + axis.position(override.removeprefix(f"{key}="))
+            taken.append(number)
+        drawn = random.Random(seed).randrange(int(self._size) - len(taken))  # noqa: S311 - no secret
+        for number in sorted(taken):
+            drawn += number <= drawn
+        parameters = {}
+        for key, axis, size in reversed(axes):
+            drawn, position = divmod(drawn, size)
+            parameters[key] = axis.parameter(position)
+        return parameters

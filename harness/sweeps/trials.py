@@ -1,0 +1,431 @@
+"""A Hydra job of a sweep: retrieves once, then runs all of its trials, each as a run of its own.
+
+A worker gets everything it needs with its job. It returns the results, and also writes them to the sweep's journal
+one by one: the sweep follows the journal, and reads from it what a job that died had finished.
+
+Runs one trial of a sweep's job: gates and scores the rankings that the job shares, or scores a file.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import secrets
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from harness.config import plugins
+from harness.config.canonical import digest
+from harness.data.dataset import Dataset
+from harness.errors import BadInput, Failed
+from harness.experiment import steps
+from harness.experiment.ordering import Ordered, Ordering, order
+from harness.experiment.plan import Plan
+from harness.experiment.session import Clock, Session, open_session, queries_digest, read_dataset
+from harness.experiment.writing import QueryWriter
+from harness.measures.objective import Objective
+from harness.recording import provenance, recording, retrieval_run, task_run
+from harness.recording.run_kind import Retrieval, Text, kind_of
+from harness.storage.append_log import START, AppendLog, Position
+from harness.storage.atomic import write_text
+from harness.sweeps.plan import Job, Trial
+from harness.tasks import scored_file
+from harness.tracking import file_hashes
+from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
+from retrievers.base import Ranking
+from retrievers.redaction import redacted
+
+CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
+
+
+class TrialRunner(Protocol):
+    """Runs trials of a job: writes a trial's files into `folder`, and its tags and metrics into `record`."""
+
+    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
+        """Means, the objective's interval and parts, config and predictions."""
+
+    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+        """Everything that a single run logs. run_id: of the trial's run, if it is logged."""
+
+
+class FileTrials:
+    """Trials that score files of predictions; those of a job have nothing in common."""
+
+    def __init__(self, job: Job) -> None: ...
+
+    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
+        self._write(trial, folder, record, light=True)
+
+    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+        self._write(trial, folder, record, light=False)
+
+    def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool) -> None:
+        scored = scored_file.judge(trial.config)
+        if reason := scored.judged.absent.get(objective := trial.config["objective"]):
+            raise BadInput(f"objective={objective} is absent: {reason}")
+        tags = task_run.tags(trial.config, scored)
+        task_run.write(folder, record, trial.config, scored, light)
+        record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
+
+
+class RetrievalTrials:
+    """Trials that gate and score the rankings of a job, which are retrieved once for all of them."""
+
+    def __init__(self, job: Job) -> None:
+        first = job.trials[0]
+        plan = Plan.of(first.config)
+        dataset = dataset_of(expected_data(plan, first.fingerprints), first.choices["dataset"] or "")
+        session = open_session(plan, dataset)
+        self.session = replace(session, timed="always") if job.timed else session
+        index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
+        if first.ranking_keys[0] not in _planned(plan, session, index):
+            raise RuntimeError(CHANGED)
+        self._deepest: list[Ranking] = []
+        for (name, node), depth in zip(plan.retriever.items(), job.depths, strict=True):
+            self._deepest += steps.retrieve({name: node}, self.session, depth).values()
+        self._sizes = retrieval_run.index_sizes(plan, session)
+        self._at_depth: dict[int, list[Ranking]] = {}
+        self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
+
+    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
+        config, dataset = Plan.of(trial.config), self.session.dataset
+        outcome = self._outcome(config, [config.objective])
+        record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome, light=True)
+        retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=True)
+
+    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+        config, dataset = Plan.of(trial.config), self.session.dataset
+        outcome = self._outcome(config)
+        record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
+        retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
+        retrieval_run.log_numbers(folder, record, outcome, self._sizes)
+
+    def _outcome(self, plan: Plan, detailed: list[str] | None = None) -> steps.Outcome:
+        """The outcome of a trial. detailed: as in `steps.conclude`."""
+        depth = plan.depth
+        if depth not in self._at_depth:
+            self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
+        rankings = dict(zip(plan.retriever, self._at_depth[depth], strict=True))
+        session = replace(self.session, clock=Clock())
+        ordering = Ordering.of(plan)
+        if self._last_order is None or self._last_order[0] != ordering:
+            self._last_order = ordering, order(ordering, rankings, session)
+        return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
+
+
+def _planned(plan: Plan, session: Session, index: Mapping[str, Any]) -> set[str]:
+    """Digests of a component ranking, one of which a plan has: of the queries, and of what stood for them until a
+    language model had written them. index: what decides the retriever's index."""
+    writer, known = QueryWriter.of(plan), {session.queries_digest}
+    if writer:
+        known.add(queries_digest(writer.stand_ins(session.dataset.queries)))
+    return {digest(steps.ranking_identity(index, one)) for one in known}
+
+
+_RUNNERS: dict[type, Callable[[Job], TrialRunner]] = {Retrieval: RetrievalTrials, Text: FileTrials}
+
+
+def trial_runner(job: Job) -> TrialRunner:
+    """The runner for the kind of run that the job's trials are. It retrieves what they share."""
+    return _RUNNERS[type(kind_of(job.trials[0].config))](job)
+
+
+def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
+    """What decides the dataset of a trial, as JSON. fingerprints: part of the data -> sha256."""
+    return json.dumps([plan.dataset, plan.cluster, plan.cache, dict(fingerprints)])
+
+
+@lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
+def dataset_of(expected: str, name: str) -> Dataset:
+    """The dataset, read once per process. expected: what `expected_data` returns. name: as logs call it."""
+    node, cluster, cache, fingerprints = json.loads(expected)
+    dataset = read_dataset(node, cluster, cache, name)
+    if dataset.fingerprints != fingerprints:
+        raise RuntimeError(CHANGED)
+    return dataset
+
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+PATIENCE = 60.0  # seconds that a job waits for a tracking server: the sweep had it when it began
+COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The result of a trial.
+
+    metrics: by MLflow's names. error: one line; "" without one.
+    objective: what ranks the trial; None if it has none.
+    reused: whether the run was made elsewhere in the experiment, before this sweep.
+    hashes: the run's tag with the hashes of its files.
+    """
+
+    number: int
+    key: str
+    run_id: str | None
+    status: Status
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: str = ""
+    reused: bool = False
+    objective: Objective | None = None
+    hashes: str = "{}"
+
+    def logged(self, context: Context) -> LoggedRun:
+        """The trial's run, with what reading its files takes."""
+        tags = {file_hashes.FILE_HASHES: self.hashes}
+        return LoggedRun(
+            self.run_id or "", f"trial {self.number}", context.experiment, self.status, dict(self.metrics), {}, tags
+        )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all trials of a sweep have in common.
+
+    folder: of the sweep. token: of this start of the sweep; workers stop when another start has claimed it.
+    tags: of every trial's run. tracking: digest of the tracking config.
+    """
+
+    sweep_id: str
+    experiment: str
+    folder: Path
+    token: str
+    tags: Mapping[str, str]
+    tracking: str
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    @property
+    def owner(self) -> Path:
+        """The file with the token of the start that has claimed the sweep."""
+        return self.folder / "owner"
+
+    def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
+        """trial key -> its run in this sweep that is RUNNING; its worker may be dead."""
+        runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
+        return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
+
+
+class Jobs:
+    """The task function of a sweep's Hydra jobs: runs the job whose number Hydra's config has.
+
+    It is sent to every worker and therefore carries no trials: a worker reads the trials of its job from the sweep's
+    folder. They are written there without the tracking address, which may contain a password: a worker takes it from
+    its own config.
+    """
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        self._allowed = plugins.permitted()
+
+    def write(self, context: Context, jobs: Mapping[int, Job]) -> None:
+        """Write the trials of each job, by its number, to the sweep's folder."""
+        self.context = context
+        context.jobs.mkdir(exist_ok=True)
+        for number, job in jobs.items():
+            content = asdict(job)
+            for trial in content["trials"]:
+                del trial["config"]["tracking"]
+            (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+
+    def __call__(self, config: Any) -> list[TrialResult]:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        if self.context is None:
+            raise RuntimeError("write() comes first")
+        plugins.permit(self._allowed)
+        tracking = OmegaConf.to_container(config.tracking, resolve=True)
+        if digest(tracking) != self.context.tracking:
+            raise RuntimeError(
+                "This worker logs to another place than the sweep: set MLFLOW_TRACKING_URI to the same value on both."
+            )
+        content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
+        trials = []
+        for values in content["trials"]:
+            lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys", "unwritten")}
+            trials.append(Trial(**values | lists))
+            trials[-1].config["tracking"] = tracking
+        return run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
+
+
+def run_job(job: Job, context: Context) -> list[TrialResult]:
+    """Retrieve, and run the trials. A trial that fails does not stop the others.
+
+    A launcher may restart a job whose worker died: trials in the journal are not repeated, and runs that are still
+    RUNNING, from this start of the sweep or an earlier one, are adopted.
+    """
+    if context.owner.read_text() != context.token:
+        return []  # another start has taken over while this job was queued
+    gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
+    first = job.trials[0]
+    tracker = recording.connected(first.config, PATIENCE)
+    adopted = context.left_running(tracker)
+    done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
+    runner, failed = None, None
+    try:
+        runner = Runner(job, tracker, context)
+    except Exception as error:  # every trial is recorded as failed with this error
+        failed = error
+    for trial in job.trials:
+        if context.owner.read_text() != context.token:
+            break
+        if trial.number not in done:
+            run = adopted.get(trial.key)
+            result = runner.run(trial, run) if runner else fail(trial, failed, tracker, context, run)
+            done[trial.number] = result
+            write_journal(context, result)
+    return [done[trial.number] for trial in job.trials if trial.number in done]
+
+
+class Runner:
+    """Runs the trials of a job, each a run of its own."""
+
+    def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
+        self.tracker, self.context, self.trials = tracker, context, trial_runner(job)
+
+    def run(self, trial: Trial, adopted: LoggedRun | None = None) -> TrialResult:
+        """Run and record one trial. An error is recorded and returned, not raised."""
+        began = time.perf_counter()
+        record = _record(trial, self.context)
+        run_id = None
+        folder = self.context.folder / "trials" / str(trial.number)
+        _remove(folder)
+        try:
+            with recording.live_run(self.tracker, record, folder, adopted=adopted, direct=True) as live:
+                run_id = live.run_id
+                self.trials.write_light(trial, live.folder, record)
+                record.metrics["seconds/trial"] = time.perf_counter() - began
+        except Exception as error:
+            return _failed(trial, error, run_id, time.perf_counter() - began)
+        except (KeyboardInterrupt, SystemExit):  # Ray stops a worker by SystemExit
+            seconds = time.perf_counter() - began
+            write_journal(self.context, TrialResult(trial.number, trial.key, run_id, "KILLED", {}, seconds))
+            raise
+        finally:
+            if self.tracker.keeps_files:
+                _remove(folder)
+        logged = {mlflow_name(name): value for name, value in record.metrics.items()}
+        took = time.perf_counter() - began
+        hashes = record.end_tags[file_hashes.FILE_HASHES]
+        return TrialResult(
+            trial.number, trial.key, run_id, "FINISHED", logged, took, objective=record.objective, hashes=hashes
+        )
+
+    def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
+        """What a full record has beside that of the light trial that is logged as `run_id`. folder: emptied first."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        record = RunRecord(self.context.experiment, trial.name, folder=folder)
+        self.trials.write_full(trial, folder, record, run_id)
+        file_hashes.seal(record, folder)
+        return record
+
+
+def fail(
+    trial: Trial, error: Exception | None, tracker: Tracker, context: Context, adopted: LoggedRun | None = None
+) -> TrialResult:
+    """Record a trial that could not start. adopted: its run, where an earlier start left one RUNNING."""
+    record = _record(trial, context)
+    folder = context.folder / "trials" / str(trial.number)
+    _remove(folder)
+    run_id = None
+    try:
+        with recording.live_run(tracker, record, folder, adopted=adopted) as live:
+            run_id = live.run_id
+            raise error or RuntimeError("unknown")
+    except Exception as raised:
+        result = _failed(trial, raised, run_id, 0.0)
+    finally:
+        if tracker.keeps_files:
+            _remove(folder)
+    return result
+
+
+@contextmanager
+def sweep_lock(folder: Path) -> Iterator[str]:
+    """Lock a sweep's folder for this process and claim it; gives the token of this start."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
+            yield claim_sweep(folder)
+    except Timeout:
+        raise BadInput(
+            f"This sweep is running already: {folder / 'lock'} is locked. Wait for the other process, or stop it."
+        ) from None
+
+
+def claim_sweep(folder: Path) -> str:
+    """Claim a sweep with a new token, which is returned: workers with an older one stop before their next trial."""
+    token = secrets.token_hex(8)
+    write_text(folder / "owner", token)
+    return token
+
+
+@dataclass(frozen=True)
+class JournalLine:
+    """A result in the journal. token: of the start of the sweep whose worker wrote it."""
+
+    token: str
+    result: TrialResult
+
+
+def _journal(context: Context) -> AppendLog[JournalLine]:
+    return AppendLog(context.journal, JournalLine, lenient=True)
+
+
+def write_journal(context: Context, result: TrialResult) -> None:
+    """Append a result."""
+    _journal(context).append([JournalLine(context.token, result)])
+
+
+def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
+    """(results of this start of the sweep after a position, the position at which to continue reading)."""
+    lines, position = _journal(context).since(position)
+    return [line.result for line in lines if line.token == context.token], position
+
+
+def _record(trial: Trial, context: Context) -> RunRecord:
+    params: dict[str, Any] = {key: value for key, _, value in (one.partition("=") for one in trial.overrides)}
+    if trial.config:
+        params = kind_of(trial.config).params(trial.config, trial.choices)
+    tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
+    if trial.key:
+        tags |= {"trial_key": trial.key} | provenance.of_components(trial.config)
+    tags |= dict(context.tags) | {"sweep.trial": str(trial.number)}
+    return RunRecord(context.experiment, trial.name, params=params, tags=tags)
+
+
+def refused(trial: Trial, error: Exception) -> TrialResult:
+    """The result of a trial that cannot run."""
+    return _failed(trial, error, None, 0.0)
+
+
+def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> TrialResult:
+    known = isinstance(error, BadInput | Failed)  # their messages are for users
+    line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
+    return TrialResult(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
+
+
+def _remove(folder: Path) -> None:
+    for ending in ("", ".failed", ".killed", ".unfinished"):
+        if (place := folder.with_name(folder.name + ending)).exists():
+            shutil.rmtree(place)

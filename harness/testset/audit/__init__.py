@@ -1,0 +1,1 @@
+"""How far a model's labels can be trusted, by a sample that people check."""

@@ -1,0 +1,1 @@
+"""Queries that a language model drafts from documents, and the filters they pass."""

@@ -1,0 +1,297 @@
+"""Drafting: what a language model is asked about a sample of documents, and what its replies amount to.
+
+Quotes of a language model as evidence: where they stand, and what stands around them.
+
+What a model is asked to reply with for each kind of query, as JSON schemas, and how such replies are read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.config.canonical import digest
+from harness.config.text import counted
+from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.data.spans import Evidence, Span
+from harness.errors import BadInput
+from harness.llm.chat import Chat, Prompt, Reply
+from harness.llm.structured import PromptText, Schema, WrongReply
+from harness.testset.draft import drafts as real
+from harness.testset.draft.drafts import Draft, Rejection
+from harness.testset.draft.prompts import filled, situations
+from harness.testset.judge.judging import locate
+from harness.testset.judge.sampling import drawn
+from retrievers.base import Query, Turn
+
+CONTEXT = 32  # code points kept before and after evidence
+
+
+def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
+    """The evidence that a quote stands for, once for each place of the document; () if the document lacks it.
+
+    `exact` is as the text has it, whatever white space and quotation marks the model wrote.
+
+    text_of: text id -> text. BadInput where the text at a span is not the document's.
+    """
+    places = []
+    for span in chunk.spans:
+        text = text_of(span.text)
+        if text[span.start : span.end] != chunk.document.text:
+            raise BadInput(
+                f"The document {chunk.document.doc_id} is not the text at its span [{span.start}, {span.end}) of "
+                f"{span.text}. Prepare the files again."
+            )
+        found = locate(quote, text, (span.start, span.end))
+        if found is None:
+            return ()
+        start, end = found
+        before, after = text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT]
+        places.append(Evidence(Span(span.text, start, end), text[start:end], before, after))
+    return tuple(places)
+
+
+LENGTHS = (3, 5)  # messages of a conversation in which the user speaks two or three times
+
+
+@dataclass(frozen=True)
+class ReplyItem:
+    """One query of a reply.
+
+    quotes: what the model gives as evidence. missing: of `unanswerable`, the information that an answer would need.
+    """
+
+    turns: tuple[Turn, ...]
+    answer: str = ""
+    quotes: tuple[str, ...] = ()
+    missing: str = ""
+
+
+def schema(kind: str) -> Schema:
+    """The JSON schema of a reply: an object whose `items` are queries of this kind."""
+    text = {"type": "string"}
+    turn = _object({"role": {"type": "string", "enum": ["user", "assistant"]}, "content": text})
+    answered = {"answer": text, "evidence": {"type": "array", "items": text}}
+    properties: dict[str, dict[str, Any]] = {
+        "fact": {"question": text, **answered},
+        "search": {"question": text, **answered},
+        "conversation": {"turns": {"type": "array", "items": turn}, **answered},
+        "none": {"question": text},
+        "unanswerable": {"question": text, "missing": text},
+    }
+    return Schema(f"{kind}_queries", _object({"items": {"type": "array", "items": _object(properties[kind])}}))
+
+
+def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
+    """The function that reads a reply: its queries, none for an empty list.
+
+    It raises WrongReply unless the reply keeps to the schema, no text is blank, and in a conversation the user begins,
+    ends and speaks two or three times, in turn with the assistant.
+    """
+    expected = schema(kind)
+
+    def read(text: str) -> list[ReplyItem]:
+        items = expected.read(text)["items"]
+        return [_item(one, f"item {number}") for number, one in enumerate(items, start=1)]
+
+    return read
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def _item(value: Mapping[str, Any], where: str) -> ReplyItem:
+    """A query. value: keeps to the schema."""
+    for name in ("question", "answer", "missing"):
+        if name in value and not value[name].strip():
+            raise WrongReply(f"{name} of {where} is blank")
+    turns = _conversation(value["turns"], where) if "turns" in value else (Turn("user", value["question"].strip()),)
+    quotes = tuple(value.get("evidence", ()))
+    return ReplyItem(turns, value.get("answer", "").strip(), quotes, value.get("missing", "").strip())
+
+
+def _conversation(turns: list[Mapping[str, str]], where: str) -> tuple[Turn, ...]:
+    roles = [turn["role"] for turn in turns]
+    if len(roles) not in LENGTHS or roles != (["user", "assistant"] * len(roles))[: len(roles)]:
+        raise WrongReply(f"the turns of {where} are {', '.join(roles) or 'none'}, not user, assistant, user")
+    if not all(turn["content"].strip() for turn in turns):
+        raise WrongReply(f"a turn of {where} is blank")
+    return tuple(Turn(turn["role"], turn["content"].strip()) for turn in turns)
+
+
+TOKENS = 120  # of a drafted query with its answer and evidence, until the model's own replies tell
+KEPT_TEXTS = 64  # texts in memory at a time
+MOST_FLAGS = 4  # of one draft
+NOTHING = ReplyItem(())
+
+
+@dataclass(frozen=True)
+class DraftPlan:
+    """What is drafted.
+
+    kinds: of `drafts.KINDS`. questions: the most of each request. language: ko or en. seed: of all that is drawn.
+    prompts: kind -> prompt. examples: real queries, whose style is followed.
+    """
+
+    kinds: tuple[str, ...]
+    questions: int
+    language: str
+    seed: int
+    prompts: Mapping[str, PromptText]
+    examples: Sequence[Query] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All of it as plain JSON; prompts and examples by their sha256."""
+        texts = [[[turn.role, turn.content] for turn in query.turns] for query in self.examples]
+        return {
+            "kinds": list(self.kinds),
+            "questions": self.questions,
+            "language": self.language,
+            "seed": self.seed,
+            "prompts": {kind: prompt.sha256 for kind, prompt in self.prompts.items()},
+            "examples": digest(texts) if texts else None,
+        }
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """One request. place: of its document in the sample, or of its situation. chunk: None for the kind `none`."""
+
+    kind: str
+    place: int
+    chunk: Chunk | None
+    prompt: Prompt
+
+    @property
+    def doc_id(self) -> str:
+        return self.chunk.document.doc_id if self.chunk else ""
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What came of the replies, in the order of the sample, so that a larger sample only adds at the end.
+
+    drafts: with evidence located. rejections: of what can be no query. empty: kind -> replies that say that there is
+    nothing to ask.
+    """
+
+    drafts: list[Draft]
+    rejections: list[Rejection]
+    empty: Counter[str] = field(default_factory=Counter)
+
+
+def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:
+    """At most `limit` documents (None: all), drawn by `sampling.drawn`; the others are not kept in memory."""
+    paths = folder.paths()
+    files = {}
+    for chunk in folder.chunks():
+        text = chunk.spans[0].text
+        if text not in paths:
+            raise BadInput(
+                f"{folder.path}: document {chunk.document.doc_id} stands in text {text}, which no line of files.jsonl "
+                "names. Prepare the files again."
+            )
+        files[chunk.document.doc_id] = paths[text]
+    order = {doc_id: place for place, doc_id in enumerate(drawn(files, seed, limit))}
+    chunks = [chunk for chunk in folder.chunks() if chunk.document.doc_id in order]
+    return sorted(chunks, key=lambda chunk: order[chunk.document.doc_id])
+
+
+def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
+    """The requests: one for each kind and document. `none` needs no document, but a situation for each."""
+    found: list[DraftRequest] = []
+    for kind in plan.kinds:
+        if kind == "none":
+            about = situations(plan.language, plan.seed)[: len(chunks)]
+            found += [DraftRequest(kind, place, None, _prompt(plan, kind, one)) for place, one in enumerate(about)]
+        else:
+            found += [
+                DraftRequest(kind, place, chunk, _prompt(plan, kind, chunk)) for place, chunk in enumerate(chunks)
+            ]
+    return found
+
+
+def draft(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
+    """Ask for every task and read the replies. Failed if the endpoint does not answer; a repeat then goes on."""
+    answered: list[tuple[DraftRequest, Reply[list[ReplyItem]]]] = []
+    for kind in plan.kinds:
+        asked = [task for task in work if task.kind == kind]
+        replies = chat.ask([task.prompt for task in asked], read_as(kind), f"drafting {kind}")
+        answered += zip(asked, replies, strict=True)
+    answered.sort(key=lambda one: one[0].place)
+    text_of = functools.lru_cache(KEPT_TEXTS)(folder.text)
+    found = Drafted([], [])
+    for task, reply in answered:
+        if reply.value is None:
+            found.rejections.append(_rejection(task, "reply of the wrong shape", reply.problem))
+            continue
+        found.empty[task.kind] += not reply.value
+        for number, item in enumerate(reply.value):
+            one = _judged(task, item, text_of)
+            if number >= plan.questions:
+                one = Rejection(_draft(task, item), "more than asked for", f"{counted(plan.questions, 'query')} asked")
+            if isinstance(one, Rejection):
+                found.rejections.append(one)
+            else:
+                found.drafts.append(one)
+    return found
+
+
+def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
+    """about: a document, or a situation."""
+    key = about if isinstance(about, str) else about.document.doc_id
+    shown = real.shown(plan.examples, kind, plan.seed, kind, key)
+    values = {"questions": str(plan.questions), "examples": shown}
+    if isinstance(about, str):
+        values["situation"], name = about, f"a query of kind {kind}"
+    else:
+        values |= {"text": about.document.text, "note": about.document.title}
+        name = f"document {key!r}"
+    turns = (Turn("user", filled(plan.prompts[kind], values)),)
+    return Prompt(turns, schema(kind), name=name, expects=TOKENS * plan.questions)
+
+
+def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) -> Draft | Rejection:
+    """The draft of an item with its evidence, or why it is none."""
+    if task.chunk is None:
+        return _draft(task, item)
+    if task.kind == "unanswerable":
+        return _unanswerable(task, item, [text_of(span.text) for span in task.chunk.spans])
+    found: list[Evidence] = []
+    for quote in item.quotes:
+        places = located(quote, task.chunk, text_of)
+        if not places:
+            return _rejection(task, "evidence not verbatim", f"the document lacks {quote!r}", item)
+        found += places
+    if not found:
+        return _rejection(task, "evidence not verbatim", "no passage is quoted", item)
+    return _draft(task, item, tuple(dict.fromkeys(found)))
+
+
+def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
+    """Rejected where the missing information is named, in two or more words, as it is in the texts of its document.
+
+    A line that has all of its words, in any order, is shown to the reviewer. More cannot be known by text alone.
+    """
+    words = item.missing.casefold().split()
+    flags = [f"check that no document has the answer: {item.missing}"]
+    for line in (line for text in texts for line in text.split("\n")):
+        known = " ".join(line.casefold().split())
+        if len(words) > 1 and " ".join(words) in known:
+            return _rejection(task, "answered by the texts", f"{item.missing!r} stands in {line.strip()!r:.200}", item)
+        if len(flags) < MOST_FLAGS and all(word in known for word in words):
+            flags.append(f"may have the answer: {line.strip():.200}")
+    return replace(_draft(task, item), flags=tuple(flags))
+
+
+def _draft(task: DraftRequest, item: ReplyItem, evidence: tuple[Evidence, ...] = ()) -> Draft:
+    return Draft(task.kind, item.turns, item.answer, evidence, task.doc_id)
+
+
+def _rejection(task: DraftRequest, reason: str, detail: str, item: ReplyItem = NOTHING) -> Rejection:
+    return Rejection(_draft(task, item), reason, detail)

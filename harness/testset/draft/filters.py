@@ -1,0 +1,379 @@
+"""What rejects drafted queries before a person looks at them: only what their texts alone show.
+
+No retriever rejects anything. Keeping the questions that one retriever answers makes that retriever win: of two equal
+retrievers with independent errors, the one that chooses comes out with an MRR@10 of .64 against .36
+(scripts/simulate.py filters). What a retriever makes of a draft is a flag for the reviewer: see `easiness`.
+
+Each draft is judged by itself, except that of drafts that ask the same, one stays: the first, so that more drafts at
+the end take nothing away. But what a document answers is not unanswerable.
+
+Words that show, without any model, that a question cannot be understood alone or asks nothing. Korean and English.
+
+The lists are short on purpose: a person reviews what passes, but nobody sees again what is rejected.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from harness.data import scripts
+from harness.errors import BadInput
+from harness.testset.draft.drafts import Draft, Rejection
+from retrievers.base import AtMost, Document, Progress, Query
+from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
+
+# What a model was shown and nobody else sees. `(?<!\w)이` must not find `많이 글을`. What follows `글` is a particle or
+# the end of the word, since `이 글로벌` begins like `이 글로`. `위 내용물` is medicine.
+_SHOWN = (
+    "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
+    r"글(?=[을은의에이]|과 |에서|[\s?.,]|$)"
+)
+_FROM_TEXT = "에 따르면|에 의하면|에 나온|에 나오는|에 언급|에 제시|에 기술된|에 적힌|에 설명된|에서 언급|에서 설명"
+_KOREAN = (
+    rf"(?<!\w)(?:위|아래|윗|이|본|해당|상기|앞|제시된|주어진|제공된|언급된)의? ?(?:{_SHOWN})",
+    rf"(?<!\w)다음 (?:{_SHOWN})",
+    rf"(?<!\w)(?:본문|지문|구절|문단|단락|컨텍스트|텍스트|글|문서|내용)(?:{_FROM_TEXT})",
+    r"(?<!\w)(?:위|앞)에서 (?:언급|설명|말|제시)",
+    r"(?<!\w)(?:앞서|상기) (?:언급|설명|제시)",
+)
+# `in the context of`, `in the text editor` and `the document required for` are said of other things.
+_PAPER = "passage|paragraph|excerpt|snippet|article|document|text|context|chunk|section|author"
+_HERE = "above|given|provided|following|preceding|supplied"
+_ENGLISH = (
+    rf"\baccording to (?:the|this|that) (?:{_HERE} )?(?:{_PAPER})s?\b(?! of)",
+    rf"\b(?:based on|as (?:stated|mentioned|described) in|mentioned in|described in|stated in|discussed in) "
+    rf"(?:the|this) (?:{_HERE} )?(?:{_PAPER})\b(?! of)",
+    rf"\b(?:in|from) (?:the|this) (?:{_HERE} )?(?:{_PAPER})(?= ?(?:[?.,!]|$))",
+    rf"\b(?:this|the (?:{_HERE})) (?:{_PAPER})\b",
+    r"\bthe (?:passage|excerpt)\b",
+    r"\b(?:mentioned|described|stated|given|listed) above\b",
+)
+POINTS_AT_TEXT = re.compile("|".join(_KOREAN + _ENGLISH), re.IGNORECASE)
+
+# A question that begins with `이 회사`; further on, the referent may be in the question itself.
+_THINGS = (
+    "회사|기업|업체|제품|상품|서비스|모델|차량|기술|인물|사람|사건|전쟁|작품|책|영화|노래|곡|도시|나라|국가|지역|장소|건물|"
+    "기관|단체|학교|대학|정책|제도|법|계획|사업|현상|방법|과정|연구|실험|이론|프로젝트|프로그램|시스템|플랫폼|생물|동물|식물"
+)
+_REFERENCE_KO = rf"(?:이|그|저|해당|동|당) ?(?:{_THINGS})(?=[은는이가을를의에도과와]|들|[\s?.,]|$)"
+_PRONOUN_KO = "(?:이것|그것|저것|이는|그는|그녀|그들|이들|여기|거기|저기|그때|이때|그곳|이곳)"
+_PRONOUNS_EN = ("its", "he", "his", "she", "her", "they", "their", "this", "these", "those")
+_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # but not ITS, which is a system
+_ASKING_EN = r"(?:[Ww](?:hat|ho|here|hen|hy|hich)|[Hh]ow) "
+_VERB_EN = r"(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere|[Dd]oes|[Dd]o|[Dd]id|[Hh]as|[Hh]ave|[Cc]an|[Ww]ill) "
+BEGINS_WITH_REFERENCE = re.compile(
+    rf"\W*(?:{_REFERENCE_KO}|{_PRONOUN_KO}|(?:(?:{_ASKING_EN})?{_VERB_EN})?(?:{_REFERENCE_EN})\b)"
+)
+
+# Anywhere in a later turn, these lead back to an earlier one.
+_BACK_KO = "그 |그런|그러|그럼|그렇|그건|그게|그중|이건|이게|이런|이렇|걔|방금|아까|말한|위의"
+_BACK_EN = "it|its|he|him|his|she|her|they|them|their|this|that|these|those|there|then|one|ones"
+REFERENCE = re.compile(rf"(?<!\w)(?:{_REFERENCE_KO}|{_PRONOUN_KO}|{_BACK_KO})|\b(?:{_BACK_EN})\b", re.IGNORECASE)
+
+# Sentences that state something. `바다` and `판다` end in 다 as well: only endings of verbs count.
+_STATES = re.compile(r"(?:니다|[었았였했됐겠]다|이다|한다|된다|있다|없다|같다)[.!]*\s*$")
+_ASKS = re.compile(r"궁금|싶|부탁|바라|바랍|바란|원하|원합|원한|모르|모릅|알려|설명해|[?？]")
+_NOTHING = re.compile(
+    r"\W*(?:(?:해당 ?|질문 ?|관련 ?)?(?:없음|없습니다)|no questions?|none|null|nan|n/?a|empty|undefined)\W*",
+    re.IGNORECASE,
+)
+
+
+def asks_nothing(question: str) -> bool:
+    """Whether a question is a Korean sentence that states something, or a word for `nothing`."""
+    return bool(_NOTHING.fullmatch(question)) or bool(_STATES.search(question) and not _ASKS.search(question))
+
+
+ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer stands in the corpus
+SHORTEST = 3  # letters and digits: real queries have five and more, but a name alone may have three
+LONGEST = 600  # characters: the longest real query that we have seen has 527
+GRAM = 4  # morphemes: with particles and endings, about two Korean words
+FEWEST_GRAMS = 4  # of which fewer are a name or a term: `자율 주행 기술 개발` cannot be said otherwise
+SAME_SCRIPT = 0.2  # share of the letters: names in Latin letters are longer than the Korean around them
+FEWEST_LETTERS = 20  # of a document that tell its script
+EXAMPLES_IN_SCRIPT = 0.1  # share of the examples from which on their script is allowed
+NO_HELP = "the earlier turns bring no word of the document that the last turn lacks"
+
+_SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
+_MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
+_WORDS = (*CONTENT_TAGS, "MM", "XPN", "W_*")  # `두 칸` and `무승부` answer with the first of their morphemes
+_NAMES = ("NNP", "SL", "SN", "SH")  # drafts that differ in a name or a number ask something else
+_ASKING = {"who", "whom", "whose", "which", "what", "when", "where", "why", "how"}  # they tell two questions apart
+_IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
+
+
+@dataclass(frozen=True)
+class Filters:
+    """How much a question may repeat.
+
+    copied: the largest share of a question's 4-grams of morphemes that its document may contain. People who write
+        questions about a text in front of them exceed 0.7 in one of a hundred (KorQuAD).
+    duplicate: the similarity from which on two drafts ask the same: shared content words / all content words of both.
+    """
+
+    copied: Annotated[float, AtMost(1, "it is a share")] = 0.7
+    duplicate: Annotated[float, AtMost(1, "it is a share")] = 0.85
+
+    def __post_init__(self) -> None:
+        for key, value in (("copied", self.copied), ("duplicate", self.duplicate)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+                raise BadInput(f"filters.{key} is {value!r}: give a share, above 0 and at most 1.")
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What texts are made of, by text.
+
+    morphemes: all of them but symbols. words: content words. names: names and numbers.
+    """
+
+    morphemes: Mapping[str, Sequence[str]]
+    words: Mapping[str, frozenset[str]]
+    names: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, drafts: Sequence[Draft], shown: Sequence[Document], progress: Progress | None) -> _Terms:
+        """Of all texts that the filters look up. shown: the document of each draft."""
+        said = [turn.content for draft in drafts for turn in draft.turns]
+        answers = [draft.answer for draft in drafts]
+        discussed = [one.indexed_text for draft, one in zip(drafts, shown, strict=True) if draft.kind == "conversation"]
+        words = _analysed(_WORDS, [*said, *answers, *discussed], progress)
+        return cls(
+            _analysed(_MORPHEMES, [*said, *(one.text for one in shown)], progress),
+            {text: frozenset(terms) - _IGNORED for text, terms in words.items()},
+            {text: frozenset(terms) for text, terms in _analysed(_NAMES, said, progress).items()},
+        )
+
+
+def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | None) -> dict[str, list[str]]:
+    """Text -> its morphemes with one of the tags, in order."""
+    unique = list(dict.fromkeys(texts))
+    found = Kiwi(tags)(unique, progress).lists()
+    # kiwi takes the full stop after a number for a part of it.
+    return {text: [term.rstrip(".,") or term for term in terms] for text, terms in zip(unique, found, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A draft and what the filters compare it with.
+
+    shown: its document; an empty one if there is none. allowed: scripts in which its questions may be written; empty:
+    any.
+    """
+
+    draft: Draft
+    shown: Document
+    terms: _Terms
+    allowed: frozenset[str]
+
+    @functools.cached_property
+    def spoken(self) -> list[str]:
+        """The turns by the user."""
+        return [turn.content for turn in self.draft.turns if turn.role == "user"]
+
+    @functools.cached_property
+    def asked(self) -> frozenset[str]:
+        """Content words of the turns by the user."""
+        return self.words(self.spoken)
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Names and numbers in the turns by the user."""
+        return frozenset().union(*(self.terms.names[text] for text in self.spoken))
+
+    def words(self, texts: Iterable[str]) -> frozenset[str]:
+        """Content words of some texts."""
+        return frozenset().union(*(self.terms.words[text] for text in texts))
+
+
+def sift(
+    drafts: Sequence[Draft],
+    documents: Mapping[str, Document],
+    examples: Sequence[Query] = (),
+    filters: Filters | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Draft], list[Rejection]]:
+    """(the drafts that pass, why the others do not), each in the order of `drafts`.
+
+    documents: doc_id -> document, at least those that the drafts name.
+    examples: real queries, in whose languages drafts may be written besides that of their document.
+    progress: counts texts that are taken apart into morphemes.
+    """
+    chosen = filters or Filters()
+    cases = _cases(drafts, documents, examples, progress)
+    rejected: dict[int, Rejection] = {}
+    for number, case in enumerate(cases):
+        found = ((reason, check(case, chosen)) for reason, check in CHECKS.items())
+        if first := next(((reason, detail) for reason, detail in found if detail), None):
+            rejected[number] = Rejection(case.draft, *first)
+    left = [number for number in range(len(cases)) if number not in rejected]
+    for number, first_draft in _duplicates([cases[number] for number in left], chosen.duplicate).items():
+        detail = f"asks the same as {first_draft.query_id}: {first_draft.question}"
+        rejected[left[number]] = Rejection(drafts[left[number]], "duplicate", detail)
+    accepted = [_flagged(case) for number, case in enumerate(cases) if number not in rejected]
+    return accepted, [rejected[number] for number in sorted(rejected)]
+
+
+def _form(case: _Case, _: Filters) -> str:
+    turns = case.draft.turns
+    if not turns or turns[-1].role != "user":
+        return "the last turn is not the user's"
+    if not all(turn.content.strip() for turn in turns):
+        return "a turn is empty"
+    if case.draft.kind == "conversation" and sum(turn.role == "user" for turn in turns) < 2:
+        return "a conversation in which the user speaks once"
+    return ""
+
+
+def _length(case: _Case, _: Filters) -> str:
+    question = case.draft.question
+    if sum(map(str.isalnum, question)) < SHORTEST:
+        return f"shorter than {SHORTEST} letters or digits"
+    return f"{len(question)} characters, more than {LONGEST}" if len(question) > LONGEST else ""
+
+
+def _language(case: _Case, _: Filters) -> str:
+    question = case.draft.question
+    shares = scripts.shares(question)
+    if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
+        return ""
+    known = set(_letters(case.shown.text).split())
+    if known.issuperset(_letters(question).split()):  # a query of names, as the document writes them
+        return ""
+    return f"written in {scripts.main(question)}, not in {' or '.join(sorted(case.allowed))}"
+
+
+def _no_question(case: _Case, _: Filters) -> str:
+    if case.draft.kind != "none" and asks_nothing(case.draft.question):  # what needs no retrieval may be a remark
+        return "it states something, or says that there is nothing to ask"
+    return ""
+
+
+def _deictic(case: _Case, _: Filters) -> str:
+    found = [match for text in case.spoken if (match := POINTS_AT_TEXT.search(text))]
+    if not found and case.draft.kind != "none" and (match := BEGINS_WITH_REFERENCE.match(case.spoken[0])):
+        found = [match]
+    return f"{found[0][0].strip()!r} points at something that the user does not see" if found else ""
+
+
+def _evidence(case: _Case, _: Filters) -> str:
+    needed = case.draft.kind in ANSWERED and not case.draft.evidence
+    return "no passage of the document is quoted" if needed else ""
+
+
+def _answer(case: _Case, _: Filters) -> str:
+    if case.draft.kind not in ANSWERED:
+        return ""
+    if not case.draft.answer.strip():
+        return "there is no answer"
+    if _letters(case.draft.answer) == _letters(case.draft.question):
+        return "the answer is the question"
+    answered = case.words([case.draft.answer])
+    if answered and answered <= case.words(turn.content for turn in case.draft.turns):
+        return "all content words of the answer are in the question"
+    return ""
+
+
+def _copied(case: _Case, filters: Filters) -> str:
+    present = set(_grams(case.terms.morphemes[case.shown.text]))
+    of_turns = [_grams(case.terms.morphemes[text]) for text in case.spoken]
+    shares = [sum(gram in present for gram in grams) / len(grams) for grams in of_turns if len(grams) >= FEWEST_GRAMS]
+    if max(shares, default=0) > filters.copied:
+        return f"{100 * max(shares):.0f} % of its {GRAM}-grams of morphemes stand in the document"
+    return ""
+
+
+# Reason -> check, which returns what exactly is wrong, or "". The first that finds something is the reason.
+CHECKS: Mapping[str, Callable[[_Case, Filters], str]] = {
+    "form": _form,
+    "length": _length,
+    "language": _language,
+    "no question": _no_question,
+    "deictic": _deictic,
+    "evidence": _evidence,
+    "answer": _answer,
+    "copied": _copied,
+}
+REASONS = (*CHECKS, "duplicate")
+
+
+def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
+    """Position of each case that asks the same as another -> that one, which stays.
+
+    Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each, the first
+    size - least * size + 1 of them (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
+    """
+    counts = Counter(word for case in cases for word in case.asked)
+    by_word: dict[str, list[int]] = {}  # of the drafts that stay, as places in `order`
+    by_text: dict[str, int] = {}
+    found: dict[int, Draft] = {}
+    order = sorted(range(len(cases)), key=lambda number: cases[number].draft.kind == "unanswerable")
+    for place, number in enumerate(order):
+        case = cases[number]
+        words = sorted(case.asked, key=lambda word: (counts[word], word))
+        rare = words[: len(words) - math.ceil(least * len(words) - 1e-9) + 1]
+        text = _letters(" ".join(case.spoken))
+        near = {other for word in rare for other in by_word.get(word, ()) if _same(case, cases[order[other]], least)}
+        near |= {by_text[text]} if text in by_text else set()
+        if near:
+            found[number] = cases[order[min(near)]].draft
+            continue
+        by_text[text] = place
+        for word in rare:
+            by_word.setdefault(word, []).append(place)
+    return found
+
+
+def _same(one: _Case, other: _Case, least: float) -> bool:
+    """Whether two cases have the same names and numbers and similar content words."""
+    return one.names == other.names and len(one.asked & other.asked) >= least * len(one.asked | other.asked) - 1e-9
+
+
+def _flagged(case: _Case) -> Draft:
+    """The draft, with a flag if it is a conversation whose earlier turns tell nothing about the document."""
+    draft = case.draft
+    if draft.kind != "conversation" or REFERENCE.search(draft.question):
+        return draft
+    *earlier, last = case.spoken
+    if case.words(earlier) & case.words([case.shown.indexed_text]) - case.words([last]):
+        return draft
+    return replace(draft, flags=(*draft.flags, NO_HELP))
+
+
+def _cases(
+    drafts: Sequence[Draft], documents: Mapping[str, Document], examples: Sequence[Query], progress: Progress | None
+) -> list[_Case]:
+    shown = [documents[draft.doc_id] if draft.doc_id else Document("", "") for draft in drafts]
+    terms = _Terms.of(drafts, shown, progress)
+    of_examples = Counter(scripts.main(example.text) for example in examples)
+    real = {script for script, count in of_examples.items() if count >= EXAMPLES_IN_SCRIPT * len(examples)}
+    allowed = {one.text: _scripts(one.text) for one in shown}
+    anywhere = frozenset(real).union(*allowed.values())
+    return [
+        _Case(draft, one, terms, allowed[one.text] | real if allowed[one.text] else anywhere)
+        for draft, one in zip(drafts, shown, strict=True)
+    ]
+
+
+def _scripts(text: str) -> frozenset[str]:
+    """The scripts of a document; none if it has few letters."""
+    if sum(map(str.isalpha, text)) < FEWEST_LETTERS:
+        return frozenset()
+    return frozenset(script for script, share in scripts.shares(text).items() if share >= SAME_SCRIPT)
+
+
+def _grams(morphemes: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(morphemes[start : start + GRAM]) for start in range(len(morphemes) - GRAM + 1)]
+
+
+def _letters(text: str) -> str:
+    """A text as it is compared with another: lower case, without punctuation, one space between words."""
+    folded = unicodedata.normalize("NFC", text.casefold())
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in folded).split())

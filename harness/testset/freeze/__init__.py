@@ -1,0 +1,1 @@
+"""Frozen test sets: one version of queries and labels, and its exports."""

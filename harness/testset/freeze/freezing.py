@@ -1,0 +1,338 @@
+"""A test set frozen: what all judgements come to, with what an honest estimate needs, as files that never change.
+
+What is open about a test set, in words, with the command that settles it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.config.text import counted
+from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.data.files import field, json_file, json_text, required, sha256_of
+from harness.data.frozen import (
+    CHECKED_LABELS,
+    EVIDENCE,
+    FORMAT,
+    FROZEN,
+    LABELS,
+    MODEL_LABELS,
+    QUERIES,
+    documents_digest,
+    judged_documents,
+    manifest_digest,
+    read_frozen,
+)
+from harness.data.labels import UNANSWERABLE, Label, label_row
+from harness.data.spans import Evidence
+from harness.data.testset import EvidencedQuery, span_qrels
+from harness.errors import BadInput
+from harness.storage.atomic import write_text
+from harness.testset.audit.auditing import AGREEMENT, blind
+from harness.testset.audit.sample import AuditSample
+from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, Judgement, current, held, unfinished
+from harness.testset.pool.pool import PooledPair
+from harness.testset.review.resolution import Question, Resolved, What, resolve, resolve_model_only, resolve_people_only
+from retrievers.base import Query
+
+_MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's labels must not leave open
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that a frozen test set is made of.
+
+    queries: of the test set. chunks: of the folder of documents. pool: the pairs that must be judged.
+    judgements: all that were ever made. sample: the queries that people were to check; None: nobody drew any.
+    relevant_from: grades from this one on are relevant.
+    """
+
+    queries: Sequence[EvidencedQuery]
+    folder: DocumentsFolder
+    chunks: Sequence[Chunk]
+    pool: Sequence[PooledPair]
+    judgements: Sequence[Judgement]
+    sample: AuditSample | None
+    relevant_from: int
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        return resolve(self.judgements, self.queries, self.pool, self.relevant_from)
+
+    @cached_property
+    def kept(self) -> list[EvidencedQuery]:
+        """The queries about which nothing is open."""
+        settled = self.resolved.settled
+        return [one for one in self.queries if one.query.query_id in settled]
+
+    @cached_property
+    def labels(self) -> list[Label]:
+        return [self.resolved.label(one) for one in self.kept]
+
+    @cached_property
+    def counting(self) -> list[Judgement]:
+        """The judgements that hold, of the queries that are kept."""
+        return current(self.judgements, {one.query.query_id: one.query for one in self.kept})
+
+    @cached_property
+    def checked(self) -> list[str]:
+        """The drawn queries that people have checked in full, as `harness testset audit` counts them."""
+        queries = {one.query.query_id: one for one in self.queries}
+        said = current(self.judgements, {query_id: one.query for query_id, one in queries.items()})
+        judged = blind(JudgedSet(queries, self.pool, said))
+        return [one for one in (self.sample.drawn if self.sample else ()) if one in queries and judged.checked(one)]
+
+    @cached_property
+    def checks(self) -> Checks:
+        """What people have checked, where that corrects labels of a model."""
+        if not any(LLM in one.basis.split("+") for one in self.labels):
+            return Checks(why="no label comes from a model")
+        if self.sample is None:
+            return Checks(why="no queries were drawn for people to check")
+        chosen = set(self.sample.drawn)
+        drawn = [one for one in self.kept if one.query.query_id in chosen]
+        people = resolve_people_only(self.judgements, drawn, self.pool, self.relevant_from)
+        settled = people.settled
+        checked = [one for one in drawn if one.query.query_id in settled]
+        strata = {one.query.query_id: self.sample.strata.get(one.query.query_id) for one in self.kept}
+        if not checked:
+            return Checks(why="people have completed none of the queries that were drawn")
+        model = resolve_model_only(self.judgements, self.kept, self.pool, self.relevant_from)
+        lacking = {one.query_id for one in model.open if one.what in _MISSING}
+        if lacking:
+            return Checks(why=f"the model has not judged all pooled documents of {len(lacking):,} queries")
+        return Checks(
+            model=[model.label(one) for one in self.kept],
+            people=[people.label(one) for one in checked],
+            strata={query_id: stratum for query_id, stratum in strata.items() if stratum is not None},
+        )
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Labels of the same queries by the model and by people, as `Checked` has them. why: there are none; else empty."""
+
+    model: Sequence[Label] = ()
+    people: Sequence[Label] = ()
+    strata: Mapping[str, str] | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The content of a frozen test set. texts: file -> content. manifest: of `frozen.json`, without `sha256`."""
+
+    texts: Mapping[str, str]
+    manifest: Mapping[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        return manifest_digest(self.manifest)
+
+
+def snapshot(material: Material, version: int, agreement: Mapping[str, Any] | None, output: Path) -> Snapshot:
+    """What is to be written. agreement: of people and models, as it was measured. output: the folder of the version."""
+    checks, by_id = material.checks, {one.query.query_id: one.query for one in material.kept}
+    placed = span_qrels(material.kept, material.chunks, material.folder)
+    sought = {one.query_id for one in material.labels if one.needs}
+    texts = {
+        QUERIES: json_text(map(_query_row, material.kept)),
+        LABELS: json_text(label_row(one, by_id[one.query_id].native_id) for one in material.labels),
+        EVIDENCE: json_text(
+            {"eval_id": _id(by_id[query_id]), "evidence": list(map(_evidence_row, pieces))}
+            for query_id, pieces in placed.evidence.items()
+            if query_id in sought
+        ),
+    }
+    if checks.strata is not None:
+        strata = checks.strata
+        texts[MODEL_LABELS] = json_text(label_row(one, by_id[one.query_id].native_id) for one in checks.model)
+        texts[CHECKED_LABELS] = json_text(
+            label_row(one, by_id[one.query_id].native_id) | {"stratum": strata[one.query_id]} for one in checks.people
+        )
+    documents = {chunk.document.doc_id: chunk.document for chunk in material.chunks}
+    names = judged_documents(material.labels)
+    where = os.path.relpath(material.folder.path.absolute(), output.absolute())
+    manifest = {
+        "format": FORMAT,
+        "version": version,
+        "judged_until": max((one.at for one in material.counting), default=None),
+        "relevant_from": material.relevant_from,
+        "documents": {
+            "path": Path(where).as_posix(),
+            "sha256": material.folder.fingerprint,
+            "judged": documents_digest(documents[name] for name in names),
+        },
+        "counts": counts(material),
+        "models": sorted({one.judge for one in material.counting if one.basis == LLM}),
+        "people": len({one.judge for one in material.counting if one.basis != LLM}),
+        "agreement": agreement,
+        "strata": checks.strata,
+        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
+    }
+    return Snapshot(texts, manifest)
+
+
+def read_agreement(folder: Path) -> dict[str, Any] | None:
+    """What `harness testset audit` found, for the manifest; None if it was not called. `stale`: somebody has judged
+    something since. folder: of the test set."""
+    path = folder / AGREEMENT
+    if not path.exists():
+        return None
+    content, where = json_file(path), str(path)
+    compared = {key: content[key] for key in ("model", "again") if isinstance(content.get(key), Mapping)}
+    checked = field(field(content, "progress", dict, where), "checked", list, where)
+    return {
+        "stale": content.get("judgements") != sha256_of(folder / JUDGEMENTS),
+        "relevant_from": required(content, "relevant_from", where),
+        "checked": len(checked),
+        "models": required(content, "models", where),
+        **{key: one.get("statistics") for key, one in compared.items()},
+        "alpha": content.get("alpha"),
+    }
+
+
+def counts(material: Material) -> dict[str, Any]:
+    """How many queries, pairs and judgements of which kind there are, as plain JSON."""
+    labels = material.labels
+    needing = [one for one in labels if one.needs]
+    answerable = [one for one in needing if one.kind != UNANSWERABLE]
+    pairs = Counter(
+        grade.basis for one in needing for grade in material.resolved.grades[one.query_id].values()
+    )  # fmt: skip
+    needs = Counter(material.resolved.needs[one.query_id].basis for one in labels)
+    return {
+        "queries": len(labels),
+        "left_out": len(material.queries) - len(labels),
+        "kinds": dict(sorted(Counter(one.kind for one in labels).items())),
+        "pairs": {basis: pairs[basis] for basis in BASES},
+        "needs": dict(sorted(needs.items())),
+        "judged_per_query": _spread([len(material.resolved.grades[one.query_id]) for one in needing]),
+        "relevant_per_query": _spread([len(one.relevant) for one in answerable]),
+        "without_relevant": sum(not one.relevant for one in answerable),
+        "checked": len(material.checked),
+        "drawn": len(material.sample.drawn) if material.sample else 0,
+    }
+
+
+def write(output: Path, content: Snapshot) -> bool:
+    """Write a frozen test set to a new folder; False if the same is there already. BadInput if another one is."""
+    if output.exists():
+        _check_same(output, content)
+        return False
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with held(output.parent, output.name, "freezes"), unfinished(output) as new:
+        if output.exists():  # another process has frozen it at once
+            _check_same(output, content)
+            return False
+        for name, text in content.texts.items():
+            write_text(new / name, text)
+        manifest = {**content.manifest, "sha256": content.sha256}
+        write_text(new / FROZEN, json.dumps(manifest, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        new.rename(output)
+    return True
+
+
+def _check_same(output: Path, content: Snapshot) -> None:
+    """BadInput unless the folder holds this frozen test set."""
+    if not output.is_dir():
+        raise BadInput(f"{output}: this is a file. Name a folder: output=FOLDER.")
+    if not (output / FROZEN).is_file():
+        raise BadInput(
+            f"{output}: the folder is there already, without {FROZEN}. Take it away, or freeze into another one: "
+            "output=FOLDER."
+        )
+    there = read_frozen(output, "output")
+    if there["sha256"] == content.sha256:
+        return
+    files = content.manifest["files"]
+    other = [name for name in files if there["files"].get(name) != files[name]]
+    other += [
+        f"{key} in {FROZEN}" for key in content.manifest if key != "files" and there.get(key) != content.manifest[key]
+    ]
+    raise BadInput(
+        f"{output} is frozen already and differs ({', '.join(other[:4])}). A frozen test set is never changed: freeze "
+        f"the present judgements as version={content.manifest['version'] + 1}."
+    )
+
+
+def _query_row(one: EvidencedQuery) -> dict[str, Any]:
+    messages = [asdict(turn) for turn in one.query.turns]
+    return {"eval_id": _id(one.query), "msg": messages, "kind": one.kind, "answer": one.answer}
+
+
+def _id(query: Query) -> str | int:
+    return query.query_id if query.native_id is None else query.native_id
+
+
+def _evidence_row(one: Evidence) -> dict[str, Any]:
+    return {**asdict(one.span), "exact": one.exact, "prefix": one.prefix, "suffix": one.suffix, "grade": one.grade}
+
+
+def _spread(numbers: Sequence[int]) -> dict[str, float]:
+    """Least, mean and greatest of some numbers; 0 without any."""
+    if not numbers:
+        return {"least": 0, "mean": 0.0, "most": 0}
+    return {"least": min(numbers), "mean": round(sum(numbers) / len(numbers), 2), "most": max(numbers)}
+
+
+SHOWN = 3  # of each kind
+_MEANING: dict[What, str] = {
+    "not pooled": "no document is pooled",
+    "no document judged": "no document is judged",
+    "unjudged": "pooled, and not judged",
+    "cannot tell": "nobody can tell",
+    "people disagree": "people disagree",
+    "answered": "answered, though the query is unanswerable",
+}
+_SETTLED = {
+    "not pooled": "harness testset pool testset={testset} experiment_name=NAME",
+    "no document judged": "harness testset judge testset={testset} model=NAME",
+    "unjudged": "harness testset judge testset={testset} model=NAME",
+    "cannot tell": "harness testset review testset={testset} reviewer=NAME sample=open",
+    "people disagree": "harness testset review testset={testset} reviewer=NAME sample=open",
+    "answered": "correct its kind and evidence in {testset}/queries.jsonl, or, if the document does not answer it, "
+    "harness testset review testset={testset} reviewer=NAME sample=open",
+}
+
+
+def open_questions(questions: Sequence[Question]) -> list[str]:
+    """A line for each kind of open question: how many, and the first few."""
+    return [line for _, line in _counted(questions)]
+
+
+def _counted(questions: Sequence[Question]) -> Iterator[tuple[What, str]]:
+    for what, meaning in _MEANING.items():
+        some = [one for one in questions if one.what == what]
+        if some:
+            shown = ", ".join(_named(one) for one in some[:SHOWN]) + (", …" if len(some) > SHOWN else "")
+            yield what, f"{len(some):>7,}  {meaning} ({shown})"
+
+
+def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> None:
+    """BadInput, with what settles them, if there are open questions. queries: of the whole test set."""
+    if not questions:
+        return
+    about = len({one.query_id for one in questions})
+    rest = (
+        f"Settle them, or leave these queries out of this version: leave_out=true keeps {queries - about:,} of "
+        f"{counted(queries, 'query')}."
+        if about < queries
+        else "Settle them: no query is without one."
+    )
+    place = shlex.quote(str(testset))
+    listed = "\n".join(f"{line}: {_SETTLED[what].format(testset=place)}" for what, line in _counted(questions))
+    raise BadInput(f"testset={testset} has {counted(len(questions), 'open question')}:\n{listed}\n{rest}")
+
+
+def _named(one: Question) -> str:
+    return one.query_id if one.doc_id is None else f"{one.query_id} / {one.doc_id}"

@@ -1,0 +1,1 @@
+"""Judgements of pooled documents by a language model."""

@@ -1,0 +1,217 @@
+"""Who has judged what: an append-only file, `judgements.jsonl`, which every label comes from.
+
+Each line is a `Judgement`, and is on the disk before `append` returns. Nothing is ever changed: a later judgement by
+the same judge of the same pair in the same round replaces the earlier one, and `withdrawn` takes it back.
+
+A test set as far as it is judged: what is pooled, and who has said what of it.
+
+Holding a test set, so that two processes do not do the same work on it at once, and folders that appear whole.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from harness.data.testset import EvidencedQuery, read_queries
+from harness.storage.append_log import AppendLog
+from harness.storage.locks import locked
+from harness.testset.pool.pool import PooledPair, read_pool
+from retrievers.base import Query
+
+JUDGEMENTS = "judgements.jsonl"
+GRADES = (0, 1, 2, 3)  # UMBRELA's: unrelated, related without an answer, answers in part, answers
+HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
+BASES = (ADJUDICATED, HUMAN, LLM)  # the first decides
+SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; only `audit` enters estimates. "": by a model
+
+Pair = tuple[str, str | None]  # query_id, doc_id; None: whether the query needs retrieval
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one judge says of one pair of a query and a document, or of a query's need for retrieval.
+
+    query_id, text: the query, and `text_digest` of it as it was judged.
+    doc_id: None: the judgement is of the query's need for retrieval, in `needs`; otherwise it is in `grade`.
+    grade: 0 to 3; None: the judge cannot tell, which is an open question.
+    by: `human:NAME`, `llm:MODEL#PROMPT` (the beginning of the sha256 of the prompt) or `adjudicated:NAME`.
+    round: 2 where the same pair is judged a second time on purpose, to see whether people agree with themselves.
+    sample: of SAMPLES. pi: the probability with which the query was drawn; 1 where nothing was drawn.
+    blind: whether the judge saw no other judgement, rank, score or name of a retriever.
+    quote: the passage that the judge rests the grade on; "" if none.
+    at: when, as ISO 8601 in UTC, such as 2026-11-22T09:30:00Z.
+    """
+
+    query_id: str
+    text: str
+    doc_id: str | None
+    grade: int | None
+    by: str
+    at: str
+    needs: bool | None = None
+    round: int = 1
+    sample: str = ""
+    pi: float = 1.0
+    blind: bool = True
+    quote: str = ""
+    withdrawn: bool = False
+
+    def __post_init__(self) -> None:
+        if self.basis not in BASES or not self.judge:
+            raise ValueError(f"by is {self.by!r:.60}, but must be human:NAME, llm:MODEL#PROMPT or adjudicated:NAME.")
+        for name, known in (("grade", (None, *GRADES)), ("round", (1, 2)), ("sample", SAMPLES)):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"{name} is {value!r:.60}, but must be one of {known}.")
+        if not 0 < self.pi <= 1:
+            raise ValueError(f"pi is {self.pi!r}, but a probability above 0 and up to 1 is needed.")
+
+    @property
+    def pair(self) -> Pair:
+        return self.query_id, self.doc_id
+
+    @property
+    def basis(self) -> str:
+        """Of BASES: what kind of judge this is."""
+        return self.by.partition(":")[0]
+
+    @property
+    def judge(self) -> str:
+        """The name of the person or model."""
+        return self.by.partition(":")[2]
+
+
+def text_digest(query: Query) -> str:
+    """12 hexadecimal digits of the sha256 of a query's turns: a judgement holds for the text that was judged alone."""
+    turns = [[turn.role, turn.content] for turn in query.turns]
+    return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
+
+
+class JudgementLog(AppendLog[Judgement]):
+    """The judgements of a test set. folder: of the test set."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / JUDGEMENTS, Judgement, sync="row")
+
+
+def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
+    """The judgements that hold: the last of each judge, pair and round, unless withdrawn, of queries as they are now.
+
+    queries: query_id -> query, of the test set.
+    """
+    digests = {query_id: text_digest(query) for query_id, query in queries.items()}
+    last: dict[tuple[Pair, str, int], Judgement] = {}
+    for one in judgements:
+        if digests.get(one.query_id) == one.text:
+            key = one.pair, one.by, one.round
+            last.pop(key, None)
+            last[key] = one
+    return [one for one in last.values() if not one.withdrawn]
+
+
+def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
+    """Pair -> its judgements, in their order."""
+    found: dict[Pair, list[Judgement]] = {}
+    for one in judgements:
+        found.setdefault(one.pair, []).append(one)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedSet:
+    """A test set with its pool and the judgements that hold.
+
+    queries: query_id -> query. pairs: of the pool. judgements: as `judgements.current` gives them.
+    """
+
+    queries: Mapping[str, EvidencedQuery]
+    pairs: Sequence[PooledPair]
+    judgements: Sequence[Judgement]
+
+    @cached_property
+    def pooled(self) -> Mapping[str, Sequence[PooledPair]]:
+        """query_id -> its pooled pairs; none for queries that nothing was pooled for."""
+        found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.queries}
+        for pair in self.pairs:
+            if pair.query_id in found:
+                found[pair.query_id].append(pair)
+        return found
+
+    @cached_property
+    def of_people(self) -> Mapping[Pair, Sequence[Judgement]]:
+        """Pair -> the judgements by people, both rounds and adjudications included."""
+        return by_pair([one for one in self.judgements if one.basis != LLM])
+
+    @cached_property
+    def of_models(self) -> Mapping[Pair, Sequence[Judgement]]:
+        """Pair -> the judgements by models, the last of them last."""
+        return by_pair([one for one in self.judgements if one.basis == LLM])
+
+    def first_round(self, pair: Pair, audit: bool = False) -> list[Judgement]:
+        """What people say of a pair the first time. audit: only what they said for the audit."""
+        return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
+
+    def model_grade(self, pair: Pair) -> int | None:
+        """The grade by the model that judged the pair last; None without one."""
+        found = self.of_models.get(pair, ())
+        return found[-1].grade if found else None
+
+    def unneeded(self, query_id: str) -> bool:
+        """Whether people agree, or one who adjudicated says, that the query needs no retrieval."""
+        said = self.first_round((query_id, None))
+        deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
+        return bool(deciding) and all(one.needs is False for one in deciding)
+
+    def checked(self, query_id: str) -> bool:
+        """Whether people have judged, for the audit, all that there is to judge of a query."""
+        if not self.first_round((query_id, None), audit=True):
+            return False
+        pairs = () if self.unneeded(query_id) else self.pooled[query_id]
+        return all(self.first_round((query_id, one.doc_id), audit=True) for one in pairs)
+
+
+def read_judged_set(folder: Path) -> JudgedSet:
+    """The test set in a folder, as far as it is pooled and judged now. BadInput where one of its files is wrong.
+
+    What was pooled for a query that has been edited since is left out, as are judgements of it.
+    """
+    queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
+    texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
+    pool = read_pool(folder)
+    pairs = [one for one in pool.pairs if texts.get(one.query_id) == pool.about.queries[one.query_id]]
+    log = JudgementLog(folder).read()
+    return JudgedSet(queries, pairs, current(log, {query_id: one.query for query_id, one in queries.items()}))
+
+
+@contextmanager
+def held(folder: Path, file: str, does: str) -> Iterator[None]:
+    """Hold a file of a test set: a second process waits, and then finds what the first has done.
+
+    folder: of the test set. file: the name of what is written. does: what the other process does, for people.
+    """
+    with locked(folder / f".{file}.lock", f"{does} this test set"):
+        yield
+
+
+@contextmanager
+def unfinished(target: Path) -> Iterator[Path]:
+    """Provide an empty folder beside the target, to be filled and renamed; it is removed if it is still there then.
+
+    What a killed process has left of it is removed first, so that the caller must hold the target.
+    """
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
+    try:
+        folder.mkdir()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,186 @@
+"""Judging: what a language model is asked about a query and a document, and what its reply amounts to.
+
+Each pair is one request. The model sees the query with what was said before it, and the document with its note; never
+who retrieved the document, at which rank, or what others have said of it.
+
+Where a quotation stands in a text.
+
+Language models quote passages with other line breaks and other quotation marks than the text has. Neither counts here:
+white space may differ, or be missing, and every quotation mark stands for every other. All other characters must be the
+same, so that nothing counts as a quotation that somebody has reworded.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.config.text import counted
+from harness.data.files import some
+from harness.errors import BadInput
+from harness.gates.llm import transcript
+from harness.llm.chat import Prompt, Reply
+from harness.llm.structured import PromptText, Schema, read_prompt
+from harness.testset.draft.prompts import SHIPPED, filled
+from harness.testset.judge.judgements import GRADES, LLM
+from harness.testset.review.resolution import RELEVANT_FROM
+from retrievers.base import Document, Query, Turn
+
+MARKS = "\"'`´‘’‚‛“”„‟′″«»‹›「」『』〝〞〟＂＇"
+_GAP = "\\s\u00ad\u200b-\u200d\u2060\ufeff"  # white space and characters that nobody sees
+_GAPS = re.compile(f"[{_GAP}]+")
+_EDGE = re.compile(f"[{_GAP}{re.escape(MARKS)}]+")
+_LETTERS = re.compile(f"[^{_GAP}]")
+_ONE_MARK = str.maketrans(dict.fromkeys(MARKS, '"'))
+
+
+def locate(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
+    """[start, end) in code points of `text` where `quote` first stands inside a document; None if it does not.
+
+    A quotation never begins or ends within a number or a word in Latin letters: `11` is not in `2011`. Quotation marks
+    around the whole quotation are left out if the text has none there.
+
+    text: in Unicode NFC. inside: [start, end) of the document.
+    """
+    start, end = inside
+    places = [letter.start() for letter in _LETTERS.finditer(text, start, end)]
+    plain = _plain(text[start:end])
+    quote = unicodedata.normalize("NFC", quote)
+    head = _EDGE.match(quote)
+    bare = quote[head.end() :] if head else quote
+    while bare and _EDGE.fullmatch(bare[-1]):
+        bare = bare[:-1]
+    for form in map(_plain, (quote, bare)):
+        if not any(letter.isalnum() for letter in form):
+            continue
+        at = plain.find(form)
+        while at >= 0:
+            first, past = places[at], places[at + len(form) - 1] + 1
+            if _may_begin(text, first) and _may_end(text, past, end):
+                return first, past
+            at = plain.find(form, at + 1)
+    return None
+
+
+def _plain(text: str) -> str:
+    """A text without white space, and with one kind of quotation mark."""
+    return _GAPS.sub("", text).translate(_ONE_MARK)
+
+
+def _may_begin(text: str, first: int) -> bool:
+    """Whether a quotation that begins at `first` cuts no number and no word in Latin letters."""
+    if text[first].isdigit():
+        return not re.search(r"\d[.,]?\Z", text[max(0, first - 2) : first])
+    return not (_is_latin(text[first]) and first and _is_latin(text[first - 1]))
+
+
+def _may_end(text: str, past: int, end: int) -> bool:
+    """The same of a quotation that ends before `past`. end: of the document."""
+    if text[past - 1].isdigit():
+        return not re.match(r"[.,]?\d", text[past : min(past + 2, end)])
+    return not (_is_latin(text[past - 1]) and past < end and _is_latin(text[past]))
+
+
+def _is_latin(letter: str) -> bool:
+    return letter.isascii() and letter.isalpha()
+
+
+TOKENS = 60  # of a reply, until the model's own replies tell
+PROMPT_DIGITS = 8  # of the sha256 of a prompt in the name of a judge
+REASONS = ("no usable reply", "no quotation", "quotation not verbatim")  # why a grade is open
+
+SCHEMA = Schema(
+    "relevance_grade",
+    {
+        "type": "object",
+        # The quotation first: models write in this order, and the grade is to rest on it.
+        "properties": {"quote": {"type": "string"}, "grade": {"type": "integer", "enum": list(GRADES)}},
+        "required": ["quote", "grade"],
+        "additionalProperties": False,
+    },
+)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A language model with the prompt that it judges with."""
+
+    model: str
+    prompt: PromptText
+
+    @property
+    def by(self) -> str:
+        """Its name in judgements."""
+        return f"{LLM}:{self.model}#{self.prompt.sha256[:PROMPT_DIGITS]}"
+
+    def asked(self, query: Query, document: Document) -> Prompt:
+        """The request for a pair."""
+        last = max(place for place, turn in enumerate(query.turns) if turn.role == "user")
+        values = {
+            "query": query.turns[last].content,
+            "conversation": transcript(replace(query, turns=query.turns[:last])),
+            "document": document.text,
+            "note": document.title,
+        }
+        name = f"query {query.query_id!r} with document {document.doc_id!r}"
+        return Prompt((Turn("user", filled(self.prompt, values)),), SCHEMA, name=name, expects=TOKENS)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a reply amounts to.
+
+    grade: 0 to 3; None: open. quote: the passage of the document that the grade rests on, as it stands there; "" if
+    none. reason: of REASONS, why the grade is open; "" if it is not.
+    """
+
+    grade: int | None
+    quote: str = ""
+    reason: str = ""
+
+    @property
+    def relevant(self) -> bool:
+        return self.grade is not None and self.grade >= RELEVANT_FROM
+
+
+def read_judge_prompt(language: str, file: Path | None) -> PromptText:
+    """The prompt. language: ko or en, of the shipped one. file: of the user, instead; None: the shipped one."""
+    path = file or SHIPPED / language / "judge.txt"
+    return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
+
+
+def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
+    """BadInput where a prompt shows the last message alone, and there are queries with messages before."""
+    longer = [query.query_id for query in queries if len(query.turns) > 1]
+    if longer and "conversation" not in prompt.places:
+        raise BadInput(
+            f"prompt has no {{conversation}}, but {counted(len(longer), 'query')} ({some(longer)}) cannot be judged "
+            "without the messages before the last. Put {conversation} into the prompt; its paragraph is left out for "
+            "a query of one message."
+        )
+
+
+def read_reply(text: str) -> tuple[int, str]:
+    """(grade, quotation) of a reply; WrongReply unless it keeps to SCHEMA."""
+    found = SCHEMA.read(text)
+    return found["grade"], found["quote"]
+
+
+def verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
+    """What a reply about a document amounts to.
+
+    A document that is said to answer (grade 2 or 3) must have the passage that is quoted from it, as `quotes.locate`
+    finds it; otherwise the grade is open. A document that does not answer needs no quotation.
+    """
+    if reply.value is None:
+        return Verdict(None, reason="no usable reply")
+    grade, quote = reply.value
+    if not grade:
+        return Verdict(grade)
+    found = locate(quote, document.text, (0, len(document.text)))
+    if found is None and grade >= RELEVANT_FROM:
+        return Verdict(None, reason="quotation not verbatim" if quote.strip() else "no quotation")
+    return Verdict(grade, document.text[slice(*found)] if found else "")

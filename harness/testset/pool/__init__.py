@@ -1,0 +1,1 @@
+"""Pools of documents to judge, and whether labels from a pool serve other runs."""

@@ -1,0 +1,300 @@
+"""What goes into a pool: the first documents of runs, documents with evidence and what repeats them, and a sample.
+
+K. Sparck Jones and C. van Rijsbergen 1975; the sample of what no run ranked high shows what such a pool misses.
+
+How far a pool's judgements reach: to runs that did not make it, and to documents that no run ranked high.
+
+J. Zobel 1998, How reliable are the results of large-scale information retrieval experiments?: what a new run loses is
+estimated by each run of the pool, scored as if it had brought nothing. C.-E. Särndal et al. 1992 for the sample.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import heapq
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.data.files import some
+from harness.data.labels import UNANSWERABLE, Label
+from harness.data.testset import EvidencedQuery
+from harness.errors import BadInput
+from harness.measures.judged import judge
+from harness.measures.measures import parse
+from harness.testset.pool.pool import Pool, PooledPair
+from harness.testset.review.resolution import Resolved
+from retrievers.base import Qrels, Ranking
+
+COPIES = 20  # near-duplicates of a document that are pooled, at most: a notice may stand in thousands of documents
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the documents of a pool come from.
+
+    lists: run id -> query_id -> documents, best first.
+    seeds: query_id -> documents that have evidence for it.
+    groups: doc_id -> the documents that nearly repeat it, itself among them.
+    """
+
+    lists: Mapping[str, Mapping[str, Sequence[str]]]
+    seeds: Mapping[str, Collection[str]] = field(default_factory=dict)
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How documents below the first `depth` of the lists are drawn: `sample` for each query, by a hash of `seed`."""
+
+    depth: int
+    sample: int
+    seed: int
+
+
+def pooled(
+    query_ids: Iterable[str], before: Iterable[PooledPair], sources: Sources, draw: Draw
+) -> tuple[PooledPair, ...]:
+    """The pairs of a pool, in order of query and doc: those that it had before, and what the sources add.
+
+    A pair that was drawn and that a run, the evidence or a near-duplicate brings now has pi = 1. A query that still has
+    drawn documents is not drawn for again: they stand for the documents below the depth of the runs that there were.
+
+    query_ids: of the test set; pairs of others are left out.
+    """
+    had: dict[str, list[PooledPair]] = {query_id: [] for query_id in sorted(query_ids)}
+    for pair in before:
+        if pair.query_id in had:
+            had[pair.query_id].append(pair)
+    return tuple(pair for query_id, pairs in had.items() for pair in _of_query(query_id, pairs, sources, draw))
+
+
+def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> None:
+    """BadInput unless all pooled documents are there."""
+    gone = list(dict.fromkeys(pair.doc_id for pair in pairs if pair.doc_id not in known))
+    if gone:
+        raise BadInput(
+            f"These documents were pooled, and the documents folder does not have them: {some(gone)}. Were the files "
+            "prepared anew? Name the folder that was pooled (documents=FOLDER), or move pool.jsonl and pool.json away "
+            "to begin a new pool."
+        )
+
+
+def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: Draw) -> list[PooledPair]:
+    """The pairs of one query, by doc."""
+    ranks: dict[str, dict[str, int]] = {pair.doc_id: dict(pair.ranks) for pair in had}
+    below: dict[str, None] = {}
+    for run_id, lists in sources.lists.items():
+        documents = lists.get(query_id, ())
+        for rank, doc_id in enumerate(documents[: draw.depth], start=1):
+            ranks.setdefault(doc_id, {})[run_id] = rank
+        below |= dict.fromkeys(documents[draw.depth :])
+    seeds = sources.seeds.get(query_id, ())
+    near = {copy for seed in seeds for copy in _copies(seed, sources.groups)} - set(seeds)
+    certain = {doc_id for doc_id, found in ranks.items() if found} | near | set(seeds)
+    drawn = {pair.doc_id: pair.pi for pair in had if pair.doc_id not in certain}
+    if not drawn:
+        rest = [doc_id for doc_id in below if doc_id not in certain]
+        chosen = _drawn(query_id, rest, draw)
+        drawn = {doc_id: len(chosen) / len(rest) for doc_id in chosen}
+    return [
+        PooledPair(query_id, doc_id, ranks.get(doc_id, {}), doc_id in seeds, doc_id in near, drawn.get(doc_id, 1.0))
+        for doc_id in sorted(certain | drawn.keys())
+    ]
+
+
+def _copies(doc_id: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
+    return [other for other in groups.get(doc_id, ()) if other != doc_id][:COPIES]
+
+
+def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
+    """`draw.sample` of the documents, or all if there are fewer, each set of them equally likely."""
+    begun = hashlib.sha256(f"{draw.seed}\0{query_id}\0".encode("utf-8", "surrogatepass"))
+
+    def place(doc_id: str) -> bytes:
+        hashed = begun.copy()
+        hashed.update(doc_id.encode("utf-8", "surrogatepass"))
+        return hashed.digest()
+
+    return heapq.nsmallest(draw.sample, documents, key=place)
+
+
+DEEPEST = 10  # documents that the measure reads, at most
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A run, scored with all labels, and without those of documents that it alone brought.
+
+    alone: how many pairs it alone brought. place, place_without: among all runs, from 1; both by the same labels.
+    """
+
+    run_id: str
+    name: str
+    alone: int
+    score: float
+    without: float
+    place: int
+    place_without: int
+
+    @property
+    def change(self) -> float:
+        return self.without - self.score
+
+
+@dataclass(frozen=True)
+class Reusability:
+    """measure: that of the scores. queries: how many enter it. runs: in the order of the pool."""
+
+    measure: str
+    queries: int
+    runs: tuple[LeftOut, ...]
+
+    @property
+    def worst(self) -> LeftOut:
+        """The run whose score changes most."""
+        return max(self.runs, key=lambda run: abs(run.change))
+
+    @property
+    def moved(self) -> int:
+        """How many runs come to another place among the runs."""
+        return sum(run.place != run.place_without for run in self.runs)
+
+    def text(self) -> str:
+        """A sentence for people."""
+        one, count = self.worst, len(self.runs)
+        changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
+        moved = f"{self.moved} of {count} come to another place" if self.moved else "none comes to another place"
+        return (
+            f"Reusability: without the documents that it alone brought, a run's {self.measure} changes by {changed}, "
+            f"and {moved}; on {counted(self.queries, 'query')} whose pairs are all judged."
+        )
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What the drawn documents say of those that were not drawn.
+
+    queries: how many are counted. judged: drawn documents with a grade. found: those of them that are relevant.
+    below: all documents among which they were drawn. labelled: all relevant documents that are known.
+    estimated: all that there are among those that the runs retrieved: each drawn one stands for 1 / pi.
+    error: the standard error of `estimated`, as if each document had been drawn independently.
+    """
+
+    queries: int
+    judged: int
+    found: int
+    below: float
+    labelled: int
+    estimated: float
+    error: float
+
+    def text(self) -> str:
+        """A sentence for people."""
+        drawn = f"{self.judged:,} documents drawn below the depth"
+        on = f"on {counted(self.queries, 'query')} whose pairs are all judged"
+        if not self.found:
+            most = 3 / self.judged * self.below  # the rule of three: what 95 % of such samples would have seen
+            return f"None of {drawn} is relevant: with 95 % confidence, judgements miss fewer than {most:,.0f}; {on}."
+        missing = self.estimated - self.labelled
+        return (
+            f"Judgements miss an estimated {missing:,.0f} of {self.estimated:,.0f} relevant documents that the runs "
+            f"retrieved (standard error {self.error:,.0f}): {self.found:,} of {drawn} are relevant; {on}."
+        )
+
+
+def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
+    """What a run would lose that did not make the pool; None with fewer than two runs, or without queries that count.
+
+    The measure is nDCG over the first documents of each run that were pooled: pools know no more of it, and no gate
+    enters. Queries count that need retrieval, have an answer, and all of whose pooled pairs are judged.
+
+    queries: of the test set.
+    """
+    labels = _settled(resolved, queries)
+    runs = pool.about.runs
+    if len(runs) < 2 or not labels:
+        return None
+    measure = parse(f"ndcg@{min(DEEPEST, *(run.depth for run in runs.values()))}")
+    pairs = [pair for pair in pool.pairs if pair.query_id in labels]
+    rankings = {run_id: _ranking(pairs, run_id, labels) for run_id in runs}
+
+    @functools.cache
+    def scores(left_out: str | None) -> dict[str, float]:
+        """Run id -> its score, with all labels, or without those of documents that one run alone brought."""
+        qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
+        return {run_id: float(np.mean(measure.values(judge(one, qrels)))) for run_id, one in rankings.items()}
+
+    found = [
+        LeftOut(
+            run_id,
+            run.name,
+            sum(_alone(pair, run_id) for pair in pool.pairs),
+            scores(None)[run_id],
+            scores(run_id)[run_id],
+            _place(scores(None), run_id),
+            _place(scores(run_id), run_id),
+        )
+        for run_id, run in runs.items()
+    ]
+    return Reusability(measure.name, len(labels), tuple(found))
+
+
+def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
+    """How many relevant documents no judgement knows of; None if no drawn document of a query that counts is judged.
+
+    The same queries count as for `reusability`.
+    """
+    labels = _settled(resolved, queries)
+    pairs = [pair for pair in pool.pairs if pair.query_id in labels]
+    drawn = [pair for pair in pairs if pair.pi < 1]
+    if not drawn:
+        return None
+    found = [pair.pi for pair in drawn if pair.doc_id in labels[pair.query_id].relevant]
+    labelled = sum(len(label.relevant) for label in labels.values())
+    return Missed(
+        queries=len(labels),
+        judged=len(drawn),
+        found=len(found),
+        below=sum(1 / pair.pi for pair in drawn),
+        labelled=labelled,
+        estimated=labelled + sum(1 / pi - 1 for pi in found),
+        error=math.sqrt(sum((1 - pi) / pi**2 for pi in found)),
+    )
+
+
+def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str, Label]:
+    """query_id -> label of the queries that need retrieval, have an answer and no open question."""
+    settled = resolved.settled
+    labels = (resolved.label(one) for one in queries if one.query.query_id in settled)
+    return {one.query_id: one for one in labels if one.needs and one.kind != UNANSWERABLE}
+
+
+def _alone(pair: PooledPair, run_id: str) -> bool:
+    """Whether nothing but this run brought a pair."""
+    return pair.ranks.keys() == {run_id} and not pair.seed and not pair.near_duplicate
+
+
+def _ranking(pairs: Sequence[PooledPair], run_id: str, query_ids: Mapping[str, object]) -> Ranking:
+    """The first documents of a run, as far as they were pooled, one row for each of the queries."""
+    scores: dict[str, dict[str, float]] = {query_id: {} for query_id in query_ids}
+    for pair in pairs:
+        if rank := pair.ranks.get(run_id):
+            scores[pair.query_id][pair.doc_id] = 1 / rank
+    return Ranking.from_scores(scores)
+
+
+def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
+    """The labels, without those of some pairs. A query that loses all of its relevant documents still needs some."""
+    grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
+    for pair in without:
+        grades[pair.query_id].pop(pair.doc_id, None)
+    return Qrels(grades, abstention=False)
+
+
+def _place(scores: Mapping[str, float], run_id: str) -> int:
+    return 1 + sum(other > scores[run_id] for other in scores.values())

@@ -1,0 +1,224 @@
+"""What all judgements of a test set come to: one grade per pair, one answer on whether each query needs retrieval.
+
+Adjudicated comes before people, people before a model. What cannot be decided that way is an open question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.data.labels import UNANSWERABLE, Label
+from harness.data.testset import EvidencedQuery
+from harness.testset.judge.judgements import ADJUDICATED, BASES, HUMAN, LLM, Judgement, Pair, by_pair, current
+from harness.testset.pool.pool import PooledPair
+
+RELEVANT_FROM = 2  # grades from this one on are relevant, unless something else is asked for
+DRAFTED = "draft"  # the basis of a need for retrieval that nobody has judged: the kind of the query
+
+What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What has to be settled before a query has a label.
+
+    what: "people disagree": on which side of `relevant_from` the grade lies, or on whether the query needs retrieval.
+        "cannot tell": all who looked say so. "unjudged": a pooled pair; of people's judgements alone, also the need for
+        retrieval. "no document judged": of a query that needs retrieval, though some are pooled. "not pooled": no
+        document is. "answered": a document is relevant to a query that is said to have no answer.
+    doc_id: None where the question is about the query.
+    """
+
+    what: What
+    query_id: str
+    doc_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The grade of a pair, 0 to 3. basis: of BASES."""
+
+    grade: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Whether a query needs retrieval. basis: of BASES, or DRAFTED."""
+
+    needs: bool
+    basis: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What judgements come to.
+
+    grades: query_id -> doc_id -> grade, of every query of the test set. Pairs that are open are missing.
+    needs: query_id -> need; queries whose need is open are missing.
+    open: questions in the order of the queries.
+    relevant_from: grades from this one on are relevant.
+    """
+
+    grades: Mapping[str, Mapping[str, Grade]]
+    needs: Mapping[str, Need]
+    open: tuple[Question, ...]
+    relevant_from: int
+
+    @property
+    def settled(self) -> set[str]:
+        """Queries without an open question."""
+        return {*self.grades} - {one.query_id for one in self.open}
+
+    def label(self, query: EvidencedQuery) -> Label:
+        """The label of a query whose need is settled: grades from `relevant_from` on are kept, lower ones are not
+        relevant. A query that needs no retrieval has neither, and nothing is relevant to one without an answer."""
+        query_id = query.query.query_id
+        need, judged = self.needs[query_id], self.grades[query_id]
+        if not need.needs:
+            return Label(query_id, False, {}, frozenset(), "none", need.basis)
+        kind = "" if query.kind == "none" else query.kind  # a person has said that it needs retrieval
+        found = {doc_id: float(one.grade) for doc_id, one in judged.items() if one.grade >= self.relevant_from}
+        bases = {one.basis for one in judged.values()}
+        basis = "+".join(one for one in BASES if one in bases)
+        relevant = {} if kind == UNANSWERABLE else found
+        return Label(query_id, True, relevant, frozenset(judged) - found.keys(), kind, basis)
+
+
+def resolve(
+    judgements: Iterable[Judgement],
+    queries: Sequence[EvidencedQuery],
+    pool: Iterable[PooledPair],
+    relevant_from: int = RELEVANT_FROM,
+) -> Resolved:
+    """Resolve all judgements.
+
+    The last adjudication decides. Otherwise people do, by their first round: if all of them are on the same side of
+    `relevant_from`, their lower median counts; those who cannot tell count only if nobody can. Otherwise the judgement
+    that a model made last counts. A query's need for retrieval is resolved alike, without models, and where nobody has
+    judged it, by its kind.
+
+    judgements: all that were ever made, in their order; those that no longer hold are left out here.
+    queries: of the test set. pool: pairs of a query and a document that must be judged; others count if they are.
+    """
+    return _resolved(judgements, queries, pool, relevant_from, drafted=True)
+
+
+def resolve_model_only(
+    judgements: Iterable[Judgement],
+    queries: Sequence[EvidencedQuery],
+    pool: Iterable[PooledPair],
+    relevant_from: int = RELEVANT_FROM,
+) -> Resolved:
+    """As `resolve`, as if no person had judged anything."""
+    return _resolved((one for one in judgements if one.basis == LLM), queries, pool, relevant_from, drafted=True)
+
+
+def resolve_people_only(
+    judgements: Sequence[Judgement],
+    queries: Sequence[EvidencedQuery],
+    pool: Iterable[PooledPair],
+    relevant_from: int = RELEVANT_FROM,
+) -> Resolved:
+    """What people who checked drawn queries say, without any model: blind judgements of sample=audit, adjudications.
+
+    A query is settled if they have judged its need for retrieval and, if there is one, all of its pooled pairs.
+    """
+    checks = (one for one in judgements if one.basis == HUMAN and one.sample == "audit" and one.blind)
+    adjudications = (one for one in judgements if one.basis == ADJUDICATED)
+    return _resolved([*checks, *adjudications], queries, pool, relevant_from, drafted=False)
+
+
+def _resolved(
+    judgements: Iterable[Judgement],
+    queries: Sequence[EvidencedQuery],
+    pool: Iterable[PooledPair],
+    relevant_from: int,
+    drafted: bool,
+) -> Resolved:
+    """drafted: whether the kind of a query says whether it needs retrieval where nobody else does."""
+    by_id = {one.query.query_id: one.query for one in queries}
+    judged = by_pair(current(judgements, by_id))
+    pairs: dict[str, dict[str, None]] = {query_id: {} for query_id in by_id}
+    for pair in pool:
+        if pair.query_id in pairs:
+            pairs[pair.query_id][pair.doc_id] = None
+    for query_id, doc_id in judged:
+        if doc_id is not None:
+            pairs[query_id][doc_id] = None
+    grades: dict[str, dict[str, Grade]] = {}
+    needs: dict[str, Need] = {}
+    questions: list[Question] = []
+    for one in queries:
+        query_id = one.query.query_id
+        need = _need(one, judged, drafted)
+        found = {
+            doc_id: _grade(judged.get((query_id, doc_id), ()), relevant_from) for doc_id in sorted(pairs[query_id])
+        }
+        grades[query_id] = {doc_id: grade for doc_id, grade in found.items() if isinstance(grade, Grade)}
+        if isinstance(need, Need):
+            needs[query_id] = need
+            questions += _questions(one, need, found, relevant_from)
+        else:
+            questions.append(Question(need, query_id))
+    return Resolved(grades, needs, tuple(questions), relevant_from)
+
+
+def _questions(
+    query: EvidencedQuery, need: Need, found: Mapping[str, Grade | What], relevant_from: int
+) -> Iterator[Question]:
+    """What is open of the documents of a query. found: doc_id -> grade, or why there is none."""
+    query_id = query.query.query_id
+    if not need.needs:
+        return
+    if not found:
+        yield Question("not pooled", query_id)
+    elif all(one == "unjudged" for one in found.values()):
+        yield Question("no document judged", query_id)
+    else:
+        for doc_id, one in found.items():
+            if not isinstance(one, Grade):
+                yield Question(one, query_id, doc_id)
+            elif query.kind == UNANSWERABLE and one.grade >= relevant_from:
+                yield Question("answered", query_id, doc_id)
+
+
+def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], drafted: bool) -> Need | What:
+    """Whether a query needs retrieval, or why that is open."""
+    group = [one for one in judged.get((query.query.query_id, None), ()) if one.basis != LLM]
+    deciding = _deciding(group)
+    if not deciding:
+        return Need(query.kind != "none", DRAFTED) if drafted else "unjudged"
+    said = {one.needs for one in deciding if one.needs is not None}
+    if not said:
+        return "cannot tell"
+    return "people disagree" if len(said) > 1 else Need(said.pop(), deciding[0].basis)
+
+
+def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
+    """The grade of a pair, or why it is open. group: its judgements, in their order."""
+    deciding = _deciding(group)
+    if not deciding:
+        return "unjudged"
+    grades = sorted(one.grade for one in deciding if one.grade is not None)
+    if not grades:
+        return "cannot tell"
+    if grades[0] < relevant_from <= grades[-1]:
+        return "people disagree"
+    return Grade(grades[(len(grades) - 1) // 2], deciding[0].basis)
+
+
+def _deciding(group: Sequence[Judgement]) -> Sequence[Judgement]:
+    """Those of the judgements of a pair that decide: the last adjudication, else the first round of all people, else
+    the last of a model."""
+    if len(group) == 1 and group[0].round == 1:  # most pairs by far
+        return group
+    ranked: dict[str, list[Judgement]] = {}
+    for one in group:
+        if one.round == 1 or one.basis == ADJUDICATED:
+            ranked.setdefault(one.basis, []).append(one)
+    if ADJUDICATED in ranked:
+        return ranked[ADJUDICATED][-1:]
+    return ranked.get(HUMAN) or ranked.get(LLM, [])[-1:]

@@ -1,0 +1,462 @@
+"""`harness compare`: what is compared, what is refused, and what is written."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from html_pages import Parts, data_of
+
+from harness.measures import measures
+from harness.runs.board.queries import unpacked_places
+from harness.runs.comparison.comparison import Pair, verdict
+from harness.statistics.significance import Difference, differences
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+COMPARE = ("compare", "experiment_name=e", "format=json")
+
+
+@pytest.fixture
+def runs(harness, toy):
+    """Two runs: the first withholds everything and scores 1/3, the second is right everywhere."""
+    worse = harness(*RUN, "gate=score", "gate.threshold=99", "run_name=<b>worse|</b>").json
+    better = harness(*RUN).json
+    return worse["run_id"], better["run_id"]
+
+
+def tracker(tmp_path):
+    found = MlflowTracker()
+    found.connect(tmp_path / "outputs")
+    return found
+
+
+def test_the_best_runs_are_compared_best_first(harness, runs):
+    worse, better = runs
+    found = harness(*COMPARE).json
+    assert [(run["label"], run["run_id"]) for run in found["runs"]] == [("A", better), ("B", worse)]
+    assert [run["metrics"]["modified_map@3"] for run in found["runs"]] == [1, pytest.approx(1 / 3)]
+    # Query 5 needs nothing and neither run returns anything; 3 and 7 are right in A and withheld in B.
+    one = next(one for one in found["differences"] if one["measure"] == "modified_map@3")
+    assert (one["a"], one["b"], one["n"], one["wins"], one["ties"], one["losses"]) == ("A", "B", 3, 2, 1, 0)
+    assert one["mean"] == pytest.approx(2 / 3)
+    # Flips of (1, 1): 2, 0, 0, -2; two of four are as far from 0.
+    test = next(one for one in found["tests"] if one["measure"] == "modified_map@3")
+    assert (test["p"], test["p_holm"], test["exact"], test["pairs"]) == (0.5, 0.5, True, 1)
+    assert found["verdicts"][0].startswith("No difference between A and B can be told on 3 queries")
+    parts = {one["part"]: (one["n"], one["mean"]) for one in found["splits"] if one["measure"] == "modified_map@3"}
+    assert parts["needs retrieval"] == (2, 1)
+    assert parts["needs none"] == (1, 0)
+    assert parts["multi-turn"] == (0, None)
+    assert found["runs"][1]["losses"]["wrongly_withheld"] == pytest.approx(2 / 3)
+    # One query is public: A is first on both parts, however it is drawn; B is right on one of the three.
+    assert found["shake_up"]["winner_loses"] == 0
+    best, other = found["runs"]
+    assert (best["public"], best["private"], best["public_rank"], best["private_rank"]) == (1, 1, 1, 1)
+    assert other["public"] + 2 * other["private"] == 1
+    assert {"runs", "differences", "tests"} <= found.keys()
+
+
+def test_tables_to_paste(harness, runs):
+    """Exactly the tables on standard output; in CSV all numbers of the JSON document in one table."""
+    found = harness(*COMPARE).json
+    done = harness(*COMPARE[:2], "format=csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    scores = {(row["run"], row["measure"]): row for row in rows if not row["minus"]}
+    for run in found["runs"]:
+        assert [run["label"]] * len(run["metrics"]) == [label for label, _ in scores if label == run["label"]]
+        for name, mean in run["metrics"].items():
+            assert float(scores[run["label"], name]["value"]) == mean
+            ends = [scores[run["label"], name][f"value_{end}"] for end in ("low", "high")]
+            assert run["intervals"].get(name, []) == [float(end) for end in ends if end]
+    differences = {row["measure"]: row for row in rows if row["minus"] == "B"}
+    tests = {one["measure"]: one for one in found["tests"]}
+    for one in found["differences"]:
+        row = differences[one["measure"]]
+        assert (float(row["value"]), float(row["p_holm"])) == (one["mean"], tests[one["measure"]]["p_holm"])
+        assert [int(row[name]) for name in ("wins", "ties", "losses", "queries")] == [
+            one["wins"], one["ties"], one["losses"], one["n"],
+        ]  # fmt: skip
+
+    best = "| modified\\_map@3 | **1.000** [1.000, 1.000] | 0.333 [0.000, 1.000] |"
+    shown = harness(*COMPARE[:2], "format=markdown").out
+    assert shown.startswith("**2 runs of e on 3 queries: means with 95 % intervals in brackets, in sample.**\n\n")
+    assert best in shown  # two queries differ: p is 0.5, and there is no mark
+    assert "| modified\\_map@3 | +0.667 [+0.000, +1.000] | 0.500 | 2 | 1 | 0 | 3 |" in shown
+    tex = harness(*COMPARE[:2], "format=latex").out
+    assert (tex.count("\\begin{table}"), tex.count("\\bottomrule")) == (2, 2)
+    assert "B: bm25 $\\cdot$ score" in tex  # in words, not by the name of the run
+    refused = harness(*COMPARE[:2], "format=latx")
+    assert refused.code == 2
+    assert "format='latx' is not one of text, json, markdown, latex, csv. Did you mean 'latex'?" in refused.err
+
+
+def test_changed_queries_have_their_texts(harness, runs):
+    found = harness(*COMPARE).json["changed"]
+    # Both differ by 1: in order of their ids.
+    assert [(one["query_id"], one["query"], one["difference"]) for one in found] == [
+        ("3", "물은 몇 도에서 끓어?", 1), ("7", "달의 모양은 왜 변해?", 1),
+    ]  # fmt: skip
+    assert found[0]["values"] == {"A": 1, "B": 0}
+    assert found[0]["documents"]["B"] == []
+    assert found[0]["documents"]["A"][0] == {
+        "doc_id": "d2", "snippet": "물은 섭씨 100도에서 끓는다", "relevant": True
+    }  # fmt: skip
+
+
+def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(harness, runs):
+    page = data_of(
+        Path(harness("compare", f"runs=[{','.join(runs)}]", "format=json").json["files"]["html"]).read_text()
+    )
+    # The best first, and its label is that of the comparison, whose order was given.
+    assert [run["short"] for run in page["runs"]] == ["B: bm25 · none", "A: bm25 · score"]
+    assert [run["value"] for run in page["runs"]] == [1, pytest.approx(1 / 3, abs=1e-6)]
+    assert page["queries"]["ids"] == ["3", "5", "7"]
+    kinds = unpacked_places(page["queries"]["matrix"]["cells"]).reshape(3, 2)
+    table = page["queries"]["matrix"]["table"]
+    lost = [[page["queries"]["kinds"][table[cell][1]] for cell in query] for query in kinds]
+    assert lost == [["", "wrongly_withheld"], ["", ""], ["", "wrongly_withheld"]]
+    assert [section["title"] for section in page["sections"]][:3] == ["Verdict", "Runs", "What differs"]
+    assert page["leaderboard"]["rows"][1]["p"] == 0.5  # as the comparison's own test
+    # Its title and what it says first are the comparison's.
+    assert page["head"]["title"] == "2 runs of e on 3 queries"
+    assert page["head"]["verdicts"][0].startswith("No difference between A and B can be told on 3 queries")
+
+
+def test_the_settings_that_differ_come_first(harness, runs):
+    settings = next(
+        section
+        for section in data_of(Path(harness(*COMPARE).json["files"]["html"]).read_text("utf-8"))["sections"]
+        if section["title"] == "What differs"
+    )
+    assert settings["header"] == ["", "A", "B"]
+    assert ["gate", "none", "score"] in settings["rows"]
+    assert ["gate.threshold", "–", "99"] in settings["rows"]
+    assert not [row for row in settings["rows"] if row[1] == row[2]]
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
+    done = harness(*COMPARE)
+    files = {name: Path(file).read_text("utf-8") for name, file in done.json["files"].items()}
+    assert json.loads(files["json"]) == done.json
+    assert Path(done.json["files"]["html"]).parent.parent == tmp_path / "outputs" / "comparisons"
+    assert not list((tmp_path / "outputs" / "comparisons").glob("*.unfinished"))
+    page = Parts(files["html"])
+    assert not {"b", "img", "link", "iframe"} & set(page.tags)  # all but the frame is made by its script, as text
+    assert data_of(files["html"])["runs"][1]["name"] == "<b>worse|</b>"
+    assert r"&lt;b&gt;worse\|&lt;/b&gt;" in files["md"]
+    assert "<b>" not in files["html"] + files["md"]
+    assert "default-src 'none'" in files["html"]
+    # Each row of each Markdown table has as many cells as its header.
+    for table in re.findall(r"(?:^\|.*\n)+", files["md"], re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+@pytest.mark.slow
+def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tmp_path):
+    found = harness(*COMPARE).json
+    (logged,) = tracker(tmp_path).runs("e", {"harness.verb": "compare"}, "FINISHED")
+    assert logged.run_id == found["run_id"]
+    assert logged.metrics["p_holm/A-B"] == 0.5
+    assert logged.tags["mlflow.note.content"] == found["verdicts"][0]
+    names = [file.path for file in tracker(tmp_path).client.list_artifacts(logged.run_id)]
+    assert sorted(names) == ["comparison.html", "comparison.json", "comparison.md"]
+    assert harness("export", "experiment_name=e", "format=json").json["run_id"] == runs[1]  # and never chosen
+    done = harness("compare", f"runs=[{runs[0]},{found['run_id']}]")
+    assert done.code == 2
+    assert "is a record of `harness compare`" in done.err
+
+
+@pytest.mark.slow
+def test_runs_are_named_by_ids_and_their_beginnings(harness, runs):
+    worse, better = runs
+    found = harness(*COMPARE, f'runs=["{worse[:12]}",{better}]').json
+    assert [run["run_id"] for run in found["runs"]] == [worse, better]
+    assert next(iter(found["differences"]))["mean"] == pytest.approx(-2 / 3)
+    assert found["notes"] == harness(*COMPARE, f"runs=[{worse},{better}]").json["notes"]
+
+
+@pytest.mark.slow
+def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
+    third = harness(*RUN, "gate=score", "gate.threshold=99", "top_k=1").json["run_id"]  # as bad as the worse one
+    done = harness("compare", f"runs=[{','.join((*runs, third))}]")  # runs that are named may return the same
+    assert done.code == 0, done.err
+    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", done.out)) == 2
+    assert "after Holm over 2 pairs" in done.out
+    assert done.out.index("Verdict") < done.out.index("Runs") < done.out.index("Notes")
+    every = harness("compare", f"runs=[{','.join((*runs, third))}]", "pairs=all").out
+    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", every)) == 3
+    assert "after Holm over 3 pairs" in every
+    assert "물은 몇 도에서 끓어?" in done.out
+
+
+def test_each_configuration_is_compared_once(harness, runs):
+    harness(*RUN)  # as the better one
+    found = harness(*COMPARE).json
+    assert [run["run_id"] for run in found["runs"]] == [runs[1], runs[0]]
+
+
+@pytest.mark.slow
+def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy, tmp_path):
+    harness(*RUN, "tracking.detail=light")
+    harness(*RUN, "tracking.detail=light", "gate=score", "gate.threshold=99")
+    found = harness(*COMPARE).json
+    assert found["changed"][0]["documents"]["A"][0]["snippet"] == "물은 섭씨 100도에서 끓는다"
+    (toy / "documents.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    found = harness(*COMPARE).json
+    assert found["changed"][0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": None, "relevant": None}
+    assert found["changed"][0]["query"] == "물은 몇 도에서 끓어?"
+    assert "some texts are missing" in " ".join(found["notes"])
+    changed = (tmp_path / "elsewhere.jsonl").read_text("utf-8").replace("물은", "술은")
+    (toy / "documents.jsonl").write_text(changed, "utf-8")
+    found = harness(*COMPARE).json
+    assert found["changed"][0]["documents"]["A"][0]["snippet"] is None
+    assert "the documents have changed" in " ".join(found["notes"])
+
+
+@pytest.mark.slow
+def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
+    (tmp_path / "made.txt").write_text("7 Q0 d3 1 2.0 x\n3 Q0 d1 1 3.0 x\n3 Q0 d2 2 2.0 x\n5 Q0 d1 1 1.0 x\n")
+    scored = harness("score", "predictions=made.txt", "dataset=contest", "dataset.path=toy", "experiment_name=e",
+                     "format=json").json  # fmt: skip
+    found = harness(*COMPARE, f"runs=[{runs[1]},{scored['run_id']}]").json
+    # 7 is right in both; 3 finds d2 second: 1/2; 5 returns something: 0.
+    one = found["differences"][0]
+    assert (one["measure"], one["n"], one["wins"]) == ("modified_map@3", 3, 2)
+    assert one["mean"] == pytest.approx((1 - 1 / 2 + 1) / 3)
+    assert [document["doc_id"] for document in found["changed"][1]["documents"]["B"]] == ["d1", "d2"]
+
+
+def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monkeypatch):
+    from harness.measures import score_table
+    from harness.runs.comparison import retrieval_runs
+
+    plain = score_table.read_table
+
+    def fitted(file):
+        table = plain(file)
+        if table.values["modified_map@3"].sum() > 2:  # the better run: one query less is right out of fold
+            table.oof["modified_map@3"] = np.where(
+                np.array(table.query_ids) == "7", 0.0, table.values["modified_map@3"]
+            )
+        return table
+
+    monkeypatch.setattr(retrieval_runs, "read_table", fitted)
+    found = harness(*COMPARE).json
+    first = found["runs"][0]
+    assert first["out_of_fold"]
+    assert (first["metrics"]["modified_map@3"], first["as_written"]["modified_map@3"]) == (pytest.approx(2 / 3), 1)
+    assert found["differences"][0]["mean"] == pytest.approx(1 / 3)
+    assert "A learnt from these labels" in " ".join(found["notes"])
+    shown = harness("compare", "experiment_name=e").out  # the other number invites picking it: it is in the JSON alone
+    assert "as written" not in shown.partition("\n\n")[0] + shown.partition("Runs")[2].partition("\n\n")[0]
+
+
+@pytest.mark.parametrize(("measure", "lost"), [("modified_map@3", True), ("mrr@3", False)])
+def test_losses_and_parts_are_shown_where_they_say_something(harness, runs, measure, lost):
+    """The losses add up to 1 - modified_map@3. No query has several turns, and one that needs nothing has no mrr."""
+    said = harness("compare", "experiment_name=e", f"metric={measure}").out
+    assert ("Where the score is lost" in said) == ("needs none" in said) == lost
+    assert "multi-turn" not in said
+    assert "not_found" not in said, "nobody loses that way"
+
+
+def test_where_the_public_queries_choose_the_private_ones_judge(harness, runs):
+    whole, found = harness(*COMPARE).json, harness(*COMPARE, "select_on=public").json
+    assert "by modified_map@3, public." in found["notes"][0]
+    assert (whole["queries"], whole["judged_on"], found["queries"], found["judged_on"]) == (3, "all", 2, "private")
+    assert "the 1 public queries choose and have no part in what follows; the 2 private ones judge" in found["notes"][1]
+    assert {one["kind"] for one in whole["runs"]} == {"in sample"}
+    assert {one["kind"] for one in found["runs"]} == {"held out"}
+    [judged] = [one for one in found["differences"] if one["measure"] == "modified_map@3"]
+    assert judged["n"] == 2
+    for run, other in zip(found["runs"], whole["runs"], strict=True):
+        assert run["metrics"]["modified_map@3"] == other["private"]
+        assert run["private"] == other["private"]
+    assert {one["part"] for one in found["splits"]} == {"single-turn", "multi-turn", "needs retrieval", "needs none"}
+    shown = harness("compare", "experiment_name=e", "select_on=public").out
+    assert "2 private queries" in shown
+
+
+def test_runs_without_private_queries_leave_none_to_judge(harness, toy):
+    for words in ([], ["gate=score", "gate.threshold=99"]):
+        assert harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=p",
+                       "public=1", *words).code == 0  # fmt: skip
+    done = harness("compare", "experiment_name=p", "select_on=public")
+    assert done.code == 2
+    assert "all 3 queries of these runs are public" in done.err
+
+
+REFUSED = {
+    "fail_if=worse": "name both, 'runs=.BASE,NEW.'",
+    "fail_if=better": "fail_if='better' is not one of worse",
+    "runs=[{0}]": "names 1 run[.]",
+    "runs=[{0},{0}]": "twice",
+    "runs=[{0},{0:.10}]": "twice",
+    "runs=[{0},xyz]": "run=xyz: no such run.*Give at least 4 digits",
+    "runs=[{0},'0123456789abcdef0123456789abcdef']": "no such run",
+    "metric=abstention_f1": "is no mean of queries.*All runs have: .*modified_map@3",
+    "metric=ndcg@7": "no finished run of experiment 'e' has it",
+    "metric=mapp": "'mapp' is unknown",
+    "experiment_name=f": "no such experiment.*Known: .*e",
+    "tracking=none": "keeps no runs",
+    "top=1": "top=1",
+    "top=27": "top=27",
+    "resamples=0": "resamples=0",
+    "runs=abc": "runs='abc'",
+}
+
+
+def test_what_cannot_be_compared_is_refused(harness, runs, tmp_path):
+    for word, expected in REFUSED.items():
+        done = harness("compare", "experiment_name=e", word.format(*runs))
+        assert done.code == 2, (word, done.err)
+        assert re.search(expected, done.err, re.S), (word, done.err)
+        assert not (tmp_path / "outputs" / "comparisons").exists(), word
+
+
+def test_a_near_miss_of_an_id_is_told(harness, runs):
+    worse, better = runs
+    typed = worse[:-1]
+    wrong = typed[:20] + ("0" if typed[20] != "0" else "1") + typed[21:]
+    done = harness("compare", "experiment_name=e", f"runs=['{wrong}',{better}]")
+    assert done.code == 2
+    assert f"Did you mean '{worse}'" in done.err, done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "before", "after", "expected"),
+    [
+        ("eval.jsonl", "물은 몇", "물이 몇", "has other queries than run .*data.queries is"),
+        ("qrels.jsonl", '["d2"]', '["d1"]', "has other labels than run .*data.qrels is"),
+    ],
+)
+def test_other_data_is_refused(harness, runs, toy, name, before, after, expected):
+    (toy / name).write_text((toy / name).read_text("utf-8").replace(before, after), "utf-8")
+    other = harness(*RUN).json["run_id"]
+    done = harness("compare", f"runs=[{runs[1]},{other}]")
+    assert done.code == 2
+    assert re.search(expected, done.err), done.err
+    assert f"Run {other[:8]} (" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.local
+def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
+    store = tracker(tmp_path)
+
+    def refused(expected):
+        done = harness("compare", f"runs=[{runs[0]},{runs[1]}]")
+        assert done.code == 2, done.err
+        assert runs[1][:8] in done.err
+        assert re.search(expected, done.err), done.err
+
+    store.client.set_tag(runs[1], "version.measures", "0")
+    refused("has other version of the measures than run")
+    store.client.set_tag(runs[1], "version.measures", str(measures.VERSION))
+    store.client.set_terminated(runs[1], "FAILED")
+    refused("is FAILED: only finished runs")
+    store.client.set_terminated(runs[1], "FINISHED")
+    (place,) = (tmp_path / "outputs" / "artifacts").glob(f"*/{runs[1]}/artifacts/scores.csv")
+    place.unlink()
+    refused(r"scores\.csv of run .* is gone")
+    (toy / "qrels.jsonl").unlink()
+    unlabelled = harness(*RUN).json["run_id"]
+    done = harness("compare", f"runs=[{runs[0]},{unlabelled}]")
+    assert done.code == 2
+    assert "has no labels" in done.err
+
+
+def told(mean, low, high, p, n=110, wins=10, losses=5):
+    ties = n - wins - losses
+    return Difference(
+        n=n, mean=mean, low=low, high=high, wins=wins, ties=ties, losses=losses, p=p, p_holm=p, exact=False, note=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "pairs", "expected"),
+    [
+        (told(0.031, 0.004, 0.06, 0.02), 3,
+         "A is better than B by 0.031 (95 % 0.004 to 0.060) in m, p = 0.02 after Holm over 3 pairs."),
+        (told(-0.031, -0.06, -0.004, 0.0004), 1, "B is better than A by 0.031 (95 % 0.004 to 0.060) in m, p < 0.001."),
+        (told(0.01, -0.02, 0.04, 0.051), 1,
+         "No difference between A and B can be told on 110 queries: m of A − B is 0.010 (95 % -0.020 to 0.040), "
+         "p = 0.051."),
+        (told(0, 0, 0, 1, wins=0, losses=0), 1, "A and B have the same m on each of 110 queries."),
+        (told(1, np.nan, np.nan, 1, n=1, wins=1, losses=0), 1,
+         "A and B cannot be told apart: m applies to 1 of the queries."),
+    ],
+)  # fmt: skip
+def test_the_verdict_in_one_sentence(found, pairs, expected):
+    assert verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.local
+def test_the_numbers_are_those_of_the_table_of_scores(harness, tmp_path):
+    """On the shipped sample: from scores.csv, by another road, to the differences and splits."""
+    ids = [harness("run", f"tokenizer={name}", "format=json").json["run_id"] for name in ("char_ngram", "whitespace")]
+    found = harness("compare", f"runs=[{','.join(ids)}]", "resamples=500", "format=json").json
+    tables = []
+    for run_id in ids:
+        (file,) = (tmp_path / "outputs" / "artifacts").glob(f"*/{run_id}/artifacts/scores.csv")
+        tables.append({row["query_id"]: row for row in csv.DictReader(file.open(encoding="utf-8", newline=""))})
+    queries = sorted(tables[0])
+    for one in found["differences"]:
+        gaps = [
+            float(tables[0][query][one["measure"]]) - float(tables[1][query][one["measure"]])
+            for query in queries
+            if tables[0][query][one["measure"]]
+        ]
+        assert (one["n"], one["wins"]) == (len(gaps), sum(gap > 0 for gap in gaps))
+        assert one["mean"] == pytest.approx(np.mean(gaps))
+    expected = differences(
+        np.array([[[float(table[query]["modified_map@3"]) for query in queries]] for table in tables]), 0, 500
+    )[0, 1][0]
+    assert found["tests"][0]["p"] == expected.p
+    one = found["differences"][0]
+    assert one["low"] == pytest.approx(expected.low)
+    assert one["high"] == pytest.approx(expected.high)
+
+
+FOUR = ("dataset=sample", "retriever=bm25,hybrid_lexical", "tokenizer=whitespace,word", "gate=none")
+
+
+def test_a_pair_has_one_p_wherever_it_is_asked_for(harness):
+    """On the board and in a comparison of the best with the others: the same draws, corrected over the same runs."""
+    assert harness("sweep", *FOUR, "experiment_name=e").code == 0
+    board = {row["run_id"]: row for row in harness("board", "experiment_name=e", "format=json").json["rows"]}
+    found = harness(*COMPARE, "top=3").json
+    ids = {run["label"]: run["run_id"] for run in found["runs"]}
+    tests = [one for one in found["tests"] if one["measure"] == found["metric"]]
+    assert [(one["a"], one["b"], one["pairs"]) for one in tests] == [("A", "B", 3), ("A", "C", 3)]
+    for one, said in zip(tests, found["verdicts"], strict=True):
+        row = board[ids[one["b"]]]
+        assert (one["p"], one["p_holm"]) == (row["p"], row["p_holm"])
+        assert said.startswith("No difference" if row["group"] == "same" else "A is better than")
+        pair = harness("power", f"runs=[{ids['A']},{ids[one['b']]}]", "format=json")
+        assert pair.code == 2 or pair.json["p"] == one["p"]
+    near = harness("advise", "experiment_name=e", "format=json").json["not_told_apart"]
+    assert near is None or near["p"] == board[near["run_id"]]["p"]
+    assert {one["pairs"] for one in found["tests"] if one["measure"] != found["metric"]} == {2}
+    # What p is corrected for stands above it.
+    for command in ("compare", "board"):
+        said = harness(command, "experiment_name=e", "format=latex").out
+        assert "p (Holm, 3 pairs)" in said, command
+    # Named runs are all there is; of two there is one pair.
+    named = harness("compare", f"runs=[{ids['C']},{ids['A']},{ids['B']}]", "format=json").json
+    assert named["best"] == "B"
+    assert {(one["a"], one["b"], one["pairs"]) for one in named["tests"]} == {("B", "A", 2), ("B", "C", 2)}
+    two = harness("compare", f"runs=[{ids['C']},{ids['A']}]", "format=json").json["tests"]
+    assert {(one["a"], one["b"], one["pairs"], one["p"] == one["p_holm"]) for one in two} == {("A", "B", 1, True)}
+    every = harness(*COMPARE, "top=3", "pairs=all").json
+    assert {(one["a"], one["b"], one["pairs"]) for one in every["tests"]} == {
+        ("A", "B", 3), ("A", "C", 3), ("B", "C", 3),
+    }  # fmt: skip

@@ -1,0 +1,471 @@
+"""A logged run is run again and predicts the same, or what differs is named; changed files are always found."""
+
+import hashlib
+import itertools
+import json
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+from search_server import SearchServer
+
+from harness.commands.reproduce import Proof, bare_rows, reproduce, rows_sha256
+from harness.config.check import Invocation
+from harness.config.commands import ReproduceConfig
+from harness.errors import BadInput
+from harness.recording import provenance
+from harness.tracking.file_hashes import FILE_HASHES
+from retrievers.base import Ranking
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=whitespace", "format=json")
+LIGHT = "tracking.detail=light"  # no pictures, which take the most of a run's time
+
+
+@pytest.fixture
+def client(harness, tmp_path):
+    return MlflowClient(f"sqlite:///{tmp_path / 'outputs' / 'mlflow.db'}")
+
+
+@pytest.fixture
+def run_id(harness, toy):
+    """A run on the toy data by words: '달의' and '모양은' find d3 for query 7; 물은 finds d2 for 3; nothing for 5."""
+    return harness("run", *TOY, LIGHT).json["run_id"]
+
+
+@pytest.fixture
+def prove(capsys, tmp_path):
+    """The command's function without the slow command line: prove(run_id) -> document."""
+    nowhere = dict.fromkeys(("path", "documents", "queries", "qrels", "corpus", "qa"))
+
+    def call(run_id, **values):
+        config = {"run": run_id, "verify_only": False, "fresh": True, "data": nowhere, "format": "json", "allow": []}
+        config["plugins"] = {"allow": []}
+        config |= {"outputs": str(tmp_path / "outputs"), "store": {"path": str(tmp_path / "cache")}}
+        config |= {"experiment_name": "retrieval", "metric": "modified_map@3", "select_on": "all"}
+        config["tracking"] = {"_target_": "harness.tracking.mlflow_tracker.MlflowTracker"}
+        capsys.readouterr()
+        code = 0
+        try:
+            reproduce(ReproduceConfig.of(config | values), Invocation({}, ()))
+        except SystemExit as end:
+            code = end.code
+        found = json.loads(capsys.readouterr().out)
+        assert code == (1 if found["reproduced"] is False else 0)
+        return found
+
+    return call
+
+
+@contextmanager
+def changed(*files):
+    """Files that are put back."""
+    before = [file.read_bytes() for file in files]
+    yield
+    for file, content in zip(files, before, strict=True):
+        file.write_bytes(content)
+
+
+def stored(run_id, name="predictions.jsonl"):
+    [file] = Path("outputs/artifacts").glob(f"*/{run_id}/artifacts/{name}")
+    return file
+
+
+def edit_config(client, run_id, **values):
+    """Write another config of a run, together with its hash, as only somebody who can write to the store's tags can."""
+    config = yaml.safe_load(stored(run_id, "config.yaml").read_text("utf-8")) | values
+    text = yaml.safe_dump({name: value for name, value in config.items() if value != "gone"}, sort_keys=False)
+    write_config(client, run_id, text.encode())
+
+
+def write_config(client, run_id, content):
+    stored(run_id, "config.yaml").write_bytes(content)
+    hashes = json.loads(client.get_run(run_id).data.tags[FILE_HASHES])
+    hashes["config.yaml"] = hashlib.sha256(content).hexdigest()
+    client.set_tag(run_id, FILE_HASHES, json.dumps(hashes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("retriever=bm25", "tokenizer=whitespace"),
+        ("retriever=bm25", "tokenizer=kiwi", "gate=score", "gate.threshold=1", *TOY[:2]),
+        ("retriever=hybrid_lexical", "tokenizer=word", "fusion=rrf"),
+        ("retriever=dense", "encoder=lsa", "encoder.dimensions=16", "gate=auto"),
+        ("retriever=bm25", "tokenizer=char_ngram", "query.text=last", "gate=depth", "top_k=2"),
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_five_configurations_are_reproduced(harness, prove, toy, words):
+    """In a cache that is thrown away: what the session's cache keeps has no part in it."""
+    run = harness("run", *words, LIGHT, "format=json").json
+    found = prove(run["run_id"])
+    assert found["reproduced"] is True
+    [sha256] = set(found["predictions"].values())
+    assert sha256 == rows_sha256(bare_rows(Path(run["files"]["predictions"])))
+    assert found["differences"] == {"queries": 0, "first": []}
+    assert found["metrics"]["compared"] >= 30
+    assert found["metrics"]["differ"] == []
+    assert not list(Path("outputs").glob("scratch-*"))
+
+
+def test_it_says_so_in_words_and_on_the_run(harness, run_id, client):
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 0
+    assert re.search(r"Reproduced: equal predictions \(sha256 [0-9a-f]{64}\), \d+ metrics equal\.\n$", done.out)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ equal", client.get_run(run_id).data.tags["reproduced"])
+
+
+def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
+    monkeypatch.setattr("harness.experiment.steps.run", None)
+    found = prove(run_id, verify_only=True)
+    assert found["reproduced"] is None
+    assert found["predictions"]["now"] is None
+    assert found["predictions"]["then"] == client.get_run(run_id).data.tags["predictions.sha256"]
+    # By the documents shown: three modified measures, hit@1 and @3, recall@3, two precisions, f1, mrr, map and ndcg@3.
+    assert found["metrics"]["compared"] >= 12
+    assert "reproduced" not in client.get_run(run_id).data.tags
+    assert "Verified: unchanged files, " in harness("reproduce", f"run={run_id}", "verify_only=true").out
+
+
+def test_the_cache_is_believed_on_request_alone(harness, run_id, monkeypatch):
+    monkeypatch.setattr("retrievers.lexical.bm25.BM25.search", None)
+    assert harness("reproduce", f"run={run_id}", "fresh=false").code == 0
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "TypeError" in done.err) == (1, True)
+
+
+CHANGES = [
+    ("documents", "documents.jsonl", "100도", "101도"),
+    ("queries", "eval.jsonl", "왜", "뭐"),
+    ("labels", "qrels.jsonl", '"d3": 2', '"d3": 3'),
+]
+
+
+def test_changed_data_are_refused_by_name(prove, toy, run_id):
+    for (part, file, old, new), verify_only in itertools.product(CHANGES, (True, False)):
+        with changed(toy / file):
+            text = (toy / file).read_text("utf-8")
+            assert text.count(old) == 1
+            (toy / file).write_text(text.replace(old, new), "utf-8")
+            with pytest.raises(BadInput) as refused:
+                prove(run_id, verify_only=verify_only)
+        said = str(refused.value)
+        assert f"the {part} have changed ({toy}: sha256 " in said
+        assert not [other for other, *_ in CHANGES if other != part and f"the {other} have changed" in said]
+        assert len(re.findall(r"[0-9a-f]{12}…", said)) == 2
+    assert prove(run_id)["reproduced"]
+    (toy / "qrels.jsonl").unlink()
+    with pytest.raises(BadInput, match=r"the labels have changed \(.*: sha256 [0-9a-f]{12}… then, none now\)"):
+        prove(run_id)
+
+
+def test_data_that_moved_are_found_where_one_says(harness, toy, run_id):
+    toy.rename(toy.with_name("20261"))
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "cannot be read any more" in done.err, "data.path=FOLDER" in done.err) == (2, True, True)
+    assert harness("reproduce", f"run={run_id}", "data.path=20261/").code == 0
+    done = harness("reproduce", f"run={run_id}", "data.corpus=x")
+    assert (done.code, "data.corpus" in done.err, "path, documents, queries, qrels" in done.err) == (2, True, True)
+
+
+def rows_of(file):
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def write_rows(file, rows):
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+
+
+def one_row(**values):
+    """A change of the first row."""
+
+    def change(file):
+        first, *others = rows_of(file)
+        write_rows(file, [first | values, *others])
+
+    return change
+
+
+def test_other_predictions_are_shown_beside_those_of_the_run(harness, prove, run_id, client, monkeypatch):
+    """A program that finds nothing: queries 7 and 3 have no document now, and of three right queries one is left."""
+    monkeypatch.setattr("retrievers.lexical.bm25.BM25.search", lambda self, queries, k: nothing(queries))
+    found = prove(run_id)
+    [first, second] = found["differences"]["first"]
+    assert (first["query_id"], [doc for doc, _ in first["then"]], first["now"]) == ("7", ["d3"], [])
+    assert (second["query_id"], [doc for doc, _ in second["then"]], second["now"]) == ("3", ["d2"], [])
+    assert found["differences"]["queries"] == 2  # the third has no documents either way
+    assert {"name": "modified_map_at_3", "then": 1.0, "now": 1 / 3} in found["metrics"]["differ"]
+    assert client.get_run(run_id).data.tags["reproduced"].endswith(" different")
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 1
+    assert re.search(r"7  달의 모양은 왜 변해\?\n  then  d3 \(.*\)\n  now   no documents", done.out)
+    assert done.out.endswith("Not reproduced: 2 queries with other predictions.\n")
+
+
+def nothing(queries):
+    return Ranking.from_scores({query.query_id: {} for query in queries})
+
+
+def test_times_decide_nothing_and_are_told(harness, toy, prove):
+    """Each answer of the service takes another time, and reproducing asks it again."""
+    found = {"달의 모양은 왜 변해?": [("d3", 2.0)], "물은 몇 도에서 끓어?": [("d2", 1.0)]}
+    with SearchServer(lambda query, k: found.get(query, [])) as server:
+        words = ("retriever=fastapi", f"retriever.fastapi.url={server.url}", *TOY[:2], "format=json", LIGHT)
+        run_id = harness("run", *words).json["run_id"]
+        address = server.url.rpartition("/")[0]
+        again = prove(run_id, allow=[address])
+        assert again["reproduced"] is True
+        assert {one["name"] for one in again["metrics"]["times"]} >= {"latency_p50_ms/fastapi", "ms_per_query"}
+        done = harness("reproduce", f"run={run_id}", f"allow=[{address}]")
+    assert done.code == 0, done.err
+    assert re.search(
+        r"Reproduced: equal .* metrics equal\. Times differ, as they do \(p50/fastapi \d+ → \d+ ms\)\.\n$", done.out
+    )
+
+
+def test_nothing_is_sent_where_the_command_line_does_not_say_so(harness, toy, prove, client, monkeypatch):
+    """The config of a run may be of somebody who wants the secrets of whoever reproduces it."""
+    monkeypatch.setenv("ONLY_MINE", "secret")
+    with SearchServer(lambda query, k: [("d1", 1.0)]) as server:
+        words = ("retriever=fastapi", f"retriever.fastapi.url={server.url}", *TOY[:2], "format=json", LIGHT)
+        run_id = harness("run", *words).json["run_id"]
+        node = yaml.safe_load(stored(run_id, "config.yaml").read_text("utf-8"))["retriever"]["fastapi"]
+        node["runtime"]["headers_env"] = {"X-Steal": "ONLY_MINE"}
+        edit_config(client, run_id, retriever={"fastapi": node})
+        asked, address = len(server.asked), server.url.rpartition("/")[0]
+        for allow in ([], [address], ["ONLY_MINE"], ["http://127.0.0.1"]):
+            with pytest.raises(BadInput, match="says where queries and secrets are sent") as refused:
+                prove(run_id, allow=allow)
+            named = {"retriever.fastapi.url": address, "retriever.fastapi.runtime.headers_env.X-Steal": "ONLY_MINE"}
+            for key, value in named.items():
+                assert (f"{key} is {value}" in str(refused.value)) == (value not in allow)
+            assert f"'allow=[{address},ONLY_MINE]'" in str(refused.value)
+        assert len(server.asked) == asked
+        assert prove(run_id, verify_only=True)["wrong"] == []
+        done = harness("reproduce", f"run={run_id}", f"allow=[{address},ONLY_MINE]")
+        assert done.code == 0, done.err
+        assert server.asked[-1].headers["X-Steal"] == "secret"
+    Path("harness.yaml").write_text(f"allow: [{address}, ONLY_MINE]\n")
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "allow can only be given on the command line" in done.err) == (2, True)
+
+
+def test_a_config_that_is_not_the_run_s_own_is_refused_before_anything_runs(prove, run_id, client, monkeypatch):
+    monkeypatch.setattr("harness.experiment.steps.run", None)
+    edit_config(client, run_id, gate={"_target_": "harness.gates.gate.ScoreGate", "threshold": 99.0})
+    for verify_only in (True, False):
+        with pytest.raises(BadInput, match="its config is not the one that it ran with"):
+            prove(run_id, verify_only=verify_only)
+
+
+def test_a_number_that_is_not_the_logged_one_is_named(harness, prove, run_id, client):
+    client.log_metric(run_id, "hit_at_3", 0.25)
+    for verify_only in (True, False):
+        differ = prove(run_id, verify_only=verify_only)["metrics"]["differ"]
+        assert differ == [{"name": "hit_at_3", "then": 0.25, "now": 1.0}]
+    done = harness("reproduce", f"run={run_id}", "verify_only=true")
+    assert (done.code, "hit_at_3  then 0.25  now 1.0" in done.out) == (1, True)
+
+
+def test_other_versions_are_told_and_do_not_refuse(harness, prove, run_id, client):
+    client.set_tag(run_id, "version.numpy", "1.26.0")
+    client.set_tag(run_id, "git.commit", "0" * 40)
+    found = prove(run_id)
+    assert found["reproduced"] is True
+    assert {name: pair["then"] for name, pair in found["versions"].items() if name != "git.dirty"} == {
+        "version.numpy": "1.26.0",
+        "git.commit": "0" * 40,
+    }
+    assert re.search(r"version.numpy +1.26.0 +\d", harness("reproduce", f"run={run_id}").out)
+
+
+GATE = {"_target_": "harness.gates.gate.NoGate"}
+
+
+UNFIT = [
+    ({"topk": 3}, "topk is unknown here. Did you mean 'top_k'"),
+    ({"depth": "gone"}, "depth is missing"),
+    ({"top_k": "three"}, "top_k='three' is not a whole number"),
+    ({"gate": {"_target_": "os.system", "command": "touch hacked"}}, "os.system.*not allowed"),
+    ({"gate": GATE | {"more": {"_target_": "subprocess.Popen", "args": ["id"]}}}, "subprocess.Popen.*not allowed"),
+    ({"gate": GATE | {"source": "bm25"}}, "gate.source is unknown"),
+    ({"retriever": 5}, "`retriever` is not a group of keys"),
+    ({"dataset": {"_target_": "harness.data.source.Nowhere"}}, "no 'Nowhere'"),
+]
+
+
+def test_a_config_that_does_not_fit_is_refused(prove, run_id, client):
+    said = rf"The config of run {run_id[:8]} \(version .*, commit .*\) cannot be used here: .*"
+    for values, expected in UNFIT:
+        with changed(stored(run_id, "config.yaml")):
+            edit_config(client, run_id, **values)
+            with pytest.raises(BadInput, match=said + expected):
+                prove(run_id)
+
+
+def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path, client):
+    for text in ("a: [", "- 5", "!!python/object/apply:os.system ['touch hacked']", "\xff\xfe"):
+        write_config(client, run_id, text.encode("latin-1"))
+        with pytest.raises(BadInput, match=r"config\.yaml of the run is damaged"):
+            prove(run_id)
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_without_a_name_it_is_the_run_that_would_be_exported(prove, run_id):
+    assert prove(None, verify_only=True)["run_id"] == run_id
+
+
+def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
+    for words, expected in [
+        (["run=0123456789"], "run=0123456789: no such run"),
+        (["experiment_name=x"], "no such experiment"),
+    ]:
+        done = harness("reproduce", *words)
+        assert (done.code, expected in done.err) == (2, True), done.err
+    with pytest.raises(BadInput, match="keeps"):
+        prove(run_id, tracking={"_target_": "harness.tracking.tracker.NoTracker"})
+    client.set_terminated(run_id, "FAILED")
+    with pytest.raises(BadInput, match="is FAILED: only finished"):
+        prove(run_id)
+    other = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
+    for verb, expected in [("sweep", "a sweep without a single best trial"), ("", "another program than the harness")]:
+        client.set_tag(other, "harness.verb", verb)
+        with pytest.raises(BadInput, match=expected):
+            prove(other)
+
+
+def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
+    rows = [{"eval_id": 7, "topk": ["d3", "d1"]}, {"eval_id": 3, "topk": ["d1"]}, {"eval_id": 5, "topk": []}]
+    write_rows(Path("made.csv"), rows)
+    words = ("predictions=made.csv", "dataset=contest", "dataset.path=toy", "format=json")
+    run_id = harness("score", *words).json["run_id"]
+    with pytest.raises(BadInput, match="nothing to run again"):
+        prove(run_id)
+    found = prove(run_id, verify_only=True)
+    assert (found["reproduced"], list(found["data"])) == (None, ["qrels"])
+    assert (found["wrong"], found["metrics"]["compared"] > 40) == ([], True)
+    (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
+    with pytest.raises(BadInput, match=r"the labels have changed \("):
+        prove(run_id, verify_only=True)
+
+
+@pytest.mark.slow
+def test_trials_of_a_sweep_are_reproduced(harness, prove, toy, client):
+    """The best trial is logged in full, the other one lightly: its rows hold no texts."""
+    harness("sweep", *TOY[:3], "gate=score", "gate.threshold=0,99", "experiment_name=s")
+    experiment = client.get_experiment_by_name("s").experiment_id
+    trials = client.search_runs([experiment], "tags.`harness.verb` = 'run'")
+    assert len(trials) == 2
+    for trial in trials:
+        found = prove(trial.info.run_id)
+        assert found["reproduced"] is True
+        assert len(set(found["predictions"].values())) == 1
+        assert prove(trial.info.run_id, verify_only=True)["metrics"]["compared"] > 10
+
+
+def test_rewritten_queries_are_part_of_the_data(harness, prove, toy):
+    texts = {7: "달의 모양", 3: "물은 끓는다", 5: "안녕"}
+    write_rows(Path("new.jsonl"), [{"eval_id": k, "standalone_query": text} for k, text in texts.items()])
+    run_id = harness("run", *TOY, "query.text=file", "query.file=new.jsonl", LIGHT).json["run_id"]
+    assert prove(run_id)["reproduced"]
+    write_rows(Path("new.jsonl"), [{"eval_id": k, "standalone_query": text + "?"} for k, text in texts.items()])
+    with pytest.raises(BadInput, match=r"query.file=.* has changed since"):
+        prove(run_id)
+
+
+def test_runs_without_labels_are_reproduced(harness, prove, toy):
+    (toy / "qrels.jsonl").unlink()
+    found = prove(harness("run", *TOY, LIGHT).json["run_id"])
+    assert (found["reproduced"], found["data"]["qrels"], found["metrics"]["compared"]) == (True, None, 0)
+
+
+def row(query_id, *topk):
+    references = [{"score": 1.0} for _ in topk]
+    return {"eval_id": query_id, "standalone_query": "q", "topk": list(topk), "answer": "", "references": references}
+
+
+def test_the_first_ten_differences_are_listed():
+    then = [row(i, "a") for i in range(12)]
+    proof = Proof(rows_sha256(then), rows=then)
+    proof.check_repeated([row(0, "a"), *(row(i, "b") for i in range(1, 13))])
+    assert proof.differences["queries"] == 12  # 1 to 11, and 12, which had no row
+    assert [one["query_id"] for one in proof.differences["first"]] == [str(i) for i in range(1, 11)]
+    assert len(proof.wrong) == 1
+
+
+def test_metrics_may_differ_by_rounding_alone():
+    proof = Proof(None)
+    proof.check_metrics({"ndcg_at_3": 0.5, "seconds/index": 3.0}, {"ndcg@3": 0.5 + 9e-13, "mrr": 0.1})
+    assert (proof.metrics, proof.wrong) == ({"compared": 1, "differ": [], "times": []}, [])
+    proof.check_metrics({"ndcg_at_3": 0.5}, {"ndcg@3": 0.5 + 2e-12})
+    assert [one["name"] for one in proof.metrics["differ"]] == ["ndcg_at_3"]
+
+
+def test_rows_are_read_without_texts(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    full = row(1, "a")
+    full["references"][0]["content"] = "text"
+    write_rows(file, [full])
+    assert bare_rows(file) == [row(1, "a")]
+    write_rows(file, [{"eval_id": 1, "topk": "a", "references": []}])
+    with pytest.raises(BadInput, match="topk"):
+        bare_rows(file)
+
+
+BM25, LSA = {"_target_": "retrievers.lexical.bm25.BM25"}, {"_target_": "retrievers.dense.lsa.LSA"}
+KIWI, SNOWBALL = {"_target_": "retrievers.lexical.tokenize.Kiwi"}, {"_target_": "retrievers.lexical.tokenize.Snowball"}
+REST = {"tokenizer": KIWI, "encoder": LSA, "index": {"_target_": "retrievers.dense.vectors.Flat"}}
+REST |= {
+    "fusion": {"_target_": "retrievers.combine.fusion.RRF"},
+    "rerank": {"_target_": "retrievers.combine.rerank.NoRerank"},
+}
+
+
+@pytest.mark.parametrize(
+    ("retriever", "gate", "expected"),
+    [
+        ({"bm25": BM25 | {"tokenizer": SNOWBALL}}, "gate.NoGate", {"rank_bm25", "PyStemmer"}),
+        ({"bm25": BM25 | {"tokenizer": KIWI}}, "gate.NoGate", {"rank_bm25", "kiwipiepy", "kiwipiepy_model"}),
+        (
+            {"bm25": BM25 | {"tokenizer": SNOWBALL}},
+            "learned.ClassifierGate",
+            {"rank_bm25", "PyStemmer", "scikit-learn"},
+        ),
+        ({"sparse": {"_target_": "retrievers.dense.bge_m3.Sparse"}}, "gate.NoGate", {"transformers", "torch"}),
+        (
+            {
+                "bm25": BM25 | {"tokenizer": SNOWBALL},
+                "dense": {"_target_": "retrievers.dense.dense.Dense", "encoder": LSA},
+            },
+            "gate.NoGate",
+            {"rank_bm25", "PyStemmer", "scikit-learn", "scipy"},
+        ),
+    ],
+    ids=["snowball", "kiwi", "classifier", "sparse", "two"],
+)
+def test_a_run_names_the_packages_of_its_parts(retriever, gate, expected):
+    """Of the classes that retrievers and the gate are made of; a part that only stands in the config has no say."""
+    config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.gates.{gate}"}}
+    assert provenance.packages(config) == expected
+
+
+def test_a_shipped_prompt_that_has_changed_is_named(harness, toy, prove, client):
+    from chat_server import ChatServer
+
+    with ChatServer(lambda asked, time: json.dumps({"query" if "search query" in asked else "answer": "달"})) as server:
+        words = ("query.text=rewrite", "answer=llm", "llm.model=tiny", f"llm.base_url={server.url}")
+        run_id = harness("run", *TOY, LIGHT, *words, "store.path=cache").json["run_id"]
+    assert prove(run_id)["reproduced"] is True
+    for tag in ("prompt.query", "prompt.answer"):
+        then = client.get_run(run_id).data.tags[tag]
+        client.set_tag(run_id, tag, "0" * 64)
+        key = tag.removeprefix("prompt.") + ".prompt"
+        with pytest.raises(
+            BadInput, match=rf"The shipped prompt \({key}=null\) has changed since then: its sha256 was 0"
+        ):
+            prove(run_id)
+        client.set_tag(run_id, tag, then)

@@ -1,0 +1,330 @@
+"""Queries that a language model writes: what is asked, searched for, logged, paid for once, and refused."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Reply, completion
+from talks import last_turn, llm, rewritten, rows, write_talk
+
+from harness.config.components import WRITTEN
+from harness.errors import BadInput, Failed
+from harness.experiment.writing import LENGTHS, PROMPTS
+from retrievers.external import http_client
+
+TALK = ("dataset=contest", "dataset.path=talk", "tokenizer=char_ngram", "format=json")
+QUIET = (*TALK, "tracking=none")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch, tmp_path):
+    """No key, short waits, and a cache of one's own, in which nothing is paid for yet."""
+    monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture
+def talk(toy, tmp_path):
+    return write_talk(toy, tmp_path / "talk")
+
+
+# What is asked, searched for and paid for
+
+
+def test_each_conversation_becomes_a_query_that_stands_alone(harness, talk):
+    with ChatServer(rewritten) as server:
+        found = rows(harness("run", *QUIET, "query.text=rewrite", *llm(server)))
+        assert {one: row["standalone_query"] for one, row in found.items()} == {
+            7: "달의 모양이 변하는 까닭", 3: "물은 몇 도에서 끓어?", 5: "안녕", 9: "물은 몇 도에서 끓어?",
+        }  # fmt: skip
+        assert [found[one]["topk"][:1] for one in (7, 3, 5)] == [["d3"], ["d2"], []]
+        shipped = (PROMPTS / "rewrite.txt").read_text("utf-8")
+        transcript = "user: 달은 매일 모양이 같아?\nassistant: 아니요, 변합니다.\nuser: 그건 왜 그래?"
+        assert shipped.strip().replace("{conversation}", transcript) in server.texts
+        assert len(server.asked) == 3, "equal conversations are asked once, single turns as well"
+        assert server.asked[0].schema["required"] == ["query"]
+        assert server.asked[0].body["temperature"] == 0
+        again = harness("run", *QUIET, "query.text=rewrite", *llm(server), "tokenizer=word", "top_k=1")
+        assert rows(again)[7]["standalone_query"] == "달의 모양이 변하는 까닭"
+        assert len(server.asked) == 3
+
+
+def test_expanded_queries_keep_the_users_words(harness, talk, tmp_path):
+    prompt = tmp_path / "guess.txt"
+    prompt.write_text("Guess the answer to:\n{conversation}\n")
+
+    def guessed(asked, time):
+        assert asked.startswith("Guess the answer to:\nuser: ")
+        return json.dumps({"query": f"{len(last_turn(asked))} 위성"}, ensure_ascii=False)
+
+    with ChatServer(guessed) as server:
+        found = rows(harness("run", *QUIET, "query.text=expand", f"query.prompt={prompt}", *llm(server)))
+    assert {one: row["standalone_query"] for one, row in found.items()} == {
+        7: "달은 매일 모양이 같아? 그건 왜 그래? 8 위성", 3: "물은 몇 도에서 끓어? 12 위성", 5: "안녕 2 위성",
+        9: "물은 몇 도에서 끓어? 12 위성",
+    }  # fmt: skip
+    assert found[5]["topk"] == ["d1"], "only d1 speaks of a satellite"
+
+
+def test_the_same_words_give_the_same_numbers(harness, talk):
+    """A model that repeats the user turns, or the last, changes nothing; rankings are cached by the texts."""
+
+    def repeated(asked, time):
+        talk = [line.removeprefix("user: ") for line in asked.splitlines() if line.startswith("user: ")]
+        return json.dumps({"query": " ".join(talk) if "every" in asked else talk[-1]}, ensure_ascii=False)
+
+    for how, wish in {"user_turns": "every", "last": "only the last"}.items():
+        Path("same.txt").write_text(f"Repeat {wish}:\n{{conversation}}")
+        plain = harness("run", *QUIET, f"query.text={how}").json["metrics"]
+        with ChatServer(repeated) as server:
+            words = ("query.text=rewrite", "query.prompt=same.txt", *llm(server))
+            assert harness("run", *QUIET, *words).json["metrics"] == plain
+
+
+def test_a_failed_run_goes_on_where_it_stopped(harness, tracker, talk):
+    down = [True]
+
+    def answer(asked, time):
+        return Reply(500, "") if down[0] and last_turn(asked) == "안녕" else rewritten(asked)
+
+    with ChatServer(answer) as server:
+        words = (*TALK, "query.text=rewrite", *llm(server), "llm.runtime.retries=0", "llm.runtime.parallel=1")
+        done = harness("run", *words)
+        assert done.code == 1
+        assert "query.text=rewrite: query '5' has no reply from tiny" in done.err
+        assert "2 of 3 replies are cached. Run again to request only the others." in done.err
+        down[0], before = False, len(server.asked)
+        assert harness("run", *words).code == 0
+        assert len(server.asked) == before + 1
+    runs = tracker.runs("retrieval", {})
+    assert sorted(run.status for run in runs) == ["FAILED", "FINISHED"]
+    [finished] = [run for run in runs if run.status == "FINISHED"]
+    assert finished.params["query.text"] == "rewrite"
+    assert finished.params["llm.model"] == "tiny"
+    assert finished.name == f"bm25-char_ngram-none query.text=rewrite llm.model=tiny llm.base_url={server.url} " + (
+        "llm.runtime.retries=0 llm.runtime.parallel=1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ('{"query": " \\n"}', "the query in the reply is empty."),
+        (json.dumps({"query": "x" * 1001}), "the query in the reply has 1,001 characters, more than 1,000."),
+        ("Sure! Here is the query: 달", "instead of JSON."),
+        ('{"text": "달"}', "the reply lacks query."),
+        ('{"query": ["달"]}', "the reply, query is '[\"달\"]', not string."),
+        (Reply(body=completion('{"query": "달의 모', "length")), "It was cut off after"),
+        (Reply(body=completion("I cannot do that.", "content_filter")), "the model refuses: 'I cannot do that.'"),
+    ],
+)  # fmt: skip
+def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harness, talk):
+    """Nothing is searched for in its place, and nothing is paid for again until model or prompt changes."""
+
+    def answer(asked, time):
+        return reply if last_turn(asked) == "그건 왜 그래?" else rewritten(asked)
+
+    with ChatServer(answer) as server:
+        words = (*QUIET, "query.text=rewrite", *llm(server))
+        done = harness("run", *words)
+        assert done.code == 1
+        assert (
+            "query.text=rewrite: the model wrote no usable query for 1 of 4 conversations: 7. The first: " in done.err
+        )
+        assert problem in done.err
+        assert done.err.strip().endswith("Choose another llm.model, or another prompt with query.prompt=FILE.")
+        before = len(server.asked)
+        assert before == 2 + (1 if isinstance(reply, Reply) else 3), "three attempts, unless the model said all it will"
+        assert harness("run", *words).code == 1
+        assert len(server.asked) == before
+
+
+def test_a_reply_is_asked_for_again_until_it_is_usable(harness, talk):
+    with ChatServer(lambda asked, time: rewritten(asked) if time == 3 else "{") as server:
+        assert harness("run", *QUIET, "query.text=rewrite", *llm(server)).code == 0
+        assert len(server.asked) == 9
+
+
+# Sweeps
+
+
+def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
+    with ChatServer(rewritten) as server:
+        words = (*TALK, "query.text=user_turns,rewrite,expand", "tokenizer=char_ngram,word", *llm(server))
+        planned = harness("sweep", *words, "dry_run=true").json
+        assert (planned["trials"], planned["retrievals"]) == (6, {"compute": 6, "cached": 0})
+        assert (planned["requests"], len(server.asked)) == (6, 0)
+        assert (
+            "6 requests to a language model for query.text"
+            in harness("sweep", *words, "dry_run=true", "format=text").out
+        )
+        found = harness("sweep", *words).json
+        assert found["trials"]["finished"] == 6
+        assert len(server.asked) == 2 * 3, "each of the three conversations, rewritten and expanded"
+        for run in tracker.runs("retrieval", {"harness.verb": "run"}):
+            assert len(run.tags.get("prompt.query", "")) == (0 if run.params["query.text"] == "user_turns" else 64)
+        assert harness("sweep", *words).json["plan"]["finished_before"] == 6
+        more = harness("sweep", *words, "retriever.bm25.k1=1.5,2", "dry_run=true").json
+        assert more["retrievals"] == {"compute": 6, "cached": 6}, "of texts that are known by now"
+        assert more["requests"] == 0
+        assert len(server.asked) == 2 * 3
+
+
+def test_trials_that_need_no_model_run_without_it(harness, talk):
+    words = (*QUIET, "query.text=user_turns,rewrite", "llm.model=tiny", "llm.base_url=http://127.0.0.1:9/v1")
+    done = harness("sweep", *words, "llm.runtime.retries=0")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert [row["overrides"] for row in found["failed"]] == [["query.text=rewrite"]]
+    assert "has no reply from tiny at http://127.0.0.1:9/v1" in found["failed"][0]["error"]
+    assert found["trials"]["finished"] == 1
+
+
+def test_models_urls_requests_and_prompts_are_other_trials(harness, talk):
+    """And only where a model writes the queries."""
+    Path("mine.txt").write_text("{conversation}")
+    with ChatServer(rewritten) as server:
+        others = ("llm.model=tiny,large", "llm.request.temperature=0,1", "query.prompt=null,mine.txt")
+        words = (*QUIET, *llm(server), *others, "dry_run=true")
+        assert harness("sweep", *words, "query.text=rewrite").json["same"] == 0
+        told = harness("sweep", *words[:-2], "dry_run=true").json
+        assert (told["trials"], told["same"]) == (4, 3)
+        assert harness("sweep", *QUIET, *llm(server), "query.text=rewrite", "llm.runtime.parallel=1,2",
+                       "llm.price.input=1,2", "dry_run=true").json["same"] == 3  # fmt: skip
+        assert server.asked == []
+
+
+# What is refused before anything is logged
+
+REFUSED = [
+    (("query.text=rewrite",), "llm.model is missing. Give it on the command line: llm.model=NAME"),
+    (("query.text=rewrite", "llm.model=m"), "The environment variable OPENAI_API_KEY holds no key for https://api."),
+    (("answer=llm",), "llm.model is missing"),
+    (("answer=llm", "llm.model=m"), "holds no key"),
+    (("query.text=rewritten",), "query.text='rewritten' is not one of user_turns, last, file, rewrite, expand."),
+    (("query.prompt=p.txt",), "p.txt is not read with query.text=user_turns. Use query.text=rewrite or"),
+    (("query.text=rewrite", "query.file=f.jsonl"), "f.jsonl is not read with query.text=rewrite. Use query.text=file"),
+    (("query.text=rewrite", "query.prompt=none.txt"), "there is no such file."),
+    (("query.text=rewrite", "query.prompt=talk"), "is a folder, but a file is expected"),
+    (("query.text=rewrite", "query.prompt=bare.txt"), "bare.txt: the prompt lacks {conversation}, where the harness"),
+    (("query.text=expand", "query.prompt=two.txt"), "nothing is filled in for {references}. Known: {conversation}."),
+    (("answer=llm", "llm.model=m", "answer.prompt=bare.txt"), "the prompt lacks {conversation}, {references}"),
+    (("answer=llm", "llm.model=m", "answer.prompt=none.txt"), "there is no such file."),
+    (("answer=lm",), "answer"),
+    (("answer.prompt=two.txt",), "answer.prompt is unknown here: answer=none does not have it. Choose answer=llm."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+def test_what_cannot_be_asked_leaves_nothing(harness, tracker, talk, tmp_path, verb):
+    Path("bare.txt").write_text("Rewrite it.")
+    Path("two.txt").write_text("{conversation} {references}")
+    for words, expected in REFUSED:
+        done = harness(verb, *TALK, *words)
+        assert done.code == 2, (words, done.err)
+        if verb == "run" or "answer=llm" not in words:
+            assert expected in done.err, words
+    assert tracker.runs("retrieval", {}) == []
+    manifests = [json.loads(path.read_text()) for path in (tmp_path / "cache").glob("replies/*/manifest.json")]
+    assert {one["identity"]["model"] for one in manifests} <= {"m"}
+    assert [path for name in ("runs", "sweeps") for path in (tmp_path / "outputs" / name).glob("**/*")] == []
+
+
+# Afterwards
+
+
+def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_path):
+    Path("mine.txt").write_text("Rewrite:\n{conversation}")
+    words = ("query.text=rewrite", "query.prompt=mine.txt")
+    with ChatServer(rewritten) as server:
+        run_id = harness("run", *TALK, *words, *llm(server)).json["run_id"]
+        before = len(server.asked)
+        assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
+        assert len(server.asked) == before
+    assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True, "without the model, too"
+    Path("mine.txt").write_text("Rewrite this: {conversation}")
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 2
+    assert "mine.txt has changed since then: its sha256 was" in done.err
+    Path("mine.txt").write_text("Rewrite:\n{conversation}")
+    shutil.rmtree(tmp_path / "cache")
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 2
+    assert "query.text=rewrite: 3 of 3 replies of tiny at http://127.0.0.1" in done.err
+    assert "are not cached. A model that is asked again may reply otherwise" in done.err
+    found = harness("reproduce", f"run={run_id}", "verify_only=true", "format=json").json
+    assert (found["reproduced"], found["wrong"]) == (None, [])
+
+
+def test_the_gate_is_not_asked_again_either(harness, talk, tmp_path):
+    with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
+        run_id = harness("run", *TALK, "gate=llm", *llm(server)).json["run_id"]
+    assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
+    shutil.rmtree(tmp_path / "cache")
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "gate=llm: 3 of 3 replies of tiny" in done.err) == (2, True)
+
+
+def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path, monkeypatch):
+    """With the prompt of the run, which the model carries; the key and the endpoint are those of where it is served."""
+    from pandas import DataFrame
+
+    from harness.commands.export import model
+
+    Path("mine.txt").write_text("Rewrite:\n{conversation}")
+    down = [False]
+    with ChatServer(lambda asked, time: Reply(500, "") if down[0] else rewritten(asked)) as server:
+        words = ("query.text=rewrite", "query.prompt=mine.txt", *llm(server), "llm.runtime.retries=0")
+        told = harness("run", *TALK, *words, "gate=score", "gate.signal=background", "gate.threshold=-9")
+        before = len(server.asked)
+        [allowed] = re.findall(r"'(allow=\[.*?\])'", harness("export", "model=true").err)
+        export = harness("export", "model=true", allowed, "format=json").json
+        assert len(server.asked) == before, "the queries of the run are cached"
+        logged = tracker.client.get_logged_model(export["model"]["model_id"])
+        package = Path(logged.artifact_location.removeprefix("file://")) / "artifacts" / "package"
+        Path("mine.txt").unlink()
+        searcher = model.load(package)
+        searcher.warm()
+        assert len(server.asked) == before
+        talks = [json.loads(line) for line in (talk / "eval.jsonl").read_text("utf-8").splitlines()]
+        answers = model.answer(searcher, DataFrame({"messages": [row["msg"] for row in talks]})).to_dict("records")
+        assert [[one["doc_id"] for one in answer["documents"]] for answer in answers] == [
+            row["topk"] for row in rows(told).values()
+        ]
+        assert len(server.asked) == before + 3, "asked anew, and kept by nobody"
+        with pytest.raises(BadInput, match="row 0: the query is empty"):
+            model.answer(searcher, DataFrame({"query": [" "]}))
+        down[0] = True
+        with pytest.raises(Failed, match="query 'row 0' has no reply from tiny"):
+            model.answer(searcher, DataFrame({"query": ["안녕"]}))
+    shutil.rmtree(tmp_path / "cache")
+    done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
+    assert done.code == 2
+    assert "mine.txt: there is no such file" in done.err
+    Path("mine.txt").write_text("Rewrite:\n{conversation}")
+    done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
+    assert done.code == 2
+    assert "are not cached. The model would be asked again for what the run searched for." in done.err
+    assert not Path("other.jsonl").exists()
+
+
+def test_python_does_the_same(harness, talk):
+    import harness as package
+
+    with ChatServer(rewritten) as server:
+        words = (*TALK[:-1], "tracking=none", "query.text=rewrite")
+        result = package.run(*words, *llm(server))
+        found = package.evaluate(result.predictions, package.load_dataset(*words), ["modified_map@3"]).metrics
+        assert found == {"modified_map@3": result.metrics["modified_map@3"]}
+        assert result.trial_key != package.run(*words[:-1]).trial_key
+    with pytest.raises(Failed, match=r"query .\d+. has no reply from none"):
+        package.run(*words, "llm.model=none", f"llm.base_url={server.url}", "llm.runtime.retries=0")
+
+
+def test_every_way_of_writing_has_a_prompt_and_bounds():
+    assert sorted(LENGTHS) == sorted(WRITTEN)
+    for name in WRITTEN:
+        assert (PROMPTS / f"{name}.txt").read_text("utf-8").count("{conversation}") == 1

@@ -1,0 +1,232 @@
+"""Retrieval shard by shard gives the documents and scores of one index, and nothing that is finished is done twice."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from fakes import TrigramEncoder
+
+from harness.cluster.cluster import Local
+from harness.config.canonical import digest
+from harness.config.components import identity
+from harness.data.contest import Sample
+from harness.data.dataset import Dataset, in_memory, load
+from harness.data.qa import Squad
+from harness.errors import BadInput, Failed
+from harness.experiment import sharded, steps
+from harness.experiment.ingest import sharded as ingested
+from harness.experiment.session import Session
+from harness.storage.cache import Cache
+from retrievers.dense.dense import Dense
+from retrievers.lexical.bm25 import BM25
+from retrievers.testing import same
+
+WORD = {"_target_": "retrievers.lexical.tokenize.Word"}
+LEXICAL = {"_target_": "retrievers.lexical.bm25.BM25", "tokenizer": WORD}
+FLAT = {"_target_": "retrievers.dense.vectors.Flat"}
+LSA = {"_target_": "retrievers.dense.lsa.LSA", "dimensions": 16}
+USE = {"_target_": "retrievers.dense.encoders.UseMultilingual"}
+DENSE = {"_target_": "retrievers.dense.dense.Dense", "encoder": USE, "index": FLAT}
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
+
+
+class Counting(Local):
+    """Counts the jobs by name."""
+
+    def __init__(self, shard=None):
+        super().__init__(shard)
+        self.done = []
+
+    def run(self, work, progress=None):
+        self.done += [work.do.__name__] * len(work.jobs)
+        return super().run(work, progress)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return load(Sample(), "sample")
+
+
+@pytest.fixture
+def own(tmp_path):
+    return Cache(tmp_path / "cache")
+
+
+def session(sample, cache, size, documents=None):
+    """A session on the sample in shards of about `size` documents; None: whole."""
+    documents = documents or (ingested(Sample(), size, cache) if size else in_memory(Sample()))
+    data = Dataset("sample", documents, sample.queries, None)
+    return Session(data, sample.queries, cache, timed="never", cluster=Counting(size))
+
+
+def ranked(node, opened, depth=20):
+    return steps.retrieve({"one": node}, opened, depth)["one"]
+
+
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "l", "plus"])
+def test_bm25_ranks_as_one_index_does(sample, own, tmp_path, variant):
+    node = LEXICAL | {"variant": variant}
+    opened = session(sample, own, 20)
+    assert len(opened.dataset.documents.shards) > 3
+    assert same(ranked(node, opened), ranked(node, session(sample, Cache(tmp_path / "other"), None)))
+
+
+def test_a_ranking_by_shards_is_found_by_a_run_on_the_whole_and_the_other_way_round(sample, own, monkeypatch):
+    whole, cut = session(sample, own, None), session(sample, own, 20)
+    assert digest(steps.index_identity(LEXICAL, whole.dataset)) == digest(steps.index_identity(LEXICAL, cut.dataset))
+    first = ranked(LEXICAL, cut)
+    monkeypatch.setattr(BM25, "search", None)
+    assert same(ranked(LEXICAL, whole), first)
+    other = LEXICAL | {"k1": 0.9}
+    monkeypatch.undo()
+    first = ranked(other, whole)
+    cut.cluster.done.clear()
+    assert same(ranked(other, cut), first)
+    assert cut.cluster.done == []
+
+
+def test_nothing_that_is_finished_is_done_twice(sample, own):
+    opened = session(sample, own, 20)
+    shards = len(opened.dataset.documents.shards)
+    ranked(LEXICAL, opened)
+    passes = ["survey"] * shards + ["summarise"] + ["index"] * shards + ["search"] * shards
+    assert opened.cluster.done == passes
+    opened.cluster.done.clear()
+    ranked(LEXICAL | {"k1": 0.9}, opened)
+    assert opened.cluster.done == ["index"] * shards + ["search"] * shards, "of the same survey"
+    opened.cluster.done.clear()
+    ranked(LEXICAL, opened, depth=30)
+    assert opened.cluster.done == ["search"] * shards
+
+
+def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkeypatch):
+    opened = session(sample, own, 20)
+    plain, calls = BM25.search, []
+
+    def dying(self, *arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise Failed("the node died")
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(BM25, "search", dying)
+    with pytest.raises(Failed, match="the node died"):
+        ranked(LEXICAL, opened)
+    shards = len(opened.dataset.documents.shards)
+    opened.cluster.done.clear()
+    job = sharded.Shards(LEXICAL, opened.dataset.documents.shards, own, opened.cluster, lambda *_: None).jobs[3]
+    (own.found("indexes", job.index) / "scores.npy").write_bytes(b"")
+    found = ranked(LEXICAL, opened)
+    assert opened.cluster.done == ["search"] * shards, "no index is built again, but the damaged one"
+    assert same(found, ranked(LEXICAL, session(sample, Cache(own.root / "other"), None)))
+
+
+def test_dense_ranks_the_same_vectors_as_one_index_does(sample, own, tmp_path, monkeypatch):
+    """Of an encoder whose vectors do not depend on the batch."""
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
+    cut, whole = session(sample, own, 20), session(sample, Cache(tmp_path / "other"), None)
+    found = ranked(DENSE, cut)
+    assert same(found, ranked(DENSE, whole))
+    shards = len(cut.dataset.documents.shards)
+    assert cut.cluster.done == ["index"] * shards + ["ask"] + ["search"] * shards
+    assert digest(steps.index_identity(DENSE, cut.dataset)) != digest(steps.index_identity(DENSE, whole.dataset))
+
+
+TRIGRAMS = TrigramEncoder()
+
+
+def test_one_shard_is_the_whole(sample, own):
+    one = session(sample, own, 100_000)
+    assert len(one.dataset.documents.shards) == 1
+    assert steps.index_identity(DENSE, one.dataset) == steps.index_identity(DENSE, session(sample, own, None).dataset)
+
+
+def test_more_documents_change_the_index_of_few_shards(sample, own, monkeypatch):
+    """Where shards are independent: BM25 weighs each anew, since a document changes the mean length."""
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
+    everything = in_memory(Sample())
+
+    class Fewer(Sample):
+        def documents(self):
+            return [one for one in everything if one is not everything[40]]
+
+    ranked(DENSE, session(sample, own, 20, ingested(Fewer(), 20, own)))
+    more = session(sample, own, 20)
+    ranked(DENSE, more)
+    assert more.cluster.done.count("index") == 1
+
+
+def test_a_shard_that_vanished_is_named(sample, own):
+    job = sharded.ShardJob(str(own.root), LEXICAL, "0" * 64, digest(identity(LEXICAL)))
+    with pytest.raises(Failed, match=r"The shard 000000000000… of the documents is no longer in the cache"):
+        sharded.survey(job)
+
+
+def test_a_node_that_would_give_other_scores_is_refused(sample, own):
+    shard = session(sample, own, 20).dataset.documents.shards[0].fingerprint
+    job = sharded.ShardJob(str(own.root), LEXICAL, shard, expected="of another node")
+    with pytest.raises(Failed, match=r"retriever/bm25 would give other scores on this node"):
+        sharded.survey(job)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("retriever=dense", "encoder=lsa"), "LSA learns from all documents.*use cluster.shard=null, or another"),
+        (("retriever.bm25.engine=rank_bm25", "retriever.bm25.variant=okapi"), "cluster.shard=null, or engine=sparse"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_before_the_run_begins(harness, toy, words, said):
+    done = harness("run", *TOY, "cluster.shard=2", *words)
+    assert done.code == 2
+    assert re.search(said, done.err)
+
+
+def test_a_vector_index_must_fit_the_smallest_shard(harness, toy):
+    done = harness("run", *TOY, "cluster.shard=2", "retriever=dense", "encoder=use_multilingual", "index=ivf_flat",
+                   "index.nlist=16", "index.nprobe=1")  # fmt: skip
+    assert done.code == 2
+    assert "A shard has" in done.err
+    assert "raise cluster.shard" in done.err
+
+
+def test_a_search_of_shards_finds_what_a_search_of_the_whole_finds(harness):
+    words = ("dataset=sample", "tokenizer=word", "query=달은 왜 빛나지", "format=json", "retriever=hybrid_lexical")
+    assert harness("search", *words, "cluster.shard=30").json == harness("search", *words).json
+
+
+def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
+    words = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json", "tracking.detail=light")
+    cut = harness("run", *words, "cluster.shard=1").json
+    assert harness("reproduce", f"run={cut['run_id']}", "format=json").json["reproduced"]
+    swept = harness("sweep", *words[:-1], "cluster.shard=1", "top_k=1,3").json
+    assert swept["trials"]["skipped"] == 1, "the run above"
+    assert not [name for name in cut["measured"] if name.startswith("ms_per_query")]
+
+
+def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
+    def deciding(node):
+        return sharded.deciding_size({"retriever": {"one": node}, "cluster": {"shard": 50}})
+
+    assert deciding(DENSE) == 50
+    assert deciding(LEXICAL) is None
+    assert Dense.sharding == "independent"
+    with pytest.raises(BadInput, match="learns from all documents"):
+        sharded.check(DENSE | {"encoder": LSA})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "l", "plus"])
+def test_korquad_in_shards(real_data, own, tmp_path, variant):
+    """Of 960 paragraphs, the documents and scores are equal for every question, of which each twentieth is asked."""
+    source = Squad(path=str(real_data / "korquad" / "KorQuAD_v1.0_dev.json"))
+    data = load(source, "korquad")
+    data = replace(data, queries=data.queries[::20])
+    node = LEXICAL | {"variant": variant, "tokenizer": {"_target_": "retrievers.lexical.tokenize.CharNgram"}}
+    cut = session(data, own, 100, ingested(source, 100, own))
+    assert len(cut.dataset.documents.shards) > 5
+    assert same(
+        ranked(node, cut, 100), ranked(node, session(data, Cache(tmp_path / "other"), None, data.documents), 100)
+    )

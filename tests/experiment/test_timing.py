@@ -1,0 +1,154 @@
+"""Times of queries: warm, of a bounded sample, without the caches, and those of this machine alone."""
+
+import json
+
+import pytest
+
+from harness.experiment import timing
+from harness.experiment.cached_parts import Caching
+from harness.experiment.timing import LEAST, MOST, SECONDS, Timing, measure
+from harness.storage.cache import Cache
+from retrievers.lexical.bm25 import BM25
+from retrievers.lexical.tokenize import Word
+
+LEXICAL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json")
+OBJECTIVES = "objectives=[modified_map@3,ms_per_query]"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that `perf_counter` tells: a list of one number, which work moves on."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    return now
+
+
+def working(clock, seconds, cold=0.0):
+    """Work of so many seconds a query, after `cold` seconds at first; and the samples that it was given."""
+    samples = []
+
+    def work(rows):
+        samples.append(list(rows))
+        clock[0] += seconds * len(rows) + (cold if len(samples) == 1 else 0)
+        return len(rows)
+
+    return work, samples
+
+
+def test_loading_is_not_timed_and_quick_work_is_timed_on_all_queries(clock):
+    work, samples = working(clock, 0.0001, cold=10.0)
+    assert measure(work, 220) == Timing(*[pytest.approx(0.1)] * 3)
+    assert samples[-LEAST:] == [list(range(220))] * LEAST
+    assert len([sample for sample in samples if len(sample) == 220]) <= MOST + 1
+    assert clock[0] < 10 + SECONDS
+
+
+def test_slow_work_is_timed_on_few_queries(clock):
+    """Two seconds a query: a run of 200 queries takes 400 s, and timing it 10."""
+    work, samples = working(clock, 2.0)
+    assert measure(work, 200).median == pytest.approx(2000)
+    assert samples == [[0]] * (2 + LEAST)
+    work, samples = working(clock, 0.02)
+    measure(work, 100)
+    assert samples[-1] == [0, 6, 12, 18, 25, 31, 37, 43, 50, 56, 62, 68, 75, 81, 87, 93]
+
+
+def test_the_spread_is_that_of_the_passes(clock):
+    took = iter([5.0, 9.0, 0.4, 0.1, 0.2])
+
+    def work(rows):
+        clock[0] += next(took)
+        return 2  # pairs of a query, say
+
+    assert measure(work, 1) == Timing(*map(pytest.approx, (100, 50, 200)))
+
+
+def test_timing_bypasses_cached_tokens(tmp_path):
+    made = []
+
+    class Counted(Word):
+        def __call__(self, texts, progress=None):
+            made.append(texts)
+            return super().__call__(texts, progress)
+
+    wrap = Caching(Cache(tmp_path), "corpus", print)
+    tokenizer = wrap("tokenizer", {"_target_": "retrievers.lexical.tokenize.Word"}, Counted)
+    for _ in range(2):
+        assert tokenizer(["달 물"]).lists() == [["달", "물"]]
+    assert len(made) == 1
+    with wrap.bypassed():
+        assert tokenizer(["달 물"]).lists() == [["달", "물"]]
+    assert len(made) == 2
+    tokenizer(["달 물"])
+    assert len(made) == 2
+
+
+@pytest.fixture
+def searched(monkeypatch, tmp_path):
+    """An empty cache, and the numbers of queries that BM25 is asked for."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    asked, search = [], BM25.search
+
+    def noted(self, queries, k):
+        asked.append(len(queries))
+        return search(self, queries, k)
+
+    monkeypatch.setattr(BM25, "search", noted)
+    return asked
+
+
+@pytest.mark.stored
+def test_another_machine_has_times_of_its_own(harness, toy, searched, monkeypatch, tracker):
+    """Its ranking comes from the shared cache without a time, until a sweep has the time as an objective."""
+    first = harness("run", *LEXICAL).json
+    names = {f"{name}{part}" for name in ("ms_per_query", "ms_per_query_low", "ms_per_query_high")
+             for part in ("", "/bm25")}  # fmt: skip
+    assert set(first["measured"]) == names
+    assert tracker.run(first["run_id"]).tags["machine"] == timing.machine()
+    searched.clear()
+    assert harness("run", *LEXICAL).json["measured"] == first["measured"]
+    monkeypatch.setattr(timing, "machine", lambda: "another")
+    there = harness("run", *LEXICAL).json
+    assert there["measured"] == {}
+    assert tracker.run(there["run_id"]).tags["machine"] == "another"
+    assert searched == []
+    sweep = ("sweep", *LEXICAL, "top_k=1,3")
+    assert harness(*sweep).code == 0
+    assert searched == []
+    assert harness(*sweep, OBJECTIVES).json["best"]["objectives"]["ms_per_query"] > 0
+    assert searched
+    searched.clear()
+    assert "ms_per_query" in harness("run", *LEXICAL).json["measured"]
+    assert searched == []
+
+
+def test_the_time_in_an_older_cache_is_not_believed(harness, toy, searched, tmp_path):
+    """It was that of the first search, with loading and compiling, on whatever machine."""
+    harness("run", *LEXICAL, "tracking=none")
+    [ids] = (tmp_path / "cache" / "rankings").glob("*/ids.json")
+    assert "ms_per_query" not in ids.read_text("utf-8")
+    content = json.loads(ids.read_text("utf-8"))
+    ids.write_text(json.dumps(content | {"measured": {"ms_per_query": 19.5, "index_recall": 0.5}}), "utf-8")
+    manifest = ids.with_name("manifest.json")
+    files = json.loads(manifest.read_text("utf-8"))
+    from harness.storage.entries import checksum
+
+    files["files"]["ids.json"] = [ids.stat().st_size, checksum(ids)]
+    manifest.write_text(json.dumps(files))
+    measured = harness("run", *LEXICAL, "tracking=none").json["measured"]
+    assert measured["index_recall/bm25"] == 0.5
+    assert measured["ms_per_query"] < 19.5
+
+
+@pytest.mark.stored
+def test_a_sweep_for_speed_repeats_trials_of_another_machine(harness, toy, searched, monkeypatch):
+    sweep = ("sweep", *LEXICAL, "top_k=1,3", OBJECTIVES)
+    assert harness(*sweep).code == 0
+    assert "skipping 2 trials" in harness(*sweep).err
+    monkeypatch.setattr(timing, "machine", lambda: "another")
+    other = ("sweep", *LEXICAL, "top_k=1,3,2", OBJECTIVES)
+    assert "skipping" not in harness(*other).err
+
+
+def test_a_machine_is_named():
+    assert "core" in timing.machine()

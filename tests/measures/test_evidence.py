@@ -1,0 +1,188 @@
+"""Span measures: hand-worked tables, and an oracle that counts sets of positions."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from harness.data.spans import Evidence, Places, Span, SpanQrels, label
+from harness.errors import BadInput
+from harness.measures.judged import judge
+from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse, requested
+from harness.measures.scores import ShownLists, score
+from retrievers.base import Predictions, Qrels, Ranking
+
+
+def piece(text, start, end, grade=1.0):
+    return Evidence(Span(text, start, end), "x" * (end - start), grade=grade)
+
+
+def lists(*rows, doc_ids=None):
+    """Predictions of q0, q1, ...; each row is a list of document ids."""
+    table = tuple(doc_ids or sorted({doc for row in rows for doc in row}))
+    docs = np.full((len(rows), max(map(len, rows))), -1, np.int32)
+    for row, listed in enumerate(rows):
+        docs[row, : len(listed)] = [table.index(doc) for doc in listed]
+    return Predictions(tuple(f"q{row}" for row in range(len(rows))), table, docs)
+
+
+def labels(evidence, places):
+    """Labels of q0, q1, ... made of evidence; a query without evidence needs no retrieval."""
+    where = Places(places)
+    grades = {f"q{row}": label(pieces, where).grades for row, pieces in enumerate(evidence)}
+    kept = {f"q{row}": tuple(pieces) for row, pieces in enumerate(evidence) if pieces}
+    return SpanQrels(grades, evidence=kept, places=places)
+
+
+def value(name, found, qrels):
+    return parse(name).values(judge(found, qrels)).tolist()
+
+
+# Chunks of 100 characters that overlap by 20; "e" is the text of "d" again, in another file, as one document "twice".
+PLACES = {
+    "a": (Span("A", 0, 100),),
+    "b": (Span("A", 80, 180),),
+    "c": (Span("A", 160, 260),),
+    "twice": (Span("B", 0, 50), Span("C", 10, 60)),
+    "next": (Span("B", 40, 90), Span("C", 50, 100)),
+}
+WORKED = [
+    # evidence, list, k, recall, precision; reasons in the comments
+    ([piece("A", 90, 110)], ["a", "b"], 1, 10 / 20, 10 / 100),
+    ([piece("A", 90, 110)], ["a", "b"], 2, 20 / 20, 20 / 180),  # [0, 180): the overlap [80, 100) counts once
+    ([piece("A", 90, 110)], ["b", "b"], 2, 1.0, 20 / 100),  # a repeat shows nothing new
+    ([piece("A", 90, 110)], ["c"], 3, 0.0, 0.0),
+    ([piece("A", 90, 110)], [], 3, 0.0, 0.0),  # nothing is shown
+    ([piece("A", 0, 60), piece("A", 40, 80)], ["a"], 1, 1.0, 80 / 100),  # evidence [0, 80), not 60 + 40
+    ([piece("A", 0, 50), piece("B", 0, 50)], ["a"], 1, 50 / 100, 50 / 100),  # evidence in two texts
+    ([piece("A", 0, 50), piece("B", 0, 50)], ["a", "twice"], 2, 1.0, 100 / 150),
+    ([piece("C", 20, 40)], ["twice"], 1, 1.0, 20 / 50),  # found at its second place, and shown once
+    ([piece("C", 20, 40), piece("B", 10, 30)], ["twice"], 1, 1.0, 20 / 50),  # the same passage twice: both found
+    ([piece("C", 20, 40)], ["twice", "next"], 2, 1.0, 20 / 100),  # C [10, 60), and B [40, 90) for "next": no overlap
+    ([piece("C", 20, 60)], ["twice", "next"], 2, 1.0, 40 / 90),  # C [10, 60) and C [50, 100): union [10, 100)
+    ([piece("A", 240, 280)], ["c"], None, 20 / 40, 20 / 100),  # half of it is in no document
+]
+
+
+@pytest.mark.parametrize(("evidence", "listed", "k", "recall", "precision"), WORKED)
+def test_worked_by_hand(evidence, listed, k, recall, precision):
+    qrels, found = labels([evidence], PLACES), lists(listed, doc_ids=list(PLACES))
+    cut = "" if k is None else f"@{k}"
+    assert value(f"span_recall{cut}", found, qrels) == pytest.approx([recall])
+    assert value(f"span_precision{cut}", found, qrels) == pytest.approx([precision])
+
+
+def test_queries_without_evidence_have_no_value():
+    qrels = labels([[piece("A", 0, 50)], []], PLACES)
+    found = lists(["a"], ["a"], doc_ids=list(PLACES))
+    np.testing.assert_array_equal(value("span_recall@3", found, qrels), [1.0, np.nan])
+    np.testing.assert_array_equal(value("span_precision@3", found, qrels), [0.5, np.nan])
+    whole = judge(found, qrels)
+    assert parse("span_recall@3").values(whole.take(np.array([True, False]))).tolist() == [1.0]
+
+
+# ---- an independent oracle: sets of positions
+
+TEXTS = st.sampled_from("AB")
+RANGE = st.tuples(TEXTS, st.integers(0, 12), st.integers(1, 8)).map(lambda r: Span(r[0], r[1], r[1] + r[2]))
+
+
+def positions(spans):
+    return {(span.text, place) for span in spans for place in range(span.start, span.end)}
+
+
+def shown_places(spans, wanted):
+    """The place of a document that has most of the evidence, the first of equals, by counting positions."""
+    most = max(len(positions([span]) & wanted) for span in spans)
+    return positions([next(span for span in spans if len(positions([span]) & wanted) == most)])
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.lists(RANGE, min_size=1, max_size=3).map(tuple), min_size=1),
+    st.lists(RANGE, min_size=1, max_size=3),
+    st.data(),
+)
+def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
+    listed = data.draw(st.lists(st.sampled_from(sorted(places)), max_size=5))
+    k = data.draw(st.none() | st.integers(1, 6))
+    wanted = positions(evidence)
+    everywhere = set().union(*(positions(places[doc]) for doc in listed[:k]))
+    once = set().union(*(shown_places(places[doc], wanted) for doc in listed[:k]))
+    pieces = tuple(Evidence(span, "x" * (span.end - span.start)) for span in evidence)
+    qrels = SpanQrels({"q0": {"a": 1.0}}, evidence={"q0": pieces}, places=places)
+    cut, found = "" if k is None else f"@{k}", lists(listed, doc_ids=sorted(places))
+    assert value(f"span_recall{cut}", found, qrels) == pytest.approx([len(everywhere & wanted) / len(wanted)])
+    expected = len(once & wanted) / len(once) if once else 0.0
+    assert value(f"span_precision{cut}", found, qrels) == pytest.approx([expected])
+
+
+@settings(deadline=None, max_examples=300)
+@example({"a": (Span("A", 0, 2),), "b": (Span("A", 0, 1), Span("A", 0, 2))}, [(Span("A", 0, 5), 1.0)])
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.lists(RANGE, min_size=1, max_size=3).map(tuple)),
+    st.lists(st.tuples(RANGE, st.sampled_from([1.0, 2.0])), min_size=1, max_size=3),
+)
+def test_labels_are_those_of_sets_of_positions(places, evidence):
+    grades, split, uncovered = {}, [], []
+    for span, grade in evidence:
+        wanted = positions([span])
+        shares = {
+            doc: max(len(positions([one]) & wanted) for one in spans) / len(wanted) for doc, spans in places.items()
+        }
+        chosen = [doc for doc, share in shares.items() if share >= 0.5]
+        if not any(shares.values()):
+            uncovered.append(span)
+        elif not chosen:
+            split.append(span)
+            # of equals the first in the text
+            reach = {
+                doc: min(
+                    (one.start, one.end)
+                    for one in spans
+                    if len(positions([one]) & wanted) == max(shares.values()) * len(wanted)
+                )
+                for doc, spans in places.items()
+                if shares[doc] == max(shares.values())
+            }
+            chosen = [min(reach, key=lambda doc: (reach[doc], doc))]
+        for doc in chosen:
+            grades[doc] = max(grades.get(doc, 0.0), grade)
+    found = label(
+        [Evidence(span, "x" * (span.end - span.start), grade=grade) for span, grade in evidence], Places(places)
+    )
+    assert found.grades == grades
+    assert [one.span for one in found.split] == split
+    assert [one.span for one in found.uncovered] == uncovered
+
+
+# ---- where they are computed
+
+
+def test_labels_made_of_evidence_are_scored_by_spans_too():
+    qrels = labels([[piece("A", 90, 110)]], PLACES)
+    assert requested(["hit@1", "span_recall@3"], qrels) == [
+        "hit@1",
+        "span_recall@3",
+        "span_recall@10",
+        "span_precision@3",
+    ]
+    assert requested(["hit@1"], Qrels({"q0": {"a": 1.0}})) == ["hit@1"]
+    assert {name.partition("@")[0] for name in SPAN_MEASURES} == set(OF_SPANS)
+
+
+def test_other_labels_are_refused():
+    found = Ranking.from_scores({"q0": {"a": 1.0}})
+    with pytest.raises(BadInput, match=r"'span_recall@3' counts characters of evidence, .* dataset=testset"):
+        score(ShownLists(found), Qrels({"q0": {"a": 1.0}}), ["hit@1", "span_recall@3"])
+
+
+def test_a_document_of_another_chunking_leaves_them_unknown():
+    qrels = labels([[piece("A", 90, 110)]], PLACES)
+    scores = score(ShownLists(lists(["a", "elsewhere"])), qrels, ["hit@1", "span_precision@3"])
+    assert scores.summary["hit@1"].mean == 1.0
+    assert np.isnan(scores.summary["span_precision@3"].mean)
+    assert (
+        scores.summary["span_precision@3"].note
+        == "the dataset does not have 1 document of the lists, such as elsewhere"
+    )

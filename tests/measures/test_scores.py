@@ -1,0 +1,426 @@
+"""Which queries count and which list a measure reads, on tables small enough to check by eye."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from fakes import predictions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import BadInput
+from harness.gates.payoff import fixed_mean, payoffs
+from harness.measures.objective import objective_of
+from harness.measures.score_table import read_table, table_text
+from harness.measures.scores import Scores, ShownLists, averaged, score
+from harness.recording import retrieval_run
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.split import Split, split
+from retrievers.base import Predictions, Qrels, Ranking
+
+
+def ranking(lists: Mapping[str, str]) -> Ranking:
+    return Ranking.from_scores({q: {doc: -float(rank) for rank, doc in enumerate(row)} for q, row in lists.items()})
+
+
+A = {"a": 1.0}
+
+
+def means(scores: Scores) -> dict[str, float]:
+    return {name: summary.mean for name, summary in scores.summary.items()}
+
+
+def test_only_labelled_queries_with_a_row_are_scored() -> None:
+    final = predictions({"u": ["a"], "q1": ["a"], "none": []})
+    scores = score(ShownLists(final), Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
+    assert scores.query_ids == ("q1", "none")
+    assert means(scores) == {"modified_map@3": 1, "hit@3": 1}
+    assert (scores.summary["modified_map@3"].n, scores.summary["hit@3"].n) == (2, 1)
+    assert scores.counts == {
+        "predicted": 3,
+        "labelled": 3,
+        "scored": 2,
+        "needs_no_retrieval": 1,
+        "unlabelled": 1,
+        "missing": 1,
+        "duplicates": 0,
+    }
+    assert scores.missing == ["q2"]
+    assert math.isnan(scores.values["hit@3"][1])
+
+
+def test_missing_queries_as_wrong() -> None:
+    final = predictions({"q1": ["a"], "none": []})
+    qrels = Qrels({"q1": A, "gone": A, "none": {}, "gone_none": {}})
+    names = ["modified_map@3", "map", "abstention_accuracy", "abstention_f1", "abstention_auroc"]
+    scores = score(
+        ShownLists(final, signal=np.array([2.0, 1.0]), keep=np.array([True, False])), qrels, names, missing="zero"
+    )
+    assert scores.query_ids == ("q1", "none", "gone", "gone_none")
+    assert scores.values["modified_map@3"].tolist() == [1, 1, 0, 0]
+    # f1: right on `none`, wrong on `gone` (left empty) and on `gone_none` -> 2 / (2 + 1 + 1).
+    # auroc: the pairs (q1, none) right; `gone` below and `gone_none` above everything -> 1 of 4.
+    assert means(scores) == {
+        "modified_map@3": 0.5,
+        "map": 0.5,
+        "abstention_accuracy": 0.5,
+        "abstention_f1": 0.5,
+        "abstention_auroc": 0.25,
+    }
+    assert scores.losses == {"wrongly_returned": 0.25, "wrongly_withheld": 0.25, "not_found": 0, "misranked": 0}
+
+
+def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
+    raw = ranking({"q": "xyzab", "withheld": "a"})
+    gated = raw.where(np.array([True, False]))
+    final = gated.top(3)
+    names = ["hit@3", "hit@4", "hit", "modified_mrr@5", "modified_map@3", "abstention_accuracy"]
+    qrels = Qrels({"q": {"a": 1, "b": 1}, "withheld": A})
+    keep = np.array([True, False])
+    scores = score(
+        ShownLists(final, deep=gated, candidates=raw, keep=keep, rankings={"bm25": raw}, top_k=3), qrels, names
+    )
+    assert {name: values.tolist() for name, values in scores.values.items()} == {
+        "hit@3": [0, 0],
+        "hit@4": [1, 0],
+        "hit": [1, 0],
+        "modified_mrr@5": [0, 0],  # a modified measure scores what is exported
+        "modified_map@3": [0, 0],
+        "abstention_accuracy": [1, 0],
+    }
+    assert scores.losses == {"wrongly_returned": 0, "wrongly_withheld": 0.5, "not_found": 0, "misranked": 0.5}
+    assert scores.first_hit.tolist() == [4, 1]
+    assert scores.ceilings == {"oracle_gate": 0.5, "oracle_rerank": 0.5, "oracle_fusion": 0}
+
+
+def test_without_deep_everything_reads_the_file() -> None:
+    scores = score(ShownLists(predictions({"q": list("xyza")})), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
+    assert means(scores) == {"hit@3": 0, "hit@4": 1, "hit": 1}
+    assert scores.first_hit.tolist() == [4]
+    assert score(ShownLists(predictions({"q": ["x"]})), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
+
+
+def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
+    final = predictions({"q1": list("xaaxb"), "q2": ["a"]})
+    scores = score(ShownLists(final), Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
+    assert scores.duplicates == {"q1": ["a", "x"]}
+    assert scores.counts["duplicates"] == 1
+    assert scores.values["modified_map@3"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 2, 1])
+    assert scores.values["map"].tolist() == [1 / 2, 1]
+
+
+@pytest.mark.parametrize("longest", [2, 3, 4])
+def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_misranked(longest: int) -> None:
+    lists = {"none": list("xyzv")[:longest], "low": list("xaz")[:longest]}
+    labels = Qrels(dict.fromkeys(lists, A))
+    whole, found = (score(ShownLists(predictions(lists), complete=known), labels, ["map@2"]) for known in (True, False))
+    assert whole.losses == {"wrongly_returned": 0, "wrongly_withheld": 0, "not_found": 0.5, "misranked": 0.25}
+    merged = {"wrongly_returned": 0, "wrongly_withheld": 0, "not_found_or_misranked": 0.75}
+    assert found.losses == (merged if longest <= 3 else whole.losses)
+    assert ("oracle_rerank" in found.ceilings) == (longest > 3)
+
+
+def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
+    names = ["abstention_precision", "abstention_recall", "abstention_f1", "abstention_auroc"]
+    scores = score(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
+    assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]  # as the reference values have them
+    assert all(math.isnan(scores.summary[name].known) for name in names)
+    assert scores.to_json()["metrics"] == dict.fromkeys(names)
+    assert not retrieval_run.scored(scores).keys() & {*names, *(f"public/{name}" for name in names)}
+    assert objective_of(names[0], scores, None, "all") is None
+    assert [scores.summary[name].note for name in names[:3]] == [
+        "no list is empty", "every query needs retrieval", "no list is empty and every query needs retrieval",
+    ]  # fmt: skip
+    assert math.isnan(scores.summary["abstention_auroc"].mean)
+    assert scores.summary["abstention_auroc"].note == "no gate signal"
+    with_signal = score(ShownLists(predictions({"q": ["a"]}), signal=np.array([1.0])), Qrels({"q": A}), names)
+    assert with_signal.summary["abstention_auroc"].note == "all queries are of one kind"
+
+
+def test_no_query_that_needs_retrieval() -> None:
+    scores = score(ShownLists(predictions({"q": []})), Qrels({"q": {}}), ["map", "modified_map@3"])
+    assert math.isnan(scores.summary["map"].mean)
+    assert scores.summary["map"].note == "no query needs retrieval"
+    assert scores.summary["modified_map@3"].mean == 1
+
+
+def many(n: int = 60) -> tuple[Predictions, Qrels, dict[str, bool]]:
+    generator = np.random.default_rng(0)
+    lists = {f"q{i}": list(generator.permutation(list("abcdef"))[:3]) for i in range(n)}
+    qrels = {query: {} if i % 10 == 0 else {"a": 1.0, "b": 2.0} for i, query in enumerate(lists)}
+    return predictions(lists), Qrels(qrels), {query: i % 7 == 0 for i, query in enumerate(lists)}
+
+
+def test_intervals_and_public_and_private() -> None:
+    final, qrels, multi_turn = many()
+    names = ["modified_map@3", "ndcg@3", "abstention_accuracy", "abstention_f1"]
+    scores = score(ShownLists(final), qrels, names, split=Split(seed=3), multi_turn=multi_turn)
+    for name in names[:3]:
+        one = scores.summary[name]
+        assert one.low < one.mean < one.high
+        assert one.note == ""
+    assert scores.summary["abstention_f1"].note == "no interval: not a mean of queries"
+    needs = np.array([bool(row) for row in qrels.grades.values()])
+    public = split(list(qrels.grades), 2 * needs + np.array(list(multi_turn.values())), 3)
+    for part, rows in ((scores.public, public), (scores.private, ~public)):
+        assert part["modified_map@3"].n == rows.sum()
+        for name in names[:3]:
+            assert part[name].mean == pytest.approx(np.nanmean(scores.values[name][rows]))
+    whole = scores.summary["ndcg@3"]
+    halves = [scores.public["ndcg@3"], scores.private["ndcg@3"]]
+    assert sum(half.mean * half.n for half in halves) == pytest.approx(whole.mean * whole.n)
+
+
+def test_only_what_is_asked_for_is_detailed() -> None:
+    final, qrels, _ = many()
+    names = ["modified_map@3", "ndcg@3", "abstention_f1", "abstention_auroc"]
+    whole, some = (
+        score(ShownLists(final), qrels, names),
+        score(ShownLists(final), qrels, names, detailed=["ndcg@3", "abstention_f1"]),
+    )
+    assert means(some) == pytest.approx(means(whole), nan_ok=True)
+    assert some.summary["ndcg@3"] == whole.summary["ndcg@3"]
+    assert (set(some.public), some.private["ndcg@3"]) == ({"ndcg@3", "abstention_f1"}, whole.private["ndcg@3"])
+    assert some.summary["abstention_f1"].note == "no interval: not a mean of queries"
+    left_out = some.summary["modified_map@3"]
+    assert math.isnan(left_out.low)
+    assert math.isnan(left_out.high)
+    assert left_out.note == ""
+    assert some.summary["abstention_auroc"].note == "no gate signal"
+    assert score(ShownLists(final), qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
+    with pytest.raises(BadInput, match="metrics: 'ndgc@3'"):
+        score(ShownLists(final), qrels, names, detailed=["ndgc@3"])
+
+
+def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
+    raw = ranking({"q1": "abc", "q2": "bca"})
+    final = ranking({"q1": "c", "q2": "c"})
+
+    def ceiling(grades: dict[str, dict[str, float]]) -> float:
+        return score(ShownLists(final, rankings={"raw": raw}), Qrels(grades), ["map"]).ceilings["oracle_fusion"]
+
+    assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
+    assert ceiling({"q1": A}) == 1
+    assert ceiling({"q1": {"b": 1.0}, "q2": {"b": 1.0}}) == (1 / 2 + 1) / 2
+    assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
+
+
+def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
+    final, qrels, _ = many()
+    some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
+    whole, part = (
+        score(ShownLists(final), qrels, ["modified_map@3"]),
+        score(ShownLists(some), qrels, ["modified_map@3"]),
+    )
+    labelled = list(qrels.grades)
+    public = split(labelled, np.array([bool(g) for g in qrels.grades.values()]), 0)
+    assert whole.public["modified_map@3"].n == public.sum()
+    assert part.public["modified_map@3"].n == public[:40].sum()
+
+
+def test_order_of_the_file_does_not_matter() -> None:
+    final, qrels, _ = many()
+    back = Predictions(final.query_ids[::-1], final.doc_ids, final.docs[::-1])
+    one, other = (score(ShownLists(lists), qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
+    assert means(one) == pytest.approx(means(other))
+    assert one.public["ndcg@3"].mean == pytest.approx(other.public["ndcg@3"].mean)
+    assert one.losses == pytest.approx(other.losses)
+
+
+def test_to_json_is_json() -> None:
+    scores = score(
+        ShownLists(predictions({"q": ["a", "a"], "none": []})), Qrels({"q": A, "none": {}}), ["map", "abstention_auroc"]
+    )
+    plain = scores.to_json()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["values"] == {"map": [1.0, None]}
+    assert plain["first_hit"] == [1.0, None]
+    assert plain["metrics"] == {"map": 1.0, "abstention_auroc": None}
+    assert plain["summary"]["abstention_auroc"]["mean"] is None
+    assert plain["duplicates"] == {"q": ["a"]}
+
+
+def test_nothing_labelled_is_refused_with_an_example_of_both_sides() -> None:
+    with pytest.raises(BadInput, match=r"'q1'.*'0001'"):
+        score(ShownLists(predictions({"q1": ["a"]})), Qrels({"0001": A}), ["map"])
+    with pytest.raises(BadInput, match="0 queries"):
+        score(ShownLists(predictions({})), Qrels({"0001": A}), ["map"])
+
+
+def test_arguments_that_do_not_fit_together() -> None:
+    final, qrels = ranking({"q": "ab"}), Qrels({"q": A})
+    with pytest.raises(BadInput, match="metrics: 'mpa'"):
+        score(ShownLists(final), qrels, ["mpa"])
+    with pytest.raises(ValueError, match="same queries"):
+        score(ShownLists(final, candidates=ranking({"other": "ab"})), qrels, ["map"])
+    with pytest.raises(ValueError, match="top_k"):
+        score(ShownLists(final, deep=final), qrels, ["map"])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.text("abcde", max_size=4), st.sets(st.sampled_from("abc")), st.booleans()), min_size=1),
+    st.booleans(),
+)
+def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]], zero: bool) -> None:
+    lists = {str(i): list(row[0]) for i, row in enumerate(rows) if row[2] or i == 0}
+    qrels = Qrels({str(i): dict.fromkeys(row[1], 1.0) for i, row in enumerate(rows)})
+    scores = score(ShownLists(predictions(lists)), qrels, ["modified_map@3"], missing="zero" if zero else "skip")
+    assert sum(scores.losses.values()) == pytest.approx(1 - scores.summary["modified_map@3"].mean, abs=1e-12)
+    assert len(scores.query_ids) == (len(rows) if zero else len(lists))
+
+
+def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
+    qrels = Qrels({"a,1": {"d1": 1}, 'b"2': {}, "다": {"d2": 1, "d3": 1}}, abstention=True)
+    final = Ranking.from_scores({'b"2': {}, "a,1": {"d2": 2.0, "d1": 1.0}, "다": {"d1": 3.0, "d4": 2.0, "d3": 1.0}})
+    scores = score(ShownLists(final), qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True})
+    (tmp_path / "scores.csv").write_text(table_text(scores, scores), "utf-8")
+    table = read_table(tmp_path / "scores.csv")
+    assert table.query_ids == scores.query_ids
+    for found, expected in ((table.needs, scores.needs), (table.multi_turn, scores.multi_turn),
+                            (table.public, scores.in_public)):  # fmt: skip
+        assert found.tolist() == expected.tolist()
+    assert list(table.values) == list(table.oof) == ["modified_map@3", "recall@3"]
+    for name, values in table.values.items():
+        np.testing.assert_array_equal(values, scores.values[name])
+        np.testing.assert_array_equal(values, table.oof[name])
+
+
+# Averages of several scores
+
+
+def two() -> tuple[Scores, Scores]:
+    """Of the same four queries: withheld in the first are w, in the second q."""
+    raw = ranking({"q": "xab", "r": "a", "w": "a", "none": "a"})
+    qrels = Qrels({"q": {"a": 1, "b": 1}, "r": A, "w": A, "none": {}})
+    names = ["modified_map@3", "hit@1", "hit", "abstention_accuracy", "abstention_recall", "abstention_f1"]
+
+    def of(keep: list[bool]) -> Scores:
+        gated = raw.where(np.array(keep))
+        return score(ShownLists(gated.top(2), deep=gated, candidates=raw, keep=np.array(keep), top_k=2), qrels, names)
+
+    return of([True, True, False, False]), of([False, True, True, True])
+
+
+def test_an_average_by_hand() -> None:
+    # q is [x, a] of {a, b}: 1/2 by modified_map@3 (the hits' precision over their number), then 0, withheld.
+    # r is right in both; w is 0, then 1; none is 1, then 0.
+    found = averaged(two(), Split(seed=0))
+    assert {name: values.tolist() for name, values in found.values.items()} == {
+        "modified_map@3": [0.25, 1, 0.5, 0.5],
+        "hit@1": [0, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
+        "hit": [0.5, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
+        "abstention_accuracy": [0.5, 1, 0.5, 0.5],
+        "abstention_recall": [*[pytest.approx(math.nan, nan_ok=True)] * 3, 0.5],
+    }
+    # abstention_recall counts `none` alone: 1, then 0. f1: (none right, w wrong) 2 / 3; (q wrong, none missed) 0.
+    assert means(found) == pytest.approx(
+        {
+            "modified_map@3": 2.25 / 4,
+            "hit@1": 1.5 / 3,
+            "hit": 2 / 3,
+            "abstention_accuracy": 2.5 / 4,
+            "abstention_recall": 1 / 2,
+            "abstention_f1": 1 / 3,
+        }
+    )
+    # q misses a half by its order, then all by being withheld; none is wrongly returned once.
+    assert found.losses == pytest.approx(
+        {"wrongly_returned": 0.5 / 4, "wrongly_withheld": 1 / 4, "not_found": 0, "misranked": 0.25 / 4}
+    )
+    assert sum(found.losses.values()) == pytest.approx(1 - found.summary["modified_map@3"].mean)
+    assert found.summary["modified_map@3"].n == 4
+
+
+def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
+    several = two()
+    found = averaged(several, Split(seed=3))
+    values = found.values["modified_map@3"]
+    low, high, [note] = bootstrap_means(values[None], 3)
+    one = found.summary["modified_map@3"]
+    assert (one.low, one.high, one.note) == (low[0], high[0], note)
+    for name in ("abstention_recall", "abstention_f1"):  # no mean of the same queries in both
+        assert math.isnan(found.summary[name].low)
+        assert "no interval" in found.summary[name].note
+    for part in ("public", "private"):
+        for name, summary in getattr(found, part).items():
+            each = [getattr(one, part)[name] for one in several]
+            assert summary.mean == pytest.approx(np.mean([one.mean for one in each]), nan_ok=True)
+            assert (summary.n, math.isnan(summary.low)) == (each[0].n, True)
+    some = averaged(several, Split(seed=3), detailed=["hit@1"])
+    assert math.isnan(some.summary["modified_map@3"].low)
+    assert not math.isnan(some.summary["hit@1"].low)
+
+
+def test_the_average_of_one_is_that_one() -> None:
+    final, qrels, multi_turn = many()
+    one = score(
+        ShownLists(final),
+        qrels,
+        ["modified_map@3", "ndcg@3", "abstention_f1"],
+        split=Split(seed=3),
+        multi_turn=multi_turn,
+    )
+    found = averaged([one], Split(seed=3))
+    assert found.summary == one.summary
+    for part in ("public", "private"):
+        assert {name: summary.mean for name, summary in getattr(found, part).items()} == pytest.approx(
+            {name: summary.mean for name, summary in getattr(one, part).items()}
+        )
+    assert (found.query_ids, found.losses) == (one.query_ids, one.losses)
+    for name, values in found.values.items():
+        np.testing.assert_array_equal(values, one.values[name])
+
+
+# What showing documents is worth
+
+
+@pytest.mark.parametrize("name", ["abstention_accuracy", "abstention_recall", "abstention_f1", "abstention_auroc"])
+def test_a_gate_cannot_be_fitted_to_what_it_decides_the_queries_of(name: str) -> None:
+    with pytest.raises(BadInput, match=f"objective={name}: a gate is fitted to a mean over queries"):
+        fixed_mean(name)
+    with pytest.raises(BadInput, match="objective="):
+        payoffs(ranking({"q": "a"}), Qrels({"q": A}), name, 3)
+    assert fixed_mean("map@3").name == "map@3"
+
+
+@pytest.mark.parametrize(
+    "objective", ["modified_map@3", "modified_mrr@5", "map@3", "map@2", "ndcg@10", "recall", "mrr@4", "precision@1"]
+)
+@pytest.mark.parametrize("select_on", ["all", "public"])
+def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) -> None:
+    """Each column by `score`, as a run with a gate that shows so many of everyone's documents; measures beyond top_k
+    read the whole list of whoever is shown anything."""
+    generator = np.random.default_rng(5)
+    lists = {f"q{i}": "".join(generator.permutation(list("abcdefgh"))[: i % 9]) for i in range(40)}
+    grades = {q: {} if i % 5 == 0 else {"a": 1.0, "c": 2.0, "z": 1.0} for i, q in enumerate(lists) if i % 7}
+    grades |= {"elsewhere": A}
+    turns = {q: i % 3 == 0 for i, q in enumerate(lists)}
+    raw, qrels, top_k = ranking(lists), Qrels(grades), 3
+    found = payoffs(raw, qrels, objective, top_k, split=Split(select_on=select_on, seed=4), multi_turn=turns)
+    assert (found.values.shape, found.name) == ((40, 4), objective)
+    place = {query_id: row for row, query_id in enumerate(raw.query_ids)}
+    for shown in range(top_k + 1):
+        keep = np.full(40, shown > 0)
+        cut = raw.cut(np.full(40, shown))
+        lists = ShownLists(cut, deep=raw.where(keep), candidates=raw, keep=keep, top_k=top_k)
+        scores = score(lists, qrels, [objective], split=Split(seed=4), multi_turn=turns)
+        rows = [place[query_id] for query_id in scores.query_ids]
+        np.testing.assert_array_equal(found.values[rows, shown], scores.values[objective])
+    assert np.isnan(np.delete(found.values, rows, axis=0)).all()  # what is not labelled
+    counted = ~np.isnan(scores.values[objective]) & (scores.in_public if select_on == "public" else True)
+    assert sorted(found.rows.tolist()) == sorted(np.array(rows)[counted].tolist())
+    np.testing.assert_array_equal(found.needs[rows], scores.needs)
+    if not objective.startswith("modified"):
+        assert found.needs[found.rows].all(), "who needs nothing is not in the mean"
+
+
+def test_payoffs_where_nothing_can_be_learnt_from() -> None:
+    assert payoffs(ranking({"none": "a"}), Qrels({"none": {}}), "map@3", 3).rows.tolist() == []
+    found = payoffs(ranking({"u": "a"}), Qrels({"q": A}), "modified_map@3", 1)
+    assert found.rows.tolist() == []
+    assert np.isnan(found.values).all()

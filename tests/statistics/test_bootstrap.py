@@ -1,0 +1,190 @@
+"""Intervals against scipy's and against known coverage; the split by counting."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from harness.statistics.bootstrap import _quantiles, _resampled_means, bootstrap_means
+from harness.statistics.split import split
+
+
+def interval(values: list[float] | np.ndarray, seed: int = 0, resamples: int = 2000) -> tuple[float, float, str]:
+    low, high, notes = bootstrap_means(np.array([values], float), seed, resamples=resamples)
+    return float(low[0]), float(high[0]), notes[0]
+
+
+@pytest.mark.parametrize("shape", ["even", "skewed", "zero_or_one"])
+def test_close_to_scipy(shape: str) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    generator = np.random.default_rng(3)
+    values = {
+        "even": generator.random(80),
+        "skewed": generator.random(80) ** 6,
+        "zero_or_one": (generator.random(80) < 0.1).astype(float),
+    }[shape]
+    low, high, note = interval(values, resamples=40_000)
+    theirs = stats.bootstrap((values,), np.mean, n_resamples=40_000, method="BCa", rng=np.random.default_rng(4))
+    expected = theirs.confidence_interval
+    noise = 0.03 * (expected.high - expected.low) + (1 / 80 if shape == "zero_or_one" else 0)  # means move in 1/80
+    assert note == ""
+    assert low == pytest.approx(expected.low, abs=noise)
+    assert high == pytest.approx(expected.high, abs=noise)
+
+
+def test_same_resampled_means_same_interval_as_scipy() -> None:
+    # Handing scipy our own resampled means leaves nothing to chance: the intervals must be equal.
+    stats = pytest.importorskip("scipy.stats")
+    from harness.statistics.bootstrap import _intervals
+
+    values = np.random.default_rng(5).random((1, 60)) ** 4
+    means = _resampled_means(values, 0, 999)
+    ours = _intervals(values, means, 0.95)
+    first = stats.bootstrap((values[0],), np.mean, n_resamples=2, method="percentile", rng=np.random.default_rng(0))
+    first.bootstrap_distribution = means[0]
+    theirs = stats.bootstrap((values[0],), np.mean, n_resamples=0, bootstrap_result=first, method="BCa")
+    assert ours[0][0] == pytest.approx(theirs.confidence_interval.low, abs=1e-12)
+    assert ours[1][0] == pytest.approx(theirs.confidence_interval.high, abs=1e-12)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    # 400 samples of 40 values with mean 0.5, as rows that share their draws; 95 % +- 3 standard errors is 91.7-98.3,
+    # and a bootstrap of 40 values falls a little short.
+    values = np.random.default_rng(6).random((400, 40))
+    low, high, _ = bootstrap_means(values, 0, resamples=1000)
+    assert 0.90 <= ((low <= 0.5) & (high >= 0.5)).mean() <= 0.985
+
+
+def test_nan_is_left_out() -> None:
+    values = np.random.default_rng(7).random(50)
+    with_holes = np.full(80, np.nan)
+    with_holes[np.random.default_rng(8).permutation(80)[:50]] = 1
+    with_holes[with_holes == 1] = values
+    assert interval(with_holes) == interval(values)
+
+
+def test_an_interval_does_not_depend_on_the_other_measures() -> None:
+    values = np.random.default_rng(9).random((4, 50))
+    values[1, :7] = np.nan
+    low, high, _ = bootstrap_means(values, 11)
+    for row in range(4):
+        alone = bootstrap_means(values[row : row + 1], 11)
+        assert (alone[0][0], alone[1][0]) == pytest.approx((low[row], high[row]), abs=1e-12)
+
+
+def test_seeded() -> None:
+    values = np.random.default_rng(1).random(50)
+    assert interval(values, seed=1) == interval(values, seed=1)
+    assert interval(values, seed=1) != interval(values, seed=2)
+
+
+def test_in_parts_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(1).random((2, 50))
+    whole = bootstrap_means(values, 0)
+    monkeypatch.setattr("harness.statistics.bootstrap._CELLS", 50 * 7)
+    parts = bootstrap_means(values, 0)
+    np.testing.assert_allclose(whole[0], parts[0], atol=1e-12)
+    np.testing.assert_allclose(whole[1], parts[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 110, 300])  # counts up to 255 are held in one byte, larger ones in two
+def test_resampled_means_are_means_of_the_queries_drawn(n: int) -> None:
+    values = np.random.default_rng(2).random((3, n))
+    drawn = np.random.default_rng(7).integers(0, n, (500, n))
+    for _ in range(2):  # the second time the draws are remembered
+        np.testing.assert_allclose(_resampled_means(values, 7, 500), values[:, drawn].mean(axis=2), atol=1e-12)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=20), st.lists(st.floats(0, 1), min_size=1, max_size=5))
+def test_quantiles_are_numpys_to_the_last_bit(values: list[float], shares: list[float]) -> None:
+    rows = np.array([values, values[::-1], [0.0] * len(values)])
+    found = _quantiles(rows, np.array([shares, shares, shares]).T)
+    assert found.tolist() == [[float(np.quantile(row, share)) for row in rows] for share in shares]
+
+
+def test_a_wanted_interval_is_the_same_as_among_all() -> None:
+    values = np.random.default_rng(12).random((5, 60))
+    values[1:3, :9] = np.nan
+    values[4] = 0.5
+    low, high, notes = bootstrap_means(values, 3)
+    for wanted in ([1, 0, 0, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]):
+        chosen = np.array(wanted, bool)
+        some = bootstrap_means(values, 3, wanted=chosen)
+        np.testing.assert_array_equal(some[0], np.where(chosen, low, np.nan))
+        np.testing.assert_array_equal(some[1], np.where(chosen, high, np.nan))
+        assert some[2] == [note if one else "" for note, one in zip(notes, wanted, strict=True)]
+
+
+def test_notes_for_too_few_queries() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(interval([])[:2]).all()
+        assert interval([np.nan, np.nan])[2] == "no query: no interval"
+        assert np.isnan(interval([0.5, np.nan])[:2]).all()
+        assert interval([0.5, np.nan])[2] == "one query: no interval"
+        assert interval([1.0] * 50) == (1.0, 1.0, "all queries have the same value")
+        assert interval([1.0, 1.0]) == (1.0, 1.0, "all queries have the same value")
+        low, high, note = interval([0.0, 1.0, 1.0])
+        assert note == "percentile interval: fewer than 10 queries"
+        assert (low, high) == (0.0, 1.0)
+        assert bootstrap_means(np.empty((0, 5)), 0)[2] == []
+
+
+def test_percentile_where_bca_is_undefined() -> None:
+    # With 2 resamples of these values both means can lie on the same side: no finite bias correction.
+    values = np.random.default_rng(0).random(30)
+    notes = {interval(values, seed, resamples=2)[2] for seed in range(20)}
+    assert notes == {"", "percentile interval: BCa is undefined"}
+
+
+@settings(deadline=None)
+@example([0.0, 5e-324])
+@example([0.0, 0.0, 1e-120])
+@example([0.1] * 12)
+@given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0])), max_size=30))
+def test_never_fails_and_never_warns(values: list[float]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        low, high, note = interval(values, resamples=100)
+    if len(values) >= 2:
+        assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+    else:
+        assert note
+
+
+# Split --------------------------------------------------------------------------------------------
+
+
+def items(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return [f"q{i}" for i in range(n)], 2 * (generator.random(n) < 0.9) + (generator.random(n) < 0.1)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 120), st.floats(0, 1), st.integers(0, 5))
+def test_the_share_is_right_in_the_whole_and_in_each_stratum(n: int, share: float, seed: int) -> None:
+    item_ids, strata = items(n, seed)
+    public = split(item_ids, strata, seed, share)
+    assert public.sum() == round(share * n)
+    for stratum in range(4):
+        inside = strata == stratum
+        assert abs(public[inside].sum() - share * inside.sum()) < 1
+
+
+def test_110_queries_are_split_40_to_60() -> None:
+    public = split(*items(110), 0)
+    assert (public.sum(), (~public).sum()) == (44, 66)
+
+
+def test_the_order_of_the_file_does_not_matter_and_the_seed_does() -> None:
+    item_ids, strata = items(100)
+    public = split(item_ids, strata, 0)
+    order = random.Random(0).sample(range(100), 100)
+    mixed = split([item_ids[i] for i in order], strata[order], 0)
+    assert (mixed == public[order]).all()
+    assert (split(item_ids, strata, 1) != public).any()

@@ -1,0 +1,62 @@
+"""Times as text, and the log of what was spent, whole and damaged."""
+
+import pytest
+
+from harness.errors import BadInput
+from harness.sweeps.auto.budget import StepLog, seconds_of, seconds_text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1.5m", 90), ("1s", 1), ("168h", 604_800)]
+)
+def test_budgets_by_hand(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["10", "m", "10 m", "-5m", "10min", "1e3s", "10M", "", "nanm", "٣m", None, 600])
+def test_texts_that_are_no_budget(text):
+    with pytest.raises(BadInput, match="is no time: give a number and its unit, such as 90s, 10m or 2h"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize("text", ["0s", "0.5s", "169h", "999999999h"])
+def test_budgets_out_of_range(text):
+    with pytest.raises(BadInput, match="give 1s to 168h"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.25, "0.2 s"), (42, "42 s"), (120, "2.0 min"), (7199, "120.0 min"), (7200, "2.0 h")]
+)
+def test_seconds_for_people(seconds, text):
+    assert seconds_text(seconds) == text
+
+
+def test_a_ledger_is_read_again(tmp_path):
+    log = StepLog(tmp_path / "steps.jsonl")
+    log.note("system a", 3.0, 2.0)
+    log.note("system b", 1.0, 0.5)
+    log.note("replay 0", 5.0)
+    log.note("system a", 99.0, 99.0)  # done before: what it took then counts
+    again = StepLog(tmp_path / "steps.jsonl")
+    for one in (log, again):
+        assert (one.spent, one.seconds("system"), one.seconds("replay")) == (9.0, 4.0, 5.0)
+        assert "system a" in one
+        assert "system c" not in one
+        # Only the first step was expected to take a second or more: it took 3 instead of 2.
+        assert one.pace == 1.5
+
+
+def test_one_strange_step_does_not_spoil_all_estimates(tmp_path):
+    log = StepLog(tmp_path / "steps.jsonl")
+    assert log.pace == 1.0
+    log.note("system a", 1000.0, 1.0)
+    assert log.pace == 5.0
+
+
+def test_damaged_lines_are_left_out(tmp_path):
+    file = tmp_path / "steps.jsonl"
+    for number in range(3):
+        StepLog(file).note(f"system {number}", 1.0, 1.0)
+    file.write_bytes(file.read_bytes().replace(b"system 1", b"system 9"))
+    assert StepLog(file).spent == 2

@@ -1,0 +1,138 @@
+"""`harness sweep sweep=auto`: its trials, its score, repetition, interruption, and requests that are refused."""
+
+import contextlib
+
+import pytest
+from interruptions import interrupted
+
+from harness.gates.calibration import CLOSE
+from harness.sweeps.auto import course
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+GATE = ("gate=auto", "gate.signals=[top_score]", "gate.repeats=1", "gate.folds=2")
+FEW = ("retriever=hybrid_lexical", "tokenizer=word", "query.text=user_turns", "rerank=none", "fusion.weights.bm25=1")
+WORDS = ("sweep=auto", *FEW, *GATE, "experiment_name=e")
+TOY = ("sweep=auto", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
+QUIET = ("tracking=none", "format=json")
+
+
+def numbers(found):
+    """What does not depend on the time that it took."""
+    return found["procedure"], [(one["overrides"], one["value"]) for one in found["top"]], found["trials"]["asked"]
+
+
+@pytest.fixture
+def tracker(tmp_path):
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    return tracker
+
+
+def test_a_sweep_that_chooses_its_trials_itself(harness, tracker, untimed, monkeypatch):
+    """Interrupted, resumed and repeated, it is the sweep that runs through; its procedure is not its lucky winner."""
+    monkeypatch.setattr(course, "REPEATS", 2)
+    with interrupted(monkeypatch, 4):
+        assert harness("sweep", *WORDS, "budget=1h", "format=json").code == 130
+    found = harness("sweep", *WORDS, "budget=1h", "format=json").json
+    assert found["trials"]["finished"] == found["trials"]["asked"] > 5
+    assert 0 < found["trials"]["skipped"] < found["trials"]["asked"]
+    procedure = found["procedure"]
+    assert (procedure["kind"], procedure["folds"], procedure["queries"]) == ("out of fold", 10, 60)
+    assert procedure["repeats"] == 2
+    # Of trials that tie, the procedure takes the first and the sweep the quickest: equal up to rounding.
+    assert procedure["winner"] == pytest.approx(found["best"]["value"], abs=CLOSE)
+    assert procedure["winner"] == pytest.approx(max(one["value"] for one in found["top"]))
+    assert procedure["low"] < procedure["value"] < procedure["high"]
+    assert procedure["value"] - procedure["baseline"] == pytest.approx(procedure["difference"])
+    assert procedure["sentence"].startswith("On queries that it has not seen")
+    # The baseline is a trial like the others, and the bench gives it the value that the trial has.
+    [plain] = [one["value"] for one in found["top"] if one["trial"] == 0]
+    assert plain == pytest.approx(procedure["baseline"], abs=1e-12)
+    assert set(found["budget"]["spent"]) == {"planning", "systems", "choices", "replays"}
+
+    [parent] = tracker.runs("e", {"harness.verb": "sweep"})
+    assert parent.metrics["procedure/value"] == procedure["value"]
+    assert parent.metrics["objective"] == found["best"]["value"]
+    assert procedure["sentence"] in parent.tags["mlflow.note.content"]
+
+    again = harness("sweep", *WORDS, "budget=1h", "format=json").json
+    assert numbers(again) == numbers(found)
+    assert again["trials"]["skipped"] == again["trials"]["asked"]
+    shown = harness("sweep", *WORDS, "budget=2h").out  # another budget goes on with the same sweep
+    assert "configuration" in shown
+    assert "this procedure scores" in shown
+
+
+def test_a_budget_that_is_used_up_still_tries_the_baseline(harness, toy):
+    found = harness("sweep", *TOY, *QUIET, "budget=1s").json
+    assert found["trials"]["finished"] >= 1
+    assert found["procedure"]["baseline_words"] == "retriever=bm25 gate=none"
+    assert found["procedure"]["p"] is None  # of three queries
+    assert "Only 3 labelled queries" in found["procedure"]["notes"][0]
+    reasons = {one["reason"] for one in found["untried"]}
+    assert any("are too many" in reason for reason in reasons)
+    assert "the model BAAI/bge-m3 is not on this machine" in reasons
+
+
+def test_the_plan_has_estimates_and_does_nothing(harness, toy, tmp_path):
+    found = harness("sweep", *TOY, *QUIET, "dry_run=true").json
+    assert found["budget"] == 600
+    assert found["systems"][0]["overrides"] == ["retriever=bm25"]
+    assert all(one["seconds"] > 0 for one in found["systems"])
+    assert found["gates"] == ["gate=none", "gate=auto", "gate=depth", "gate=classifier"]
+    assert not list(tmp_path.glob("outputs/sweeps/*"))
+    shown = harness("sweep", *TOY, "dry_run=true").out
+    assert "systems to try, about" in shown
+    reasons = [line.rpartition(": ")[2] for line in shown.splitlines() if line.startswith("not tried")]
+    assert len(reasons) == len({*reasons}) > 2, "what has one reason stands on one line"
+
+
+def test_the_replays_are_counted_aloud(harness, toy, monkeypatch):
+    labels = []
+    monkeypatch.setattr(course, "watch", lambda label: labels.append(label) or contextlib.nullcontext())
+    assert harness("sweep", *TOY, *QUIET, "gate=none", "retriever=bm25").code == 0
+    assert labels == [f"replay {number} of at most 3" for number in (1, 2, 3)]
+
+
+def test_no_gate_is_tried_where_every_query_needs_documents(harness, toy):
+    rows = (toy / "qrels.jsonl").read_text("utf-8").splitlines()
+    (toy / "qrels.jsonl").write_text("\n".join(rows[:2]) + "\n", "utf-8")
+    found = harness("sweep", *TOY, *QUIET, "dry_run=true").json
+    assert found["gates"] == ["gate=none"]
+    assert any("every labelled query needs documents" in one["reason"] for one in found["untried"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["budget=10"], "budget=10 is"),
+        (["budget=10x"], "budget=10x is no time: give a number and its unit"),
+        (["budget=0s"], "budget=0s is out of range"),
+        (["budget=1m,2m"], "budget cannot be swept"),
+        (["retriever=bm25,hybrid_lexical"], "sweep=auto chooses the values of keys itself: leave out the list of retr"),
+        (["top_k=range(1,4)"], "leave out the list of top_k"),
+        (["experiment=lexical_gated"], "sets what sweep=auto chooses"),
+        (["objective=abstention_f1", "metrics=[abstention_f1]"], "is not a mean over a fixed set of queries"),
+        (["'objectives=[modified_map@3,ms_per_query]'"], "one objective"),
+        (["dataset.qrels=none.jsonl"], "none.jsonl"),
+    ],
+)
+def test_requests_that_are_refused(harness, toy, tmp_path, words, message):
+    done = harness("sweep", *TOY, *[word.strip("'") for word in words])
+    assert done.code == 2
+    assert message in done.err
+    assert not list(tmp_path.glob("outputs/sweeps/*"))
+
+
+def test_one_labelled_query_cannot_choose(harness, toy):
+    rows = (toy / "qrels.jsonl").read_text("utf-8").splitlines()
+    (toy / "qrels.jsonl").write_text(rows[0] + "\n", "utf-8")
+    done = harness("sweep", *TOY)
+    assert done.code == 2
+    assert "it needs two or more" in done.err
+
+
+def test_other_sweeps_have_no_budget(harness, toy):
+    done = harness("sweep", *TOY[1:], "top_k=1,3", "budget=10m")
+    assert done.code == 2
+    assert "budget=10m is read with sweep=auto alone" in done.err

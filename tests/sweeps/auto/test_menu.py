@@ -1,0 +1,128 @@
+"""What the procedure tries on known values, in which order, and what it returns; and what the catalogue gives it."""
+
+import math
+
+import pytest
+
+from harness.commands import sweep
+from harness.sweeps.auto import course
+from harness.sweeps.auto.menu import LEADERS, Candidate, Menu, changed
+from harness.sweeps.auto.procedure import choose
+
+BM25 = Candidate(("retriever=bm25",))
+ORDERS = ((("fusion=rrf",),), (("weight=2",), ("weight=4",)))
+HYBRIDS = tuple(Candidate((f"retriever={name}",), ORDERS) for name in "abc")
+PLAIN, AUTO = ("gate=none",), ("gate=auto",)
+MENU = Menu((BM25, *HYBRIDS), (PLAIN, AUTO))
+
+
+def tried(menu, value):
+    """(everything that was tried, what was chosen)."""
+    asked = []
+
+    def note(words):
+        asked.append(words)
+        return value(words)
+
+    return asked, choose(menu, note)
+
+
+def test_every_system_comes_first_and_nothing_is_tried_twice():
+    asked, _ = tried(MENU, lambda words: 0.5)
+    assert asked[:4] == [(*one.words, *PLAIN) for one in MENU.systems]
+    assert asked[0] == MENU.baseline
+    assert len(asked) == len(set(asked))
+
+
+def test_only_the_best_systems_go_on():
+    worth = {"retriever=bm25": 0.4, "retriever=a": 0.1, "retriever=b": 0.9, "retriever=c": 0.5}
+    asked, chosen = tried(MENU, lambda words: worth[words[0]])
+    gated = {words[0] for words in asked if "gate=auto" in words}
+    assert gated == {"retriever=b", "retriever=c", "retriever=bm25"}
+    assert len(gated) == LEADERS
+    assert chosen == ("retriever=b", "gate=none")  # the first of equals
+
+
+def test_the_best_of_each_part_is_combined():
+    """Each part adds its own worth: the fusion .1, the gate .2, a weight of 2 .05, of 4 as much again."""
+
+    def value(words):
+        weight = next((float(word.partition("=")[2]) for word in words if word.startswith("weight=")), 1.0)
+        parts = 0.1 * ("fusion=rrf" in words) + 0.2 * ("gate=auto" in words) + 0.05 * math.log2(weight)
+        return parts + 0.3 * (words[0] == "retriever=b")
+
+    asked, chosen = tried(MENU, value)
+    assert chosen == ("retriever=b", "gate=auto", "fusion=rrf", "weight=4")
+    assert len(asked) < 20
+
+
+def test_what_failed_is_never_chosen():
+    def value(words):
+        return math.nan if words[0] in ("retriever=a", "retriever=b") or "fusion=rrf" in words else 0.2
+
+    asked, chosen = tried(MENU, value)
+    assert chosen == ("retriever=bm25", "gate=none")
+    assert not any(words[0] == "retriever=a" for words in asked[4:])
+
+
+def test_without_orders_and_gates_the_systems_are_all():
+    menu = Menu((BM25, Candidate(("retriever=a", "rerank=x"))), ((),))
+    assert tried(menu, lambda words: len(words)) == ([("retriever=bm25",), ("retriever=a", "rerank=x")],
+                                                     ("retriever=a", "rerank=x"))  # fmt: skip
+
+
+def test_a_rounding_error_makes_no_winner():
+    _, chosen = tried(MENU, lambda words: 0.3 + 1e-12 * len(words))
+    assert chosen == MENU.baseline
+
+
+def test_a_value_replaces_another_of_its_key():
+    assert changed(("a=1", "b=2", "+c=3"), ("b=4", "d=5")) == ("a=1", "b=4", "+c=3", "d=5")
+
+
+@pytest.fixture
+def listed(harness, monkeypatch):
+    """What a sweep of the sample would choose from, by the words of its command line."""
+    swept = []
+    monkeypatch.setattr(sweep, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
+
+    def of(*words):
+        assert harness("sweep", "sweep=auto", "dry_run=true", *words).code == 0
+        return course.listed(swept[-1])[0]
+
+    return of
+
+
+def named(found):
+    return [" ".join(one.system.words) for one in found.systems]
+
+
+def test_the_catalogue_gives_systems_orders_and_gates(listed):
+    found = listed()
+    systems = named(found)
+    assert systems[0] == "retriever=bm25 tokenizer=kiwi"
+    assert "retriever=hybrid_light tokenizer=kiwi" in systems
+    assert "retriever=hybrid_light tokenizer=kiwi retriever.bm25.k1=2.4 retriever.bm25.b=0.75" in systems
+    assert "retriever=hybrid_light tokenizer=kiwi query.text=last" in systems
+    assert len(systems) == len(set(systems)) == 20
+    assert found.gates == (("gate=none",), ("gate=auto",), ("gate=depth",), ("gate=classifier",))
+    light = next(one.system for one in found.systems if one.system.words[0] == "retriever=hybrid_light")
+    assert [order[0] for order in light.orders] == [
+        ("fusion=weighted_sum",), ("fusion.weights.bm25=0.3",), ("fusion.weights.bigram=0.3",),
+        ("fusion.weights.dense=0.3",),
+    ]  # fmt: skip
+    assert any("encoder=bge_m3" in words for words, _ in found.left_out)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "systems", "gates"),
+    [
+        (["retriever=hybrid_lexical", "retriever.bm25.k1=2", "query.text=last", "tokenizer=word"], 1, 4),
+        (["retriever=bm25", "gate=score", "gate.threshold=3", "query.text=last"], 3, 1),
+        (["encoder=lsa", "tokenizer=kiwi", "query.text=last", "retriever.bm25.k1=2"], 4, 4),  # bm25, three mixtures
+    ],
+)
+def test_what_is_fixed_is_kept(listed, fixed, systems, gates):
+    found = listed(*fixed)
+    assert (len(found.systems), len(found.gates)) == (systems, gates), named(found)
+    assert not any(word.partition("=")[0] in fixed for one in found.systems for word in one.system.words)

@@ -1,0 +1,212 @@
+"""The score of the procedure: no held-out label reaches what scores it, and chance is not taken for a gain."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.commands import sweep
+from harness.gates.calibration import folds
+from harness.sweeps.auto import procedure
+from harness.sweeps.auto.menu import Candidate, Menu
+from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, choose, judged, replay
+from harness.sweeps.trials import dataset_of
+
+PLAIN = ("gate=none",)
+SYSTEMS = tuple(Candidate((f"retriever=r{number}",)) for number in range(30))
+MENU = Menu(SYSTEMS, (PLAIN,))
+ROWS = np.arange(60)
+NEEDS = np.ones(60, bool)
+
+
+class Noted:
+    """Values that are given, and what was asked for."""
+
+    def __init__(self, table):
+        self.table, self.asked = table, []
+
+    def values(self, words, known):
+        self.asked.append((words, known))
+        return self.table[words]
+
+
+def made(values):
+    return Noted(dict(zip([(*one.words, *PLAIN) for one in SYSTEMS], values, strict=True)))
+
+
+def test_equally_good_systems_bring_no_gain():
+    """30 systems whose values are drawn alike: the best of them looks good by luck, the procedure does not."""
+    gains, lucks = [], []
+    for draw in range(60):
+        values = np.random.default_rng(draw).random((30, 60))
+        found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=draw % 3)
+        gains.append(np.mean(found.values) - values[0].mean())
+        lucks.append(values.mean(axis=1).max() - values[0].mean())
+    # The mean of 60 gains, each with a standard deviation of about .05: .02 is three standard errors.
+    assert abs(np.mean(gains)) < 0.02
+    assert np.mean(lucks) > 0.06
+
+
+def test_a_system_that_is_better_is_found():
+    values = (
+        np.random.default_rng(0).random((30, 60)) + np.array([0.3 * (number == 7) for number in range(30)])[:, None]
+    )
+    found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=0)
+    assert set(found.chosen) == {("retriever=r7", "gate=none")}
+    assert found.values == tuple(values[7])
+
+
+def test_no_fold_sees_its_own_labels():
+    values = made(np.random.default_rng(1).random((30, 60)))
+    replay(MENU, values.values, ROWS, NEEDS, seed=0, number=0)
+    fold = folds(NEEDS, FOLDS, 500)
+    known = {tuple(rows) for _, rows in values.asked}
+    assert known == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
+
+
+def test_few_queries_have_as_many_folds():
+    values = made(np.random.default_rng(1).random((30, 60)))
+    found = replay(MENU, values.values, ROWS[:3], NEEDS, seed=0, number=0)
+    assert len(found.chosen) == len(found.values) == 3
+
+
+def test_a_replay_survives_its_file():
+    found = Replayed((0.5, 1 / 3), (("a=1", "b=2"), ("a=1",)))
+    assert Replayed.from_json(found.to_json()) == found
+
+
+def numbers(values, baseline, **named):
+    replays = [Replayed(tuple(row), (("a",), ("b",))) for row in values]
+    asked = {"objective": "map", "select_on": "all", "seed": 0, "raw": False} | named
+    return judged(
+        asked["objective"], asked["select_on"], replays, (("a",), 0.9), (("base",), np.array(baseline)), asked["seed"],
+        asked["raw"],
+    )  # fmt: skip
+
+
+def test_the_numbers_by_hand():
+    values = [[1.0, 0.5] * 20, [1.0, 0.0] * 20]  # of each query on average: 1, .25
+    found = numbers(values, [0.5, 0.25] * 20)
+    assert (found.value, found.baseline, found.winner) == (0.625, 0.375, 0.9)
+    assert (found.queries, found.repeats, found.folds) == (40, 2, 2)
+    assert found.difference == pytest.approx(0.25)
+    assert found.difference_low < 0.25 < found.difference_high
+    # 20 queries of 40 differ, all in one direction: of 10,000 ways to swap, none is as far apart but by chance 2^-19.
+    assert found.p < 0.001
+    assert found.agreement == 0.5  # two of four folds chose the winner
+    assert found.kind == "out of fold"
+    assert numbers(values, [0.5, 0.25] * 20, select_on="public").kind == "public, out of fold"
+
+
+@pytest.mark.parametrize(
+    ("count", "named", "note"), [(10, {}, "Only 10 labelled queries"), (40, {"raw": True}, "model")]
+)
+def test_numbers_without_intervals(count, named, note):
+    found = numbers([[1.0, 0.5] * (count // 2)], [0.5, 0.5] * (count // 2), **named)
+    assert math.isnan(found.low)
+    assert math.isnan(found.p)
+    assert note in found.notes[0]
+    assert found.to_json()["p"] is None
+    assert "p =" not in found.sentence
+    metrics = Automatic(found, 1, 1.0).metrics()
+    assert "procedure/p" not in metrics
+    assert metrics["procedure/value"] == 0.75
+
+
+def test_the_sentence_says_what_the_procedure_brings():
+    found = numbers([[1.0, 0.5] * 20], [0.5, 0.5] * 20)
+    assert "scores map 0.7500" in found.sentence
+    assert "0.2500 better than base (0.5000)" in found.sentence
+    assert "worse than base" in replace(found, difference=-0.1).sentence
+
+
+WORDS = (
+    "retriever=hybrid_lexical",
+    "retriever.bm25.k1=1.5",
+    "tokenizer=word",
+    "query.text=user_turns",
+    "rerank=none",
+    "fusion.weights.bm25=1",
+)
+AUTO = ("gate=auto", "gate.signals=[top_score,margin]", "gate.sources=[bm25]", "gate.repeats=1", "gate.folds=3")
+LEARNED = ("fusion=learned", "fusion.folds=3", "fusion.repeats=1")
+
+
+@pytest.fixture
+def arithmetic(harness, monkeypatch):
+    """Values for the sample."""
+    swept = []
+    monkeypatch.setattr(sweep, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
+    assert harness("sweep", "sweep=auto", "tokenizer=word", "dry_run=true").code == 0
+    return Arithmetic(swept[0].planner)
+
+
+@pytest.mark.parametrize(
+    ("learns", "select_on"),
+    [(("gate=none",), "all"), (AUTO, "public"), (("gate=none", *LEARNED), "all"), ((*AUTO, *LEARNED), "public")],
+)
+def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, learns, select_on):
+    words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
+    found = harness("sweep", *words, f"select_on={select_on}", "tracking=none", "format=json").json
+    assert found["trials"]["finished"] == 1
+    assert found["procedure"]["baseline"] == pytest.approx(found["best"]["value"], abs=1e-12)
+    # Nothing was chosen: only what a gate and a fusion learn from a tenth fewer labels differs.
+    assert found["procedure"]["value"] == pytest.approx(found["best"]["value"], abs=0.1)
+    assert found["procedure"]["queries"] == (60 if select_on == "all" else 24)
+
+
+def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monkeypatch):
+    """Each query gets the labels of another: nothing finds them, and the luckiest of six systems is no better."""
+    kinds, tokenizers = ("bm25", "hybrid_lexical"), ("word", "whitespace", "char_ngram")
+    systems = tuple(
+        Candidate((f"retriever={kind}", f"tokenizer={tokenizer}")) for kind in kinds for tokenizer in tokenizers
+    )
+    menu = Menu(systems, (PLAIN,))
+    gains, lucks = [], []
+    for draw in range(25):
+
+        def permuted(expected, name, draw=draw):
+            dataset = dataset_of(expected, name)
+            names = [one for one, grades in dataset.qrels.grades.items() if grades]
+            others = np.random.default_rng(draw).permutation(names)
+            grades = dict(dataset.qrels.grades) | {
+                one: dataset.qrels.grades[other] for one, other in zip(names, others, strict=True)
+            }
+            return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
+
+        monkeypatch.setattr(procedure, "dataset_of", permuted)
+        one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
+        labelled = one.labelled(menu.baseline)
+        baseline = one.values(menu.baseline, labelled.rows)[labelled.rows].mean()
+        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
+        best = choose(menu, lambda words, one=one, rows=labelled.rows: one.values(words, rows)[rows].mean())
+        gains.append(np.mean(found.values) - baseline)
+        lucks.append(one.values(best, labelled.rows)[labelled.rows].mean() - baseline)
+    error = np.std(gains, ddof=1) / 5  # of the mean of 25
+    assert abs(np.mean(gains)) < 3 * error + 1e-9
+    assert np.mean(lucks) > np.mean(gains) + 2 * error
+
+
+def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypatch):
+    """A random half needs no documents, the other half the first that is found: whatever is shown earns as much on
+    average, and a gate that had seen a label of its own would seem to gain."""
+    menu = Menu((Candidate(("retriever=bm25", "tokenizer=word")),), (PLAIN, AUTO))
+    arithmetic.labelled(menu.baseline)
+    [ranking] = arithmetic._rankings.values()
+    first = {query: next(iter(docs)) for query, docs in ranking.to_dict().items() if docs}
+    gains = []
+    for draw in range(25):
+        needless = set(np.random.default_rng(draw).permutation(list(first))[: len(first) // 2])
+
+        def drawn(expected, name, needless=needless):
+            dataset = dataset_of(expected, name)
+            grades = {query: {} if query in needless else {doc: 1} for query, doc in first.items()}
+            return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
+
+        monkeypatch.setattr(procedure, "dataset_of", drawn)
+        one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
+        labelled = one.labelled(menu.baseline)
+        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
+        gains.append(np.mean(found.values) - one.values(menu.baseline, labelled.rows)[labelled.rows].mean())
+    assert abs(np.mean(gains)) < 3 * np.std(gains, ddof=1) / 5

@@ -1,0 +1,382 @@
+"""The plan of a sweep: configs as Hydra composes them, what each trial needs, and which trials share a job."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import cli
+from harness.config import composing
+from harness.errors import BadInput
+from harness.recording import retrieval_run
+from harness.storage.cache import Cache
+from harness.sweeps import plan
+from harness.sweeps.axes import axis_of
+from harness.sweeps.plan import Planner, Trial
+from retrievers.base import Ranking
+
+
+@pytest.fixture
+def model(toy):
+    """A folder that looks like a model: nothing loads it, its files' checksums are its identity."""
+    folder = toy.parent / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text("weights")
+
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram")
+
+
+@pytest.fixture
+def planner(toy, monkeypatch):
+    """planner(*fixed) -> a Planner for the toy data, in its folder."""
+    monkeypatch.chdir(toy.parent)
+    return lambda *fixed: Planner(composing.composer("sweep"), [*TOY, *fixed])
+
+
+RERANKED = (
+    "rerank=cross_encoder",
+    "rerank.model=null",
+    "rerank.revision=null",
+    "rerank.path=model",
+    "rerank.dtype=float32",
+)
+HYBRID = ("retriever=hybrid_lexical", "gate=score", "gate.source=bm25")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fixed", "word"),
+    [
+        (HYBRID, "gate.threshold=3"),
+        (HYBRID, "gate.signal=margin"),
+        (HYBRID, "gate.source=bigram"),
+        ((), "gate=score"),
+        (HYBRID, "fusion=rrf"),
+        (HYBRID, "fusion.normalise=rank"),
+        (HYBRID, "fusion.weights.bm25=0.5"),
+        ((*HYBRID, "fusion=rrf"), "fusion.k=10"),
+        ((), "top_k=1"),
+        ((), "depth=7"),  # the greatest depth of all trials is retrieved
+        ((), "metrics=[modified_map@3]"),
+        ((), "objective=mrr"),
+        ((), "seed=1"),
+        ((), "public=0.5"),
+    ],
+)
+def test_what_follows_the_retrieval_is_free(planner, fixed, word):
+    plans = planner(*fixed)
+    plain, other = plans.trial(0, ()), plans.trial(1, (word,))
+    assert not plain.error
+    assert not other.error
+    assert other.job_key == plain.job_key
+    assert other.key != plain.key, "its result is another all the same"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fixed", "word"),
+    [
+        ((), "retriever.bm25.k1=0.9"),
+        ((), "retriever.bm25.variant=okapi"),
+        (("retriever.bm25.variant=okapi",), "retriever.bm25.engine=rank_bm25"),
+        (("tokenizer.low=1",), "retriever=hybrid_lexical"),
+        ((), "tokenizer=word"),
+        ((), "tokenizer.low=1"),
+        ((), "query.text=last"),
+        ((), "dataset.path=other"),
+        ((), "dataset.qrels=labels.jsonl"),
+        (("retriever=dense", "encoder=lsa"), "encoder.low=1"),
+        (("retriever=dense", "encoder=lsa"), "index=hnsw"),
+        (("retriever=dense", "encoder=lsa", "index=hnsw"), "index.ef_search=300"),
+        ((), RERANKED),
+        (RERANKED, "rerank.max_length=32"),
+    ],
+)
+def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, model, fixed, word):
+    other = toy.parent / "other"
+    shutil.copytree(toy, other)
+    for name, before, after in (("documents.jsonl", "지구의", "화성의"), ("qrels.jsonl", '"d1": 1', '"d1": 3')):
+        text = (other / name).read_text("utf-8")
+        assert before in text
+        (other / name).write_text(text.replace(before, after), "utf-8")
+    shutil.copyfile(other / "qrels.jsonl", toy.parent / "labels.jsonl")
+    row = {"eval_id": 7, "msg": [{"role": "user", "content": text} for text in ("달이 뭐야?", "모양은 왜 변해?")]}
+    rest = (toy / "eval.jsonl").read_text("utf-8").splitlines()[1:]
+    (toy / "eval.jsonl").write_text("\n".join([json.dumps(row, ensure_ascii=False), *rest]), "utf-8")
+    words = (word,) if isinstance(word, str) else word
+    plans = planner(*fixed)
+    plain, changed = plans.trial(0, ()), plans.trial(1, words)
+    assert not plain.error
+    assert not changed.error
+    assert changed.job_key != plain.job_key
+    assert changed.key != plain.key
+    retrieves_anew = not words[0].startswith(("rerank", "dataset.qrels"))
+    assert bool(set(changed.ranking_keys) - set(plain.ranking_keys)) == retrieves_anew
+
+
+def test_how_many_documents_are_reranked_is_free(planner, model):
+    plans = planner(*RERANKED)
+    some, more = plans.trial(0, ("rerank.depth=1",)), plans.trial(1, ("rerank.depth=2",))
+    assert not some.error
+    assert some.job_key == more.job_key  # pairs are scored alike, each once
+    assert some.key != more.key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "word",
+    ["outputs=elsewhere", "store.path=elsewhere", "format=json", "experiment_name=other", "run_name=mine",
+     "tracking=none", "fusion=rrf", "fusion.normalise=rank", "encoder=lsa", "index=hnsw", "dataset.path=copy",
+     "retriever.bm25.runtime.threads=1", "query.text=last", "search=tpe", "objectives=[modified_map@3]",
+     "gate.k=3", "retriever.bm25.delta=null", "top_k=3"],
+)  # fmt: skip
+def test_what_can_change_no_result_changes_no_key(planner, toy, word):
+    """Paths, runtime and formats; components that one BM25 does not use; the same data elsewhere; a stated default."""
+    shutil.copytree(toy, toy.parent / "copy")
+    plans = planner("gate=score") if word.startswith("gate") else planner()
+    plain, other = plans.trial(0, ()), plans.trial(1, (word,))
+    assert not other.error
+    assert other.job_key == plain.job_key
+    if word == "gate.k=3":  # mean_top_k alone reads it; that it counts as another result is safe, if wasteful
+        assert other.key != plain.key
+    else:
+        assert other.key == plain.key
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("top_k=1",),
+        ("gate=score", "gate.threshold=2", "metrics=[modified_map@3,mrr]"),
+        ("retriever=hybrid_lexical", "fusion=rrf", "fusion.k=7", "seed=3", "run_name=named"),
+        ("query.text=last", "depth=10", "retriever.bm25.k1=2.0", "store.path=fresh"),
+    ],
+)
+def test_the_key_is_that_of_a_single_run(planner, monkeypatch, words):
+    keys, plain = [], retrieval_run.trial_key
+    trial = planner().trial(0, words)
+    monkeypatch.setattr(retrieval_run, "trial_key", lambda *asked: keys.append(plain(*asked)) or keys[-1])
+    assert cli.call("run", [*TOY, *words, "tracking=none"]) == 0
+    assert keys == [trial.key]
+
+
+@pytest.mark.parametrize(
+    ("whole", "others"),
+    [
+        (("retriever.bm25.k1=2",), [("retriever.bm25.k1=2.0",), ("retriever.bm25.k1=20e-1",)]),
+        (
+            ("retriever=hybrid_lexical", "fusion.weights.bm25=0"),
+            [("retriever=hybrid_lexical", "fusion.weights.bm25=-0.0")],
+        ),
+        (("gate=score", "gate.threshold=6"), [("gate=score", "gate.threshold=6.0")]),
+        (("public=1",), [("public=1.0",)]),
+    ],
+)
+def test_spellings_of_a_value_are_one_trial_with_one_result_in_the_cache(planner, whole, others):
+    plans = planner()
+    first, *respelt = [plans.trial(0, words) for words in (whole, *others)]
+    assert {(one.key, one.ranking_keys, one.error) for one in respelt} == {(first.key, first.ranking_keys, None)}
+    params = [retrieval_run.params(one.config, one.choices) for one in (first, *respelt)]
+    assert all(json.dumps(one) == json.dumps(params[0]) for one in params)
+    assert whole[-1].rpartition("=")[2] in {str(value) for value in params[0].values()}
+
+
+def test_a_trial_that_cannot_run_keeps_its_error(planner):
+    plans = planner()
+    for words, said in ((("top_k=500",), "depth=100"), (("dataset.path=nowhere",), "nowhere"),
+                        (("objective=ndcg@7",), "not among the metrics"), (("tokenizer.low=3",), "low")):  # fmt: skip
+        trial = plans.trial(0, words)
+        assert isinstance(trial.error, BadInput | OSError)
+        assert said in str(trial.error)
+        assert trial.key == ""
+    assert plans.trial(1, ()).key
+
+
+def test_an_unknown_key_names_the_trial(planner):
+    with pytest.raises(ConfigCompositionException) as raised:
+        planner().trial(0, ("top_kk=1", "top_k=2"))
+    assert raised.value.__notes__ == ["(while composing trial top_kk=1 top_k=2)"]
+
+
+def test_files_are_named_from_the_root(planner, toy):
+    found = planner("dataset.qrels=toy/qrels.jsonl", "store.path=cache").trial(0, ("outputs=o",)).config
+    assert (found["dataset"]["path"], found["dataset"]["qrels"]) == (str(toy), str(toy / "qrels.jsonl"))
+    assert (found["outputs"], found["store"]["path"]) == (str(toy.parent / "o"), str(toy.parent / "cache"))
+
+
+# ---- jobs
+
+
+def trial(number, job_key, ranking_keys=(), depth=10, overrides=(), error=None):
+    config = {"depth": depth, "fusion": {}, "rerank": {}}
+    return Trial(number, tuple(overrides), config, ranking_keys=tuple(ranking_keys), job_key=job_key, error=error)
+
+
+def numbers(found):
+    return [([one.number for one in job.trials], job.depths) for job in found]
+
+
+def test_trials_with_the_same_expensive_steps_share_a_job():
+    # Job keys a, b, a, c, a, b: three jobs in the order in which the keys first occur, each in the order of its trials.
+    # The trials of b read two rankings, at their own depths.
+    ranking_keys = {"a": ("x",), "b": ("x", "y"), "c": ()}
+    trials = [trial(n, key, ranking_keys[key]) for n, key in enumerate("abacab")]
+    depths = {"x": 10, "y": 7}
+    assert numbers(plan.jobs(trials, depths, None)) == [([0, 2, 4], (10,)), ([1, 5], (10, 7)), ([3], ())]
+    # At most two in a job: the three of `a` are 2 + 1.
+    assert numbers(plan.jobs(trials, depths, 2)) == [([0, 2], (10,)), ([4], (10,)), ([1, 5], (10, 7)), ([3], ())]
+    assert plan.jobs([], {}, None) == []
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=20), st.none() | st.integers(1, 7))
+def test_every_trial_is_in_one_job(keys, most):
+    found = plan.jobs([trial(n, key) for n, key in enumerate(keys)], {}, most)
+    assert sorted(one.number for job in found for one in job.trials) == list(range(len(keys)))
+    for job in found:
+        assert len({one.job_key for one in job.trials}) == 1
+        assert 1 <= len(job.trials) <= (most or len(keys))
+    # As few as possible: the trials of each key, divided by `most`, rounded up.
+    sizes = [keys.count(key) for key in set(keys)]
+    assert len(found) == sum(-(-size // most) if most else 1 for size in sizes)
+
+
+def test_a_ranking_is_retrieved_at_the_greatest_depth():
+    # x is read at 10 and at 30, y at 30 alone, z at 5 alone.
+    trials = [trial(0, "", ("x",), 10), trial(1, "", ("x", "y"), 30), trial(2, "", ("z",), 5)]
+    assert plan.depths(trials) == {"x": 30, "y": 30, "z": 5}
+    assert plan.depths([]) == {}
+
+
+def test_a_ranking_counts_as_cached_if_it_is_deep_enough(tmp_path):
+    store = Cache(tmp_path)
+    found = Ranking(("q",), ("d",), np.zeros((1, 1), np.int32), np.ones((1, 1)))
+    rankings = {name: {"index": name} for name in "xyz"}
+    store.ranking(rankings["x"], 20, lambda _: found)
+    store.ranking(rankings["y"], 20, lambda _: found)
+    # x is cached at 20 and needed at 20; y is needed deeper than it is cached; z was never made.
+    assert plan.cached_rankings(rankings, {"x": 20, "y": 21, "z": 1}, store) == {"x"}
+    assert plan.cached_rankings(rankings, {"x": 5, "y": 20}, store) == {"x", "y"}
+    assert plan.cached_rankings(rankings, {}, store) == set()
+
+
+def product(parts, **axes):
+    """The trials of a grid; parts: what tells its expensive part from its words."""
+    words = [tuple(f"{k}={v}" for k, v in zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
+    return [trial(n, parts(dict(word.split("=") for word in one)), overrides=one) for n, one in enumerate(words)]
+
+
+def test_a_key_is_expensive_if_it_alone_changes_what_is_computed():
+    trials = product(lambda at: at["k1"], k1=(1, 2), top_k=(1, 2, 3))
+    assert plan.keys_by_cost(trials) == {"expensive": ["k1"], "free": ["top_k"]}
+    # k1 matters where the retriever is bm25 alone: that is enough.
+    trials = product(lambda at: (at["r"], at["r"] == "bm25" and at["k1"]), top_k=(1, 2), k1=(1, 2), r=("dense", "bm25"))
+    assert plan.keys_by_cost(trials) == {"expensive": ["k1", "r"], "free": ["top_k"]}
+    # One value changes nothing, and trials that cannot run say nothing.
+    assert plan.keys_by_cost(product(lambda at: at["k1"], k1=(1,))) == {"expensive": [], "free": ["k1"]}
+    trials = product(lambda at: at["k1"], k1=(1, 2))
+    trials[1].error = BadInput("no")
+    assert plan.keys_by_cost(trials) == {"expensive": [], "free": ["k1"]}
+    assert plan.keys_by_cost([]) == {"expensive": [], "free": []}
+
+
+def test_a_key_may_be_swept_where_only_some_trials_have_others():
+    words = [("r=dense", "top_k=1"), ("r=dense", "top_k=2")]
+    words += [("r=bm25", f"k1={k1}", f"top_k={k}") for k1 in (1, 2) for k in (1, 2)]
+    jobs = ["d", "d", "b1", "b1", "b2", "b2"]
+    trials = [trial(n, job, overrides=own) for n, (own, job) in enumerate(zip(words, jobs, strict=True))]
+    assert plan.keys_by_cost(trials) == {"expensive": ["r", "k1"], "free": ["top_k"]}
+    same = [trial(n, "d", overrides=own) for n, own in enumerate(words)]
+    assert plan.keys_by_cost(same) == {"expensive": [], "free": ["r", "top_k", "k1"]}
+
+
+def test_the_plan_says_what_applies_only_to_some_trials_and_that_nothing_is_left():
+    counts = {"trials": 3, "finished_before": 3, "same": 0, "cannot_run": 0, "jobs": [], "only_with": {}, "respelt": {},
+              "retrievals": {"compute": 0, "cached": 1}}  # fmt: skip
+    assert list(plan.plan_lines(counts))[1:] == ["skipping 3 trials that finished before", "nothing to run"]
+    counts |= {"only_with": {"dataset.path": ["dataset=contest"], "dataset.qrels": ["dataset=contest"],
+                             "gate.k": ["gate=auto", "gate=score"]}}  # fmt: skip
+    said = "only with dataset=contest: dataset.path, dataset.qrels; only with gate=auto or gate=score: gate.k"
+    assert said in plan.plan_lines(counts)
+    assert list(plan.search_lines(counts, ["gate"])) == [
+        "3 trials of a search over gate", "skipping 3 trials that finished before", said, "nothing to run",
+    ]  # fmt: skip
+    fewer = list(plan.search_lines(counts | {"finished_before": 0}, ["gate"]))
+    assert fewer == ["3 trials of a search over gate", said]
+
+
+# ---- words
+
+
+def parsed(*words):
+    return OverridesParser.create().parse_overrides(list(words))
+
+
+def test_overrides_are_split_into_swept_and_fixed_ones():
+    fixed, swept = plan.split(parsed("a=1", "b=1,2", "c='x,y'", "d=[1,2]", "+e=3", "f=range(0,2)", "~g", "h=glob(*)"))
+    assert fixed == ["a=1", "c='x,y'", "d=[1,2]", "+e=3", "~g"]
+    assert list(swept) == ["b", "f", "h"]
+    # Of several for a key the last counts, so that the command line overrules a named sweep.
+    fixed, swept = plan.split(parsed("a=1,2", "b=1", "a=3", "b=4,5"))
+    assert (fixed, {key: plan.value_text(one) for key, one in swept.items()}) == (["a=3"], {"b": "4,5"})
+
+
+@pytest.mark.parametrize("key", ["outputs", "store.path", "tracking.uri", "experiment_name", "run_name", "format",
+                                 "objective", "objectives", "dry_run", "search", "search.trials", "sweep"])  # fmt: skip
+def test_what_decides_no_result_cannot_be_swept(key):
+    with pytest.raises(BadInput, match=f"^{key} cannot be swept"):
+        plan.split(parsed("top_k=1,2", f"{key}=a,b"))
+    assert plan.split(parsed(f"{key}=a")) == ([f"{key}=a"], {})
+
+
+def test_the_words_of_a_grid():
+    # range() leaves out its end; texts keep their quotes, so that Hydra reads them again as they were.
+    _, swept = plan.split(parsed("a=1,2", "b=range(0,1,0.5)", "c='x, y',z", "d=null,true", "+e=[1,2],[3]"))
+    assert plan.expand(swept) == {
+        "a": ["a=1", "a=2"],
+        "b": ["b=0", "b=0.5"],
+        "c": ["c='x, y'", "c=z"],
+        "d": ["d=null", "d=True"],
+        "+e": ["+e=[1,2]", "+e=[3]"],
+    }
+    with pytest.raises(BadInput, match=r"x=interval\(1,5\) is an interval"):
+        plan.expand(plan.split(parsed("x=interval(1,5)"))[1])
+
+
+def test_one_value_in_several_spellings_is_one_value():
+    _, swept = plan.split(parsed("a=1,1.0,2,1_0,10,0.50,0.5,5e-1", "b=1,2", "c='1',1", "d=interval(0,1)"))
+    del swept["d"]
+    assert plan.expand(swept) == {"a": ["a=1", "a=2", "a=10", "a=0.5"], "b": ["b=1", "b=2"], "c": ["c='1'", "c=1"]}
+    assert axis_of(swept["a"]).texts == ("1", "2", "10", "0.5")
+    assert plan.respelt(swept) == {"a": ["1 = 1.0"]}
+
+
+def test_the_ends_of_the_axes():
+    words = ("a=1,2,3", "b=range(0,1,0.5)", "c='x, y',z", "d=null,[1]", "x=interval(1,5)", "y=int(interval(2,5))")
+    _, swept = plan.split(parsed(*words))
+    first = ["a=1", "b=0", "c='x, y'", "d=null", "x=1", "y=2"]
+    assert [plan.endpoint(override) for override in swept.values()] == first
+    last = ["a=3", "b=0.5", "c=z", "d=[1]", "x=5", "y=5"]
+    assert [plan.endpoint(override, last=True) for override in swept.values()] == last
+
+
+def test_the_last_axis_changes_fastest():
+    axes = {"a": ["a=1", "a=2"], "b": ["b=x", "b=y", "b=z"]}
+    assert plan.combinations(axes) == [
+        ("a=1", "b=x"), ("a=1", "b=y"), ("a=1", "b=z"), ("a=2", "b=x"), ("a=2", "b=y"), ("a=2", "b=z"),
+    ]  # fmt: skip
+    assert plan.combinations({}) == [()]
+    assert plan.combinations({"a": []}) == []
+
+
+def test_a_grid_that_is_too_large_is_not_expanded():
+    axes = {"a": range(1000), "b": range(1000), "c": range(9)}
+    with pytest.raises(BadInput, match=r"9,000,000 trials \(1,000 of a x 1,000 of b x 9 of c\): the most is"):
+        plan.combinations(axes)

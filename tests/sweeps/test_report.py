@@ -1,0 +1,529 @@
+"""What people see of a sweep: the best trial, the Pareto front, the table, and lines while it runs."""
+
+import dataclasses
+import io
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from harness.reports.next_steps import Place
+from harness.reports.report import show_report
+from harness.reports.tables import Number
+from harness.runs.board.expected import Expected
+from harness.sweeps import report
+from harness.sweeps.plan import Trial
+from harness.sweeps.report import watch, write_files
+from harness.sweeps.search import SweepObjective
+from harness.sweeps.summary import SweepSummary, objective_values
+from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
+from harness.tracking.tracker import measured
+
+ONE = [SweepObjective("mrr", "maximize")]
+TWO = [*ONE, SweepObjective("ms_per_query", "minimize")]
+MAP = [SweepObjective("map@3", "maximize")]
+PLACE = Place({"tracking": {}, "outputs": "outputs", "experiment_name": "e"}, {})
+
+
+def finished(number, metrics, name="mrr", select_on="all"):
+    """A finished trial with these metrics, by MLflow's names, and what they say of its objective."""
+    objective = measured(metrics, name, select_on)
+    return TrialResult(number, f"key{number}", f"run{number}", "FINISHED", metrics, 0.5, objective=objective)
+
+
+def summary(rows, objectives=ONE, words=None, skipped=(), select_on="all"):
+    """rows: metrics of each trial by MLflow's names; "FAILED", "KILLED", or None for one without a result."""
+    trials = {n: Trial(n, tuple(words[n]) if words else (f"x={n}",)) for n in range(len(rows))}
+    results = {}
+    for n, row in enumerate(rows):
+        if isinstance(row, dict):
+            results[n] = finished(n, row, objectives[0].name, select_on)
+        elif row:
+            results[n] = TrialResult(n, f"key{n}", f"run{n}", row, error="ValueError: no" if row == "FAILED" else "")
+    return SweepSummary("abc", "parent", "e", trials, results, set(skipped), objectives, select_on)
+
+
+def test_the_best_is_the_greatest():
+    # 1 and 3 are equal, neither is in a middle, and 1 came first; 4 failed, 5 was killed, 6 has no number, 7 no result.
+    found = summary([{"mrr": 0.5}, {"mrr": 0.75}, {"mrr": 0.25}, {"mrr": 0.75}, "FAILED", "KILLED", {}, None])
+    assert found.best == 1
+    assert found.finished == [1, 3, 0, 2]
+    assert summary([{"mrr": 0.0}]).best == 0
+    assert summary(["FAILED", {}, None]).best is None
+    assert summary([]).best is None
+    # MLflow's spelling: map@3 is logged as map_at_3.
+    assert summary([{"map_at_3": 0.1}, {"map_at_3": 0.2}], MAP).best == 1
+
+
+@given(st.lists(st.none() | st.sampled_from([0.0, 0.1, 0.5, 1.0]), max_size=8))
+def test_the_best_by_looking_at_all(values):
+    found = summary([{} if value is None else {"mrr": value} for value in values])
+    there = [value for value in values if value is not None]
+    assert (found.best is None) == (not there)
+    assert found.best is None or values[found.best] == max(there)
+    assert found.finished[:1] == ([] if found.best is None else [found.best])
+
+
+def test_the_front_of_two_objectives():
+    # mrr up, ms_per_query down. 0 (.9, 9) is the best in mrr, 3 (.2, 1) the quickest, 1 (.5, 3) lies between.
+    # 2 (.5, 4) is as good as 1 and slower; 4 (.4, 3) as quick and worse; 5 is 1 again, and neither beats the other.
+    rows = [(0.9, 9), (0.5, 3), (0.5, 4), (0.2, 1), (0.4, 3), (0.5, 3)]
+    found = summary([{"mrr": a, "ms_per_query": b} for a, b in rows] + ["FAILED"], TWO)
+    assert found.front == [0, 1, 5, 3]  # the best first
+    assert found.best == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))
+def test_the_front_by_comparing_all_pairs(rows):
+    found = summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO)
+
+    def beats(p, q):
+        return p[0] >= q[0] and p[1] <= q[1] and p != q
+
+    assert sorted(found.front) == [n for n, row in enumerate(rows) if not any(beats(other, row) for other in rows)]
+
+
+def test_with_one_objective_the_front_is_the_best_and_its_equals():
+    assert summary([{"mrr": 0.5}, {"mrr": 0.75}, {"mrr": 0.75}]).front == [1, 2]
+    assert summary([]).front == []
+
+
+def test_a_trial_without_the_second_number_is_on_no_front():
+    rows = [{"mrr": 0.9, "ms_per_query": 1.0}, {"mrr": 0.1}]
+    assert summary(rows, TWO).front == [0]
+
+
+def test_counts():
+    # Trials 0 and 1 finished, 0 at an earlier start; 2 failed; 3 was killed; 4 has no result yet.
+    found = summary([{"mrr": 0.5}, {"mrr": 0.6}, "FAILED", "KILLED", None], skipped=["key0", "elsewhere"])
+    assert found.counts() == {"asked": 5, "finished": 2, "failed": 1, "killed": 1, "skipped": 1, "reused": 0, "same": 0}
+    # Two trials with the same key are one result; those that cannot run have no key, and are not the same.
+    found.results[1] = found.results[0]
+    found.results[2] = TrialResult(2, "", None, "FAILED")
+    found.results[3] = TrialResult(3, "", None, "FAILED")
+    assert found.counts() | {"skipped": 0} == {
+        "asked": 5, "finished": 2, "failed": 2, "killed": 0, "skipped": 0, "reused": 0, "same": 1,
+    }  # fmt: skip
+
+
+def test_axes_are_numbers_where_all_values_are():
+    words = [("k=1", "name='가, 나'", "mixed=1", "e=1e-3"), ("k=2.5", "name=b", "mixed=null", "e=2"),
+             ("k=-3", "name=\"c=d\"", "mixed=3", "e=.5")]  # fmt: skip
+    assert summary([None] * 3, words=words).axes() == {
+        "k": [1.0, 2.5, -3.0],
+        "name": ["가, 나", "b", "c=d"],
+        "mixed": ["1", "null", "3"],
+        "e": [0.001, 2.0, 0.5],
+    }
+    assert summary([]).axes() == {}
+
+
+def test_the_table_has_a_row_for_each_trial():
+    rows = [{"mrr": 0.5, "interval_low/mrr": 0.25, "interval_high/mrr": 0.75}, "FAILED", None]
+    found = summary(rows, words=[("k=1",), ("k=2",), ("k=3",)])
+    assert found.table() == {
+        "trial": [0, 1, 2],
+        "status": ["FINISHED", "FAILED", ""],
+        "mrr": [0.5, None, None],
+        "low": [0.25, None, None],
+        "high": [0.75, None, None],
+        "kind": ["in sample", "", ""],
+        "k": [1.0, 2.0, 3.0],
+        "seconds": [0.5, 0.0, None],
+        "reused": [False, False, False],
+        "run_id": ["run0", "run1", None],
+        "error": ["", "ValueError: no", ""],
+    }
+    assert found.interval(0) == (0.25, 0.75)
+    assert all(map(math.isnan, found.interval(1)))
+    # The interval is the first objective's, in MLflow's spelling.
+    there = {"map_at_3": 0.5, "interval_low/map_at_3": 0.25, "interval_high/map_at_3": 0.75, "interval_low/mrr": 0.1}
+    assert summary([there], [*MAP, *ONE]).interval(0) == (0.25, 0.75)
+
+
+def test_the_parent_carries_the_best():
+    found = summary([{"mrr": 0.5, "ndcg_at_10": 0.1}, {"mrr": 0.75, "ndcg_at_10": 0.2}, "FAILED"])
+    metrics = found.parent_metrics()
+    assert (metrics["mrr"], metrics["ndcg_at_10"]) == (0.75, 0.2)
+    assert (metrics["trials/asked"], metrics["trials/finished"], metrics["trials/failed"]) == (3.0, 2.0, 1.0)
+    tags = found.parent_tags({"": "#/experiments/1/runs?x=1"})
+    assert (tags["best.trial"], tags["best.run_id"], tags["best.overrides"]) == ("1", "run1", "x=1")
+    assert "(#/experiments/1/runs?x=1)" in tags["mlflow.note.content"]
+    assert tags["sweep.page"] == "#/experiments/1/runs?x=1"
+    none = summary(["FAILED"])
+    assert none.parent_tags({}) == {}
+    assert none.parent_metrics()["trials/failed"] == 1.0
+
+
+def test_the_note_of_a_best_without_an_interval_says_no_nan():
+    assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags({}))
+
+
+def shown(found, seconds=1.25):
+    document = found.to_json() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
+    json.dumps(document, allow_nan=False)
+    out = io.StringIO()
+    show_report(
+        Console(file=out, width=200, highlight=False, markup=False), report.sweep_report(found, document, PLACE)
+    )
+    return out.getvalue()
+
+
+def said_of(found):
+    return report.sweep_report(found, found.to_json() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
+
+
+def test_what_is_shown():
+    rows = [{"mrr": n / 100, "interval_low/mrr": n / 200, "interval_high/mrr": 1.0} for n in range(12)] + ["FAILED"]
+    found = summary(rows, words=[(f"k={n}", "name='[b]한글'") for n in range(13)])
+    said, [best] = said_of(found), said_of(found).tables
+    assert said.title == "Sweep abc: 13 trials (12 finished, 1 failed), 1.2 s."
+    assert best.notes == ["Ranked by mrr, in sample.", "2 more in trials.csv"]
+    assert [one.name for one in best.columns] == ["", "value", "k", "name", "run"]
+    assert best.rows[0] == [1, Number(0.11, 0.055, 1.0), "11", "[b]한글", "run11"]
+    assert [row[0] for row in best.rows] == [*range(1, 11)]
+    assert (best.rows[-1][-1], said.notes) == ("run2", ["failed: k=12 name='[b]한글': ValueError: no"])
+    assert said.steps == ["harness ui experiment_name=e", "harness export experiment_name=e run=run11"]
+    assert "[b]한글" in shown(found), "text in square brackets is no markup"
+
+
+def test_reused_runs_are_marked():
+    found = summary([{"mrr": 0.5}, {"mrr": 0.25}])
+    found.results[0] = dataclasses.replace(found.results[0], reused=True)
+    [best] = said_of(found).tables
+    assert [row[-1] for row in best.rows] == ["run0 *", "run1"]
+    assert (found.table()["reused"], found.counts()["reused"]) == ([True, False], 1)
+
+
+def apart(values, words, data, rules=None):
+    """A summary of trials that are scored on `data` by `rules`, one letter for each trial."""
+    found = summary([{"mrr": value} for value in values], words=words)
+    for n, trial in found.trials.items():
+        trial.data, trial.rules = data[n], (rules or "r" * len(data))[n]
+    return found.grouped()
+
+
+BOTH = [("set=A", "k=1"), ("set=A", "k=2"), ("set=B", "k=1"), ("set=B", "k=2")]
+
+
+def test_nothing_is_the_best_of_trials_that_do_not_compare():
+    found = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb")
+    assert (found.best, found.finished, found.front) == (None, [], [])
+    assert [(group.label, group.best, group.finished) for group in found.groups] == [
+        ("set=A", 0, [0, 1]), ("set=B", 3, [3, 2]),
+    ]  # fmt: skip
+    # k=1 has (.9 + .1) / 2, k=2 (.8 + .3) / 2.
+    assert [(system.overrides, system.values) for system in found.systems] == [
+        (("k=2",), (0.8, 0.3)), (("k=1",), (0.9, 0.1)),
+    ]  # fmt: skip
+    assert [system.mean for system in found.systems] == pytest.approx([0.55, 0.5])
+    assert found.groups[0].axes() == {"k": [1.0, 2.0]}
+    document = found.to_json()
+    assert (document["best"], document["top"], document["expected"]) == (None, [], None)
+    assert [group["best"]["trial"] for group in document["groups"]] == [0, 3]
+    assert [group["apart"] for group in document["groups"]] == [{"set": "A"}, {"set": "B"}]
+    metrics = found.parent_metrics()
+    assert metrics["mean/mrr"] == pytest.approx(0.55)
+    assert "mrr" not in metrics
+    tags = found.parent_tags({"set=A": "#/a", "set=B": "#/b"})
+    assert "best.run_id" not in tags
+    for said in ("Trials that differ in set do not compare", "0.5500 with k=2", "](#/a)", "](#/b)"):
+        assert said in tags["mlflow.note.content"]
+    lines = shown(found).splitlines()
+    assert [
+        "harness",
+        "export",
+        "experiment_name=e",
+        "run=run3",
+        "#",
+        "the",
+        "best",
+        "with",
+        "set=B",
+    ] in [line.split() for line in lines]
+    assert ["0.8000", "0.3000", "0.5500", "k=2"] in [line.split() for line in lines]
+
+
+def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
+    words = [("set=A", "k=1"), ("set=A", "k=2"), ("set=B", "path=p", "k=1"), ("set=B", "path=p", "k=2"),
+             ("set=B", "path=q", "k=1"), ("set=B", "path=q", "k=2")]  # fmt: skip
+    found = apart([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], words, "aabbcc")
+    assert [group.apart for group in found.groups] == [
+        {"set": "A"}, {"set": "B", "path": "p"}, {"set": "B", "path": "q"},
+    ]  # fmt: skip
+    assert "differ in set or path do not compare: 3 groups" in " ".join(found.notes)
+    assert [system.mean for system in found.systems] == pytest.approx([0.4, 0.3])
+    assert found.axes() == {"set": ["A", "A", "B", "B", "B", "B"], "path": [None, None, "p", "p", "q", "q"],
+                            "k": [1.0, 2.0] * 3}  # fmt: skip
+    assert found.table()["path"][:3] == [None, None, "p"]
+
+
+def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
+    schemes = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa", "ttss")
+    assert [system.overrides for system in schemes.systems] == [("k=1",), ("k=2",)]  # as they were tried
+    assert all(math.isnan(system.mean) for system in schemes.systems)
+    assert "mean" not in shown(schemes)
+    assert not [name for name in schemes.parent_metrics() if "mean" in name]
+    json.dumps(schemes.to_json(), allow_nan=False)
+    assert apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa").best == 0  # two names of one data set
+    # Without one of its trials, a system has no mean.
+    lacking = apart([0.9, 0.8, 0.1], BOTH[:3], "aab")
+    assert [(system.overrides, system.mean > 0) for system in lacking.systems] == [(("k=1",), True), (("k=2",), False)]
+
+
+def test_figures_are_of_one_group_each(tmp_path):
+    names = {file.name for file in write_files(apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb"), tmp_path).iterdir()}
+    assert names == {"trials.csv", "summary.json", "objective-0.png", "objective-1.png"}
+
+
+def test_ties_are_told():
+    found = summary([{"mrr": value} for value in (0.2, 0.7, 0.7, 0.7, 0.1)])
+    assert (found.best, found.to_json()["tied"]) == (2, [1, 2, 3])
+    said = "3 trials tie at 0.7000: x 1 to 3. Recommended: x=2, in the middle."
+    assert found.to_json()["notes"] == [said]
+    assert said in shown(found)
+    assert said in found.parent_tags({})["mlflow.note.content"]
+
+
+def test_a_column_says_the_kind_where_trials_differ_in_it():
+    [best] = said_of(summary([RANKED, PLAIN], MAP)).tables
+    assert best.notes[0] == "Ranked by map@3, in sample or out of fold."
+    assert [one.name for one in best.columns] == ["", "value", "kind", "x", "run"]
+    assert [row[2] for row in best.rows] == ["in sample", "out of fold"]
+
+
+def test_what_is_shown_of_two_objectives():
+    rows = [(0.9, 9.0), (0.5, 3.0), (0.5, 4.0)]
+    best, front = said_of(summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO)).tables
+    assert [one.name for one in best.columns][1:3] == ["mrr", "ms_per_query"]
+    assert front.rows == [[0.9, 9.0, "x=0"], [0.5, 3.0, "x=1"]]
+
+
+def test_what_is_shown_where_nothing_finished_or_nothing_is_logged():
+    text = shown(summary(["FAILED", "KILLED"]))
+    assert "2 trials (1 failed, 1 killed)" in text
+    assert "export" not in text
+    unlogged = dataclasses.replace(summary([{"mrr": 0.5}]), run_id=None)
+    unlogged.results[0] = dataclasses.replace(finished(0, {"mrr": 0.5}), run_id=None)
+    text = shown(unlogged)
+    assert "trial 0" in text
+    assert "harness" not in text
+
+
+def test_files_hold_all_trials_in_utf8(tmp_path):
+    import csv
+
+    found = summary([{"mrr": 0.5}, "FAILED"], words=[("name='가, 나'",), ("name=b",)])
+    folder = write_files(found, tmp_path / "summary")
+    with (folder / "trials.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], row["mrr"], row["status"]) for row in rows] == [
+        ("가, 나", "0.5", "FINISHED"), ("b", "", "FAILED"),
+    ]  # fmt: skip
+    document = json.loads((folder / "summary.json").read_text("utf-8"))
+    assert document["best"] == {
+        "trial": 0, "run_id": "run0", "reused": False, "overrides": ["name='가, 나'"], "value": 0.5,
+        "interval": [None, None], "kind": "in sample", "objectives": {"mrr": 0.5},
+    }  # fmt: skip
+    assert document["front"] is None
+    assert document["failed"] == [{"trial": 1, "overrides": ["name=b"], "error": "ValueError: no"}]
+    assert (folder / "objective.png").stat().st_size > 0
+    assert not (folder / "front.png").exists()
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path):
+    folder = write_files(summary(["FAILED"]), tmp_path)
+    assert {path.name for path in folder.iterdir()} == {"trials.csv", "summary.json"}
+
+
+# ---- while it runs
+
+
+@pytest.fixture
+def journal(tmp_path, monkeypatch):
+    """write(number, mrr or status) -> a line in the journal of a sweep that `watch` follows without waiting."""
+    monkeypatch.setattr(report, "POLL_SECONDS", 0.005)
+    context = Context("abc", "e", tmp_path, "mine", {}, "")
+
+    def write(number, value, token="mine"):
+        told = finished(number, {"mrr": value} if isinstance(value, float) else {})
+        other = Context("abc", "e", tmp_path, token, {}, "")
+        write_journal(other, dataclasses.replace(told, status=value) if isinstance(value, str) else told)
+
+    write.context = context
+    return write
+
+
+TRIALS = {n: Trial(n, (f"k={n}", "name=달")) for n in range(6)}
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """wait() until the follower has read the journal twice more, so that it knows what was written before."""
+    looked, plain = [], read_journal
+
+    def counted(*asked):
+        found = plain(*asked)
+        looked.append(1)
+        return found
+
+    def wait():
+        before, end = len(looked), time.monotonic() + 5
+        while len(looked) < before + 2 and time.monotonic() < end:
+            time.sleep(0.002)
+
+    monkeypatch.setattr(report, "read_journal", counted)
+    return wait
+
+
+def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    journal(5, 0.9)  # of an earlier batch: not printed again
+    with watch(journal.context, 4, TRIALS, "mrr"):
+        looks()
+        journal(0, 0.25)
+        journal(2, 0.125, token="another")
+        journal(1, "FAILED")
+        journal(2, 0.5)
+        journal(3, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/4] mrr 0.2500  best 0.2500  k=0 name=달",
+        "[2/4] FAILED  k=1 name=달",
+        "[3/4] mrr 0.5000  best 0.5000  k=2 name=달",
+        "[4/4] mrr nan  best 0.5000  k=3 name=달",
+    ]
+
+
+def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    plain = report._follow
+    monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
+    with watch(journal.context, 1, TRIALS, "mrr"):
+        journal(0, 0.25)
+    assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
+
+
+def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with watch(journal.context, 6, TRIALS, "mrr"):
+        looks()
+        journal(0, 0.25)
+        looks()
+        now[0] += 9
+        journal(1, 0.5)
+        looks()
+        assert capsys.readouterr().err == ""
+        now[0] += 1  # ten seconds after the first trial
+        journal(2, 0.25)
+        looks()
+    # 3 trials in the 10 s since the first one, 3 left at that rate = 10 s.
+    assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
+
+
+def test_a_later_batch_of_a_search_counts_on(journal, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    before = [finished(0, {"mrr": 0.75}), TrialResult(1, "b", None, "FAILED")]
+    with watch(journal.context, 6, TRIALS, "mrr", before=before):
+        journal(2, 0.5)
+    assert capsys.readouterr().err.splitlines() == ["[3/6] mrr 0.5000  best 0.7500  k=2 name=달"]
+
+
+def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
+    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, TRIALS, "mrr"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == ""
+
+
+# ---- what trials are ranked by
+
+RANKED = {
+    "map_at_3": 0.9, "interval_low/map_at_3": 0.8, "interval_high/map_at_3": 1.0, "public/map_at_3": 0.7,
+    "oof/map_at_3": 0.5, "oof/interval_low/map_at_3": 0.4, "oof/interval_high/map_at_3": 0.6,
+    "oof/public/map_at_3": 0.3, "ms_per_query": 2.0, "loss/misranked": 0.25, "oof/loss/misranked": 0.125,
+}  # fmt: skip
+PLAIN = {name: value for name, value in RANKED.items() if not name.startswith("oof/")}
+
+
+def public(rows, **more):
+    return summary(rows, MAP, select_on="public", **more)
+
+
+def test_values_and_intervals_are_of_what_trials_are_ranked_by():
+    found = summary([RANKED, PLAIN], MAP)
+    assert (found.values(0), found.values(1)) == ([0.5], [0.9])
+    assert (found.interval(0), found.interval(1)) == ((0.4, 0.6), (0.8, 1.0))
+    assert (found.best, found.finished) == (1, [1, 0])
+    chosen = public([RANKED, PLAIN])
+    assert (chosen.values(0), chosen.values(1)) == ([0.3], [0.7])
+    assert all(math.isnan(end) for n in (0, 1) for end in chosen.interval(n))  # a run of 0.2 has none there
+    assert chosen.to_json()["best"]["interval"] == [None, None]
+    assert [found.kind(0), found.kind(1), chosen.kind(0), chosen.kind(1)] == [
+        "out of fold", "in sample", "public, out of fold", "public",
+    ]  # fmt: skip
+    assert chosen.table()["map@3"] == [0.3, 0.7]
+
+
+def test_objectives_that_are_no_measures_have_no_public_part():
+    objectives = [*MAP, SweepObjective("ms_per_query", "minimize"), SweepObjective("loss/misranked", "minimize")]
+    for metrics, part, expected in (
+        (RANKED, "public", [0.3, 2.0, 0.125]),
+        (RANKED, "all", [0.5, 2.0, 0.125]),
+        (PLAIN, "public", [0.7, 2.0, 0.25]),
+    ):
+        assert objective_values(finished(0, metrics, "map@3", part), objectives, part) == expected
+    assert all(map(math.isnan, objective_values(finished(0, {}, "map@3"), objectives, "all")))
+
+
+def test_looks_at_private_scores():
+    # Three finished, one of them at an earlier start; one failed.
+    found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
+    assert found.private_views == 2
+    assert public([PLAIN, RANKED, PLAIN, "FAILED"], skipped=["key0"]).private_views == 1
+    assert public(["FAILED"]).private_views == summary(["FAILED"], MAP).private_views == 0
+
+
+def test_what_to_expect_is_reported_with_the_best_trial():
+    plain = summary([RANKED, PLAIN], MAP)
+    expected = Expected("map@3", plain.results[0].run_id, 0.9, 0.8, 0.7, 0.85, "replay", 2, 2)
+    found = dataclasses.replace(plain, expected=expected)
+    metrics = found.parent_metrics()
+    assert [metrics[f"expected/{name}"] for name in ("value", "low", "high")] == [0.8, 0.7, 0.85]
+    assert expected.sentence in found.parent_tags({})["mlflow.note.content"]
+    assert found.to_json()["expected"] == expected.to_json()
+    said = " ".join(shown(found).split())
+    assert expected.sentence in said
+    assert "another one" not in said
+    other = dataclasses.replace(found, expected=dataclasses.replace(expected, run_id="0123456789abcdef"))
+    assert "The best run of the experiment is another one, 01234567: 0.9000." in " ".join(shown(other).split())
+    assert plain.to_json()["expected"] is None
+    assert not [name for name in plain.parent_metrics() if "expected" in name]
+
+
+def test_with_select_on_public_the_views_of_private_scores_are_reported():
+    found = summary([RANKED, PLAIN], MAP)
+    document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
+    told = []
+    chosen = public([RANKED, PLAIN])
+    for one in (found, chosen, dataclasses.replace(chosen, run_id=None)):
+        out = io.StringIO()
+        show_report(
+            Console(file=out, width=300, highlight=False, markup=False), report.sweep_report(one, document, PLACE)
+        )
+        told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
+    assert told == [False, True, False]
+
+
+def test_lines_show_the_number_that_trials_are_ranked_by(journal, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    with watch(journal.context, 2, TRIALS, "map@3"):
+        for number, metrics in enumerate((RANKED, PLAIN)):
+            write_journal(journal.context, finished(number, metrics, "map@3", "public"))
+    assert [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "[1/2] map@3 0.3000", "[2/2] map@3 0.7000",
+    ]  # fmt: skip

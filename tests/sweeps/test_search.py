@@ -1,0 +1,402 @@
+"""Axes by hand; studies that are killed anywhere, exhausted, and used with every sampler."""
+
+import contextlib
+import math
+import random
+
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from harness.config import components
+from harness.errors import BadInput
+from harness.sweeps import search as sweep_search
+from harness.sweeps.axes import Interval, Values, axis_of
+from harness.sweeps.plan import expand
+from harness.sweeps.search import Search, SweepObjective, importlib
+
+SAMPLERS = ["random", "tpe", "cmaes", "gp"]
+ONE = [SweepObjective("map", "maximize")]
+TWO = [SweepObjective("map", "maximize"), SweepObjective("seconds", "minimize")]
+MIXED = ["w=interval(0,1)", "t=range(0,10,0.5)", "n=tag(log,int(interval(1,100)))", "k=kiwi,char_ngram"]
+
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+
+def parsed(*words):
+    return OverridesParser.create().parse_overrides(list(words))
+
+
+def space(*words):
+    return {override.get_key_element(): axis_of(override) for override in parsed(*words)}
+
+
+def given_by(words):
+    """The values of a proposal's overrides, read by Hydra."""
+    return {override.key_or_group: override.value() for override in parsed(*words)}
+
+
+def value(words):
+    """A smooth function with its best point, 0, at w=0.3, t=7, n=20, k=char_ngram; axes may be missing."""
+    at = {"w": 0.3, "t": 7, "n": 20, "k": "char_ngram"} | given_by(words)
+    distance = (at["w"] - 0.3) ** 2 + ((at["t"] - 7) / 10) ** 2 + (math.log(at["n"] / 20) / 5) ** 2
+    return -distance - 0.1 * (at["k"] != "char_ngram")
+
+
+def searched(search, file, words, measure=value, objectives=ONE):
+    """(words, value) of all points of a whole search."""
+    opened, found = search.open(file, space(*words), objectives, "study"), []
+    while len(opened.finished) < search.trials and (
+        asked := opened.ask(min(search.batch, search.trials - len(opened.finished)))
+    ):
+        for proposal in asked:
+            found.append((proposal.overrides, measure(proposal.overrides)))
+            opened.tell(proposal.number, [found[-1][1]] if len(objectives) == 1 else found[-1][1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("a=interval(1,20)", Interval(1.0, 20.0, False)),
+        ("a=int(interval(1,20))", Interval(1, 20, False)),
+        ("a=tag(log,interval(0.01,1))", Interval(0.01, 1.0, True)),
+        ("a=tag(log,int(interval(1,100)))", Interval(1, 100, True)),
+        # The stop is left out, and one float makes all of them floats.
+        ("a=range(0,2,0.5)", Values(("0", "0.5", "1", "1.5"), True)),
+        ("a=range(3,0,-1)", Values(("3", "2", "1"), True)),
+        ("a=range(0,3)", Values(("0", "1", "2"), True)),
+        ("a=10,30,100", Values(("10", "30", "100"), True)),
+        ("a=choice(3,2,0.5)", Values(("3", "2", "0.5"), True)),
+        # Neither rising nor falling, no numbers, numbers in quotes.
+        ("a=1,3,2", Values(("1", "3", "2"), False)),
+        ("a=true,false", Values(("True", "False"), False)),
+        ("a='1','2'", Values(("'1'", "'2'"), False)),
+        ("a=kiwi,'한국 어',kiwi", Values(("kiwi", "'한국 어'"), False)),
+        ("a=[1,2],[3]", Values(("[1,2]", "[3]"), False)),
+        ("a=shuffle(range(0,9))", Values(tuple("012345678"), True)),
+    ],
+)
+def test_axes_by_hand(word, expected):
+    [override] = parsed(word)
+    assert axis_of(override) == expected
+    assert axis_of(override).size == (expected.size if isinstance(expected, Interval) else len(expected.texts))
+
+
+@pytest.mark.parametrize("word", ["a=range(-1,1,0.1)", "a=range(5,1,-2)", "a=1,2.50,1e3", "a='x y',\"q'\",b", "a=0,1"])
+def test_words_are_those_of_a_grid(word):
+    [override] = parsed(word)
+    [words] = expand({"a": override}).values()
+    assert [f"a={text}" for text in axis_of(override).texts] == words
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("a=interval(2,1)", r"a=interval\(2\.0,1\.0\) is no interval"),
+        ("a=interval(1,1)", "is no interval"),
+        ("a=interval(0,inf)", "is no interval"),
+        ("a=interval(nan,1)", "is no interval"),
+        ("a=int(interval(5,5))", r"a=int\(interval\(5,5\)\) is no interval"),
+        ("a=tag(log,interval(0,1))", r"reaches 0\.0: a logarithmic scale"),
+        ("a=tag(lgo,interval(1,2))", "has the tag lgo"),
+        ("a=tag(log,range(1,9))", "has the tag log"),
+        ("a=range(3,1)", r"a=range\(3,1\) has no values"),
+        ("a=range(0,5,0)", "with step 0"),
+        ("a=range(0,1e12)", r"has more than 100,000 values.* search=tpe"),
+        ("a=range(0,1000000000000)", "has more than 100,000 values"),
+        ("a=range(1,0,-1e-9)", "has more than 100,000 values"),
+        ("a=shuffle(range(0,1e12))", "has more than 100,000 values"),
+        ("a=range(0,inf)", "is not finite"),
+        (f"a=range(0,{10**400})", "is not finite"),
+    ],
+)
+def test_overrides_that_are_no_axes(word, message):
+    with pytest.raises(BadInput, match=message):
+        axis_of(parsed(word)[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sampler": "tp"}, "choose one of random, tpe, cmaes, gp.* Did you mean 'tpe'"),
+        ({"sampler": "tpe", "trials": 0}, "trials=0 is too small"),
+        ({"sampler": "tpe", "batch": 0}, "batch=0 is too small"),
+        ({"sampler": "tpe", "seed": -1}, "seed=-1 is too small"),
+    ],
+)
+def test_arguments_that_make_no_search(arguments, message):
+    with pytest.raises(BadInput, match=message):
+        Search(**arguments)
+
+
+def test_what_a_sampler_does_not_support(tmp_path, monkeypatch, caplog):
+    file = tmp_path / "study.db"
+    with pytest.raises(BadInput, match="takes one objective"):
+        Search("cmaes").open(file, space(*MIXED), TWO, "study")
+    with pytest.raises(BadInput, match="there is none"):
+        Search("cmaes").open(file, space("k=a,b"), ONE, "study")
+    with pytest.raises(BadInput, match="nothing to search"):
+        Search("tpe").open(file, {}, ONE, "study")
+    Search("cmaes").open(file, space(*MIXED), ONE, "study")
+    assert [record.getMessage() for record in caplog.records] == [
+        "search=cmaes draws k at random: it models numbers only."
+    ]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for sampler, command in (
+        ("gp", r"torch: pip install 'retrieval-harness\[dense\]'"),
+        ("cmaes", "pip install cmaes"),
+    ):
+        with pytest.raises(BadInput, match=command):
+            Search(sampler).open(file, space("w=interval(0,1)"), ONE, "study")
+
+
+def test_a_study_is_opened_for_what_it_was_made_for(tmp_path):
+    file = tmp_path / "한글 {q}%20?.db"  # a path is no URL
+    words = ["t=range(0,10)", "k=a,b"]
+    Search("random").open(file, space(*words), ONE, "study")
+    assert file.exists()
+    Search("tpe", trials=9).open(file, space(*reversed(words)), ONE, "study")
+    Search("random").open(file, space("other=1,2"), TWO, "another")
+    with pytest.raises(BadInput, match=r"\(t: 0,1,2,.*,9, now interval\(0\.0,9\.0\)\)"):
+        Search("random").open(file, space("t=interval(0,9)", "k=a,b"), ONE, "study")
+    with pytest.raises(BadInput, match=r"\(k: a,b, now none; c: none, now 1,2\)"):
+        Search("random").open(file, space("t=range(0,10)", "c=1,2"), ONE, "study")
+    with pytest.raises(BadInput, match="objective: maximize map, now minimize map"):
+        Search("random").open(file, space(*words), [SweepObjective("map", "minimize")], "study")
+    file.write_bytes(b"no study" * 1000)
+    with pytest.raises(BadInput, match="file is not a database"):
+        Search("random").open(file, space(*words), ONE, "study")
+
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda number: float(f"{number:.8g}"))
+positive = st.floats(1e-6, 1e6).map(lambda number: float(f"{number:.8g}"))
+axes = st.one_of(
+    st.lists(numbers, min_size=2, max_size=2, unique=True).map(lambda ends: Interval(*sorted(ends), False)),
+    st.lists(positive, min_size=2, max_size=2, unique=True).map(lambda ends: Interval(*sorted(ends), True)),
+    st.lists(st.integers(-99, 99), min_size=2, max_size=2, unique=True).map(lambda e: Interval(*sorted(e), False)),
+    st.lists(st.integers(1, 999), min_size=2, max_size=2, unique=True).map(lambda ends: Interval(*sorted(ends), True)),
+    st.integers(1, 20).map(lambda size: Values(tuple(map(str, range(size))), True)),
+    st.integers(1, 5).map(lambda size: Values(tuple(f"'{'ㄱ' * i} {i}'" for i in range(size)), False)),
+)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=6, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # shrinking takes minutes
+@given(st.lists(axes, min_size=1, max_size=3), st.sampled_from(["random", "tpe", "cmaes"]), st.integers(0, 99))
+def test_points_are_new_lie_in_their_axes_and_read_back(tmp_path_factory, axes, sampler, seed):
+    asked_for = {f"k{i}": axis for i, axis in enumerate(axes)}
+    if sampler == "cmaes":
+        asked_for["number"] = Interval(0.0, 1.0, False)
+    search = Search(sampler, trials=12, batch=4, seed=seed)
+    opened = search.open(tmp_path_factory.mktemp("study") / "study.db", asked_for, ONE, "study")
+    seen = []
+    for _ in range(3):
+        for proposal in opened.ask(4):
+            for word, (key, axis), override in zip(
+                proposal.overrides, asked_for.items(), parsed(*proposal.overrides), strict=True
+            ):
+                assert override.key_or_group == key
+                text = word.partition("=")[2]
+                if isinstance(axis, Values):
+                    assert text in axis.texts
+                else:
+                    assert isinstance(override.value(), int | type(axis.low))
+                    assert axis.low <= override.value() <= axis.high
+                    assert str(override.value()) == text
+            seen.append(proposal.overrides)
+            opened.tell(proposal.number, [float(len(seen) % 7)])
+    size = math.prod(axis.size or 12 for axis in asked_for.values())
+    assert len(seen) == len(set(seen)) == min(12, size)
+
+
+def test_an_interval_gives_short_words_that_stay_inside():
+    assert Interval(0.0, 1.0, False).text(0.123456789) == "0.123457"
+    assert Interval(1e-9, 1.0, True).text(1.23456789e-5) == "1.23457e-05"
+    # Of 6 digits there would be one word for all points, or two. 100 / 0.001 is 10^5, so 5 digits more.
+    assert Interval(100.0, 100.001, False).text(100.000123456789) == "100.00012346"
+    assert Interval(0.12345678, 1.0, False).text(0.12345678) == "0.123457"
+    assert Interval(0.0, 0.12345678, False).text(0.12345678) == "0.12345678"  # 0.123457 is not
+
+
+class Killed(Exception):
+    pass
+
+
+def killed(search, file, words, at_write):
+    """A search that is killed in the place of a write to its file, counted from 1."""
+    opened, writes = search.open(file, space(*words), ONE, "study"), iter(range(1, 1000))
+
+    def counted(write):
+        def instead(*arguments, **options):
+            if next(writes) == at_write:
+                raise Killed
+            return write(*arguments, **options)
+
+        return instead
+
+    opened._stored.add_trial = counted(opened._stored.add_trial)
+    opened._stored.tell = counted(opened._stored.tell)
+    with contextlib.suppress(Killed):
+        while len(opened.finished) < search.trials:
+            for proposal in opened.ask(search.batch):
+                opened.tell(proposal.number, [value(proposal.overrides)])
+    assert next(writes) == at_write + 1
+
+
+def saved(search, file, words):
+    """(words, values) of every point in the file."""
+    opened = search.open(file, space(*words), ONE, "study")
+    return [(opened._overrides(trial.params), trial.values) for trial in opened._stored.trials]
+
+
+def check_stops(sampler, folder, monkeypatch, stops, trials=12):
+    monkeypatch.setattr(sweep_search, "STARTUP", 3)
+    search = Search(sampler, trials=trials, batch=4, seed=5)
+    whole = searched(search, folder / "whole.db", MIXED)
+    assert saved(search, folder / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
+    for stop in stops:
+        file = folder / f"{stop}.db"
+        killed(search, file, MIXED, stop)
+        searched(search, file, MIXED)
+        assert [words for words, _ in saved(search, file, MIXED)] == [words for words, _ in whole], stop
+
+
+@pytest.mark.slow
+# A batch of 4 is 8 writes: 4 points, then what they gave. 9 to 12 are the points of the second batch, the first ones
+# that a model proposes, and 13 to 16 their values.
+@pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
+def test_a_killed_search_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
+    check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "tpe" else [18])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_search_killed_anywhere_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
+    check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "gp" else [3, 10, 14], trials=8)
+
+
+def test_proposals_without_values_are_proposed_again(tmp_path):
+    search = Search("tpe", seed=1)
+    opened = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
+    first = opened.ask(4)
+    assert [proposal.number for proposal in first] == [0, 1, 2, 3]
+    assert len(opened.finished) == 0
+    opened.tell(1, [0.5])
+    opened.tell(2, None)
+    opened.tell(0, [math.nan])  # no value to learn from
+    assert len(opened.finished) == 3
+    again = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
+    assert again.ask(4) == first[3:]
+    assert again.ask(0) == []
+    with pytest.raises(ValueError, match="COMPLETE"):
+        again.tell(1, [0.5])
+    with pytest.raises(ValueError, match="did not match the number of the objectives"):
+        again.tell(3, [0.5, 1.0])
+    again.tell(3, [0.5])
+    assert [proposal.number for proposal in again.ask(2)] == [4, 5]
+
+
+@pytest.mark.slow
+def test_the_seed_decides_and_the_order_of_the_keys_does_not(tmp_path):
+    def points(name, seed, words):
+        return [set(words) for words, _ in searched(Search("tpe", 14, 7, seed), tmp_path / name, words)]
+
+    first = points("a.db", 0, MIXED)
+    assert points("b.db", 0, MIXED[::-1]) == first
+    assert points("c.db", 1, MIXED) != first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+def test_a_finite_space_is_searched_to_its_end(tmp_path, sampler):
+    # 3 x 2 x 4 = 24 points, and a failed one is not tried again.
+    words = ["t=range(0,9,3)", "k=a,b", "n=int(interval(1,4))"]
+    opened = Search(sampler, trials=99).open(tmp_path / "study.db", space(*words), ONE, "study")
+    seen = []
+    while asked := opened.ask(10):
+        for proposal in asked:
+            seen.append(proposal.overrides)
+            opened.tell(proposal.number, None if len(seen) == 3 else [given_by(proposal.overrides)["t"]])
+    assert sorted(seen) == sorted((f"t={t}", f"k={k}", f"n={n}") for t in (0, 3, 6) for k in "ab" for n in (1, 2, 3, 4))
+    assert len(opened.finished) == 24
+
+
+def test_a_sampler_that_repeats_itself_makes_way_for_points_at_random(tmp_path, monkeypatch):
+    from optuna.samplers import RandomSampler
+
+    monkeypatch.setattr(Search, "new_sampler", lambda self, *_: RandomSampler(seed=1))
+    for word, size in (("t=range(0,7)", 7), ("w=interval(0,1)", 8)):
+        opened = Search("random").open(tmp_path / f"{size}.db", space(word), ONE, "study")
+        assert len({proposal.overrides for proposal in opened.ask(8)}) == size
+
+
+def test_points_that_are_left_are_equally_likely(tmp_path):
+    axes = space("t=range(0,3)", "k=a,b", "n=int(interval(4,5))")
+    opened = Search("random").open(tmp_path / "study.db", axes, ONE, "study")
+    tried = {("t=0", "k=a", "n=4"), ("t=2", "k=b", "n=5"), ("t=1", "k=b", "n=4")}
+    drawn = [opened._overrides(opened._untried(tried, seed)) for seed in range(900)]
+    counts = {words: drawn.count(words) for words in drawn}
+    assert len(counts) == 12 - 3
+    assert not tried & set(counts)
+    assert min(counts.values()) > 60  # 100 each, with a standard deviation of 9.4
+
+
+@pytest.mark.slow
+def test_tpe_finds_more_than_chance(tmp_path):
+    def by_chance(seed):
+        draw = random.Random(seed)
+        points = [(draw.random(), draw.randrange(20) / 2, draw.randint(1, 100)) for _ in range(60)]
+        return max(value((f"w={w}", f"t={t}", f"n={n}")) for w, t, n in points)
+
+    def found(seed):
+        return max(one for _, one in searched(Search("tpe", 60, 10, seed), tmp_path / f"{seed}.db", MIXED[:3]))
+
+    assert sum(map(found, range(3))) > sum(map(by_chance, range(3)))
+
+
+def mean_of_later_t(sampler, file, trials):
+    """Two objectives that are at odds about w, so that any w is on their front, and agree on t=0."""
+
+    def measured(words):
+        at = given_by(words)
+        return at["w"] - at["t"] / 10, at["w"] ** 2 + at["t"]
+
+    found = searched(Search(sampler, trials, 10), file, ["w=interval(0,1)", "t=range(0,10)"], measured, TWO)
+    assert len({words for words, _ in found}) == trials
+    late = [given_by(words)["t"] for words, _ in found[trials // 2 :]]
+    return sum(late) / len(late)
+
+
+def test_several_objectives(tmp_path):
+    assert mean_of_later_t("tpe", tmp_path / "tpe.db", 40) < 3.5  # by chance 4.5, with a standard deviation of 0.64
+
+
+@pytest.mark.slow
+def test_a_gaussian_process(tmp_path):
+    found = searched(Search("gp", 24, 8), tmp_path / "gp.db", MIXED[:3])
+    assert len({words for words, _ in found}) == 24
+    assert max(one for _, one in found[16:]) > max(one for _, one in found[:8])
+    assert mean_of_later_t("gp", tmp_path / "two.db", 20) < 4.5
+
+
+@pytest.mark.slow
+def test_cmaes_learns_from_its_batches(tmp_path):
+    found = searched(Search("cmaes", 50, 10), tmp_path / "study.db", ["w=interval(0,1)", "t=interval(0,10)"])
+    first, last = ([one for _, one in some] for some in (found[:20], found[-10:]))
+    assert sum(last) / 10 > sum(first) / 20
+
+
+def test_the_shipped_searches(monkeypatch):
+    for path in sorted((components.conf_folder() / "search").glob("*.yaml")):
+        node = yaml.safe_load(path.read_text("utf-8"))
+        assert node.get("seed", "${seed}") == "${seed}"
+        given = {name: value for name, value in {"seed": 7, "budget": None}.items() if name in node}
+        made = components.build(node | given, where="search")
+        assert path.stem == getattr(made, "sampler", made.recorded_as.removeprefix("search/"))
+        assert getattr(made, "seed", 7) == 7

@@ -1,0 +1,287 @@
+"""Waiting for jobs that submitit started: every wait ends, whatever happens to jobs, SLURM and accounts."""
+
+import json
+import os
+import re
+import signal
+import types
+
+import pytest
+from fake_slurm import SILENT, FakeSlurm
+
+from harness import interruption
+from harness.errors import BadInput, Failed
+from harness.sweeps import submitted
+from harness.sweeps.definition import JobsLost
+from harness.sweeps.submitted import Element, Submitted
+
+pytest.importorskip("submitit")
+pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    return FakeSlurm(tmp_path / "slurm", monkeypatch)
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """The lines that people see."""
+    lines = []
+    monkeypatch.setattr(submitted, "tell", lines.extend)
+    return lines
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch, said):
+    """Launch jobs 7, 8, ... as elements 0, 1, ... of array 12. results: element -> what its worker has written."""
+    from submitit.core.utils import cloudpickle_dump
+
+    for name, seconds in (("LOOK", 0.001), ("ASK", 0.0), ("GRACE", 0.02), ("SAY", 0.0), ("CANCEL", 0.1)):
+        monkeypatch.setattr(submitted, f"{name}_SECONDS", seconds)
+    params = {"submitit_folder": str(tmp_path / "jobs/%j"), "max_num_timeout": 0, "timeout_min": 5, "partition": "p"}
+    launcher = types.SimpleNamespace(_EXECUTOR="slurm", params=params)
+    plain = submitted._Waiting.wait
+
+    def call(count, results=(), kind="success"):
+        def wait(waiting):
+            for element in results:
+                put(element, kind)
+            return plain(waiting)
+
+        monkeypatch.setattr(submitted._Waiting, "wait", wait)
+        return Submitted(launcher).launch([["a=1"]] * count, 7)
+
+    def put(element, kind="success"):
+        [folder] = (tmp_path / "jobs").glob(f"*/12_{element}")
+        content = (
+            f"result {element}" if kind == "success" else "Traceback\n  in f\nretrievers.base.Failed: no space left"
+        )
+        cloudpickle_dump((kind, content), folder / f"12_{element}_0_result.pkl")
+
+    call.put, call.submitted = put, Submitted(launcher)
+    return call
+
+
+def test_results_are_taken_whatever_slurm_says(cluster, launch, said):
+    assert launch(3, results=(0, 1, 2)) == ["result 0", "result 1", "result 2"]
+    assert cluster.calls("sacct") == cluster.calls("scancel") == said == []
+
+
+def test_a_result_that_lay_in_the_folder_before_is_not_read(cluster, launch, tmp_path):
+    from submitit.core.utils import cloudpickle_dump
+
+    for name in ("12_0", "12_1"):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+        cloudpickle_dump(("success", "theirs"), tmp_path / "jobs" / name / f"{name}_0_result.pkl")
+    with pytest.raises(JobsLost, match=r"^2 of 2 jobs"):
+        launch(2)
+
+
+def test_a_killed_worker_without_accounts_ends_the_wait(cluster, launch, said):
+    cluster.answers("squeue", "12_0|COMPLETED|n1|None\n12_1|FAILED|n2|NonZeroExitCode")
+    with pytest.raises(JobsLost, match=r"^1 of 2 jobs ended without a result\..* Repeat the same command") as raised:
+        launch(2, results=[0])
+    assert list(raised.value.of) == [8]
+    assert "killed on n2 (FAILED); job 12_1, log " in raised.value.of[8]
+    assert any(line.startswith("Job 12_1 ended without a result") for line in said)
+
+
+def test_jobs_that_nobody_knows_any_more_are_lost(cluster, launch):
+    with pytest.raises(JobsLost, match=r"^2 of 2 jobs") as raised:
+        launch(2)
+    assert all("SLURM no longer knows it" in one for one in raised.value.of.values())
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "advice"),
+    [
+        ("OUT_OF_MEMORY", "more memory than it had on n1", "hydra.launcher.mem_gb"),
+        ("TIMEOUT", "ran out of time on n1", "hydra.launcher.timeout_min"),
+        ("NODE_FAIL", "its node failed on n1", "hydra.launcher.exclude"),
+        ("PREEMPTED", "higher priority", "hydra.launcher.partition"),
+        ("CANCELLED by 1000", "it was cancelled on n1 (CANCELLED)", "Repeat"),
+        ("COMPLETED", "SLURM says that it completed", "All nodes must share"),
+    ],
+)
+def test_accounts_say_how_a_forgotten_job_ended(cluster, launch, state, message, advice):
+    cluster.answers("sacct", f"12|{state}|n1")
+    with pytest.raises(JobsLost) as raised:
+        launch(1)
+    assert message in raised.value.of[7]
+    assert advice in str(raised.value)
+
+
+def test_a_job_that_is_queued_again_is_waited_for(cluster, launch, monkeypatch):
+    """Its node failed; SLURM starts it again on another one."""
+    monkeypatch.setattr(submitted, "GRACE_SECONDS", 0.2)
+    cluster.answers("squeue", "12|NODE_FAIL|n1|None", call=1)
+    for call in (2, 3):
+        cluster.answers("squeue", "12|PENDING||BeginTime", call=call)
+    plain = submitted._Waiting._ask
+
+    def ask(waiting, now):
+        plain(waiting, now)
+        if waiting.states and waiting.states["12"].name == "PENDING":
+            assert waiting.over == {}
+            put_single(launch, waiting)
+
+    monkeypatch.setattr(submitted._Waiting, "_ask", ask)
+    assert launch(1) == ["done"]
+
+
+def put_single(launch, waiting):
+    """The result of a job without an array."""
+    from submitit.core.utils import cloudpickle_dump
+
+    [job] = waiting.jobs.values()
+    cloudpickle_dump(("success", "done"), job.paths.folder / "12_0_result.pkl")
+
+
+def test_a_silent_controller_is_waited_for(cluster, launch, said, monkeypatch):
+    for call in (1, 2):
+        cluster.answers("squeue", err=SILENT, code=1, call=call)
+    with pytest.raises(JobsLost):
+        launch(1)
+    silent, again = (next(n for n, line in enumerate(said) if text in line) for text in ("not answer", "answers again"))
+    assert silent < again
+    assert sum("does not answer" in line for line in said) == 1
+    assert len(cluster.calls("squeue")) > 2
+
+
+def test_what_waits_in_the_queue_is_said(cluster, launch, said):
+    waiting = "12_0|PENDING||Priority\n12_1|PENDING||Resources\n12_2|RUNNING|n1|None\n12_3|PENDING||JobHeldUser"
+    cluster.answers("squeue", waiting, call=1)
+    with pytest.raises(JobsLost):
+        launch(4)
+    held = "1 held: they start after `scontrol release`"
+    assert said[0] == f"SLURM job 12: {held}, 2 pending (Priority, Resources), 1 running"
+    assert "SLURM job 12: 4 ending" in said
+
+
+def test_jobs_that_could_never_start_are_cancelled(cluster, launch):
+    cluster.answers("squeue", "12_0|PENDING||PartitionTimeLimit\n12_1|PENDING||PartitionTimeLimit")
+    with pytest.raises(JobsLost, match=r"hydra\.launcher\.timeout_min=MINUTES") as raised:
+        launch(2)
+    assert "would never start it (PartitionTimeLimit)" in raised.value.of[7]
+    assert cluster.calls("scancel") == ["12"]
+
+
+def test_an_interruption_cancels_the_array(cluster, launch, monkeypatch):
+    cluster.answers("squeue", "12_0|RUNNING|n1|None\n12_1|PENDING||Resources")
+
+    def interrupted(lines):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submitted, "tell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(2)
+    assert cluster.calls("scancel") == ["12"]
+
+
+def test_the_error_of_a_job_is_its_last_line(cluster, launch):
+    with pytest.raises(JobsLost) as raised:
+        launch(2, results=(0, 1), kind="error")
+    assert raised.value.of[8].startswith("no space left; job 12_1, log ")
+
+
+def test_a_submission_that_slurm_refuses_fails(cluster, launch):
+    refused = "sbatch: error: Batch job submission failed: Invalid job array specification"
+    cluster.answers("sbatch", err=refused, code=1)
+    with pytest.raises(Failed, match=r"Invalid job array specification\. .*trials_per_job") as raised:
+        launch(2)
+    assert not isinstance(raised.value, BadInput | JobsLost)
+
+
+def test_the_check_tries_the_flags_of_the_launcher(cluster, launch):
+    launch.submitted.check()
+    assert cluster.calls("sbatch") == ["--test-only"]
+    cluster.answers("sbatch", err="allocation failure: Invalid partition name specified", code=1)
+    with pytest.raises(BadInput, match="Invalid partition name"):
+        launch.submitted.check()
+
+
+class Killing:
+    """A launcher whose trial receives a signal, and would take an error for its own."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, *arguments):
+        try:
+            os.kill(os.getpid(), self.number)
+            signal.sigtimedwait([], 5)  # the handler runs before it returns
+        except Exception:
+            return "the trial failed, and the next one begins"
+
+
+@pytest.fixture
+def restored():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_end_of_its_time_ends_a_job_and_not_only_a_trial(restored, monkeypatch):
+    from submitit.core.utils import UncompletedJobError
+
+    def submitits(number, frame):
+        raise UncompletedJobError("Job not requeued because: timed-out too many times.")
+
+    monkeypatch.setattr(interruption, "listen", lambda: None)
+    signal.signal(signal.SIGUSR2, submitits)
+    with pytest.raises(Failed, match=r"its time was over .*timed-out too many times"):
+        Element(Killing(signal.SIGUSR2))(["a=1"], 3, None)
+
+
+def test_a_cancelled_job_leaves_no_result(restored, monkeypatch):
+    """submitit writes one for any Exception: a job that SLURM starts again would seem to be over."""
+
+    def listening(number, frame):
+        raise interruption.Terminated
+
+    monkeypatch.setattr(interruption, "listen", lambda: signal.signal(signal.SIGTERM, listening))
+    with pytest.raises(interruption.Terminated):
+        Element(Killing(signal.SIGTERM))(["a=1"], 3, None)
+
+
+WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "gate=score", "gate.threshold=0,1")
+
+
+def test_a_sweep_whose_jobs_are_lost_says_which_and_is_finished_by_any_launcher(harness, toy, cluster, launch):
+    words = (*WORDS, "format=json")
+    done = harness("sweep", *words, "hydra/launcher=submitit_slurm")
+    assert done.code == 1
+    errors = [row["error"] for row in json.loads(done.out)["failed"]]
+    assert len(errors) == 2
+    assert all("its job ended without a result (SLURM no longer knows it; job 12, log " in one for one in errors)
+    again = harness("sweep", *words)
+    assert (again.code, again.json["trials"]["finished"]) == (0, 2)
+
+
+def test_a_sweep_that_slurm_would_refuse_begins_nothing(harness, toy, cluster, tmp_path):
+    cluster.answers("sbatch", err="allocation failure: Invalid partition name specified", code=1)
+    done = harness("sweep", *WORDS, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=nope")
+    assert done.code == 2
+    assert "Invalid partition name specified. `sinfo` lists" in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "outputs" / "sweeps").exists()
+    dry = harness("sweep", *WORDS, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=nope", "dry_run=true")
+    assert dry.code == 0, "a plan asks nothing of SLURM"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("hydra.launcher.partitoin=x", r"Did you mean 'hydra\.launcher\.partition'\?"),
+        ("hydra.launcher.tasks_per_node=2", "a job of a sweep is one process"),
+        ("hydra.launcher.nodes=2", "a job of a sweep is one process"),
+        ("hydra.launcher.timeout_min=0", "the least is 1"),
+        ("hydra.launcher.timeout_min=long", "could not be converted to Integer"),
+    ],
+)
+def test_bad_keys_of_the_launcher(harness, toy, word, message):
+    done = harness("sweep", *WORDS, "hydra/launcher=submitit_slurm", word)
+    assert done.code == 2
+    assert re.search(message, done.err)

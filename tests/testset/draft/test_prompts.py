@@ -1,0 +1,83 @@
+"""Prompts of drafting: shipped ones in two languages, and files of the user."""
+
+import pytest
+
+from harness.errors import BadInput
+from harness.llm.structured import PromptText
+from harness.testset.draft import prompts
+from harness.testset.draft.drafts import KINDS
+
+NONE_GIVEN = dict.fromkeys(KINDS)
+VALUES = {"questions": "2", "text": "달은 지구를 돈다.", "note": "이 문서는 '달'에 대한 정보이다.", "examples": "- 달?",
+          "situation": "인사"}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["ko", "en"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shipped_prompts_have_places_for_all_that_is_filled_in(language, kind):
+    prompt = prompts.read_prompts([kind], language, NONE_GIVEN)[kind]
+    needed, optional = prompts.ABOUT_NONE if kind == "none" else prompts.ABOUT_A_DOCUMENT
+    assert set(prompt.places) == {*needed, *optional}
+    text = prompts.filled(prompt, VALUES)
+    assert all(VALUES[name] in text for name in prompt.places)
+    assert "{" not in text
+    bare = prompts.filled(prompt, VALUES | {"note": "", "examples": ""})
+    assert VALUES["note"] not in bare
+    assert "\n\n\n" not in bare
+    assert bare.count("\n\n") == text.count("\n\n") - (1 if kind == "none" else 2)
+
+
+def test_a_paragraph_is_left_out_only_if_all_of_its_places_are_empty():
+    prompt = PromptText('{note} {text}\n\nLike: {examples}\n\nJSON: {"a": {1}}', ("note", "text", "examples"))
+    found = prompts.filled(prompt, {"note": "", "text": "a {text}\n\nb", "examples": ""})
+    assert found == ' a {text}\n\nb\n\nJSON: {"a": {1}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("{questions}", r"lacks \{text\}"),
+        ("{text}", r"lacks \{questions\}"),
+        ("{questions} {txt} {text}", r"nothing is filled in for \{txt\}.*text"),
+        ("{questions} {text} {situation}", "situation"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, text, message):
+    path = tmp_path / "fact.txt"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=message) as found:
+        prompts.read_prompts(["fact"], "ko", NONE_GIVEN | {"fact": str(path)})
+    assert "prompts.fact" in str(found.value)
+
+
+def test_examples_need_a_place(tmp_path):
+    path = tmp_path / "search.txt"
+    path.write_text("{questions} {text}")
+    found = prompts.read_prompts(["fact", "search"], "en", NONE_GIVEN | {"search": str(path)})
+    with pytest.raises(BadInput, match=r"prompts.search has no \{examples\}"):
+        prompts.check_examples(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("달은 지구를 돈다", "ko"),
+        ("The moon orbits the earth", "en"),
+        ("나루 1톤 EV (Naru One Ton Electric Truck)", "ko"),  # 3 of 29 letters are Hangul
+        ("The word 달 is Korean for the moon, and nothing else", "en"),  # 1 of 40
+        ("123", "en"),
+    ],
+)
+def test_the_language_of_a_text(text, language):
+    assert prompts.language_of(text) == language
+
+
+@pytest.mark.parametrize("language", ["ko", "en"])
+def test_situations_are_different_and_their_kinds_come_in_turn(language):
+    found = prompts.situations(language, 0)
+    assert len(found) == len(set(found)) == 6 * 12 * 12
+    kinds = [one.rpartition(" (")[0] for one in found]
+    assert len(set(kinds[:6])) == 6
+    assert kinds == kinds[:6] * 144
+    assert prompts.situations(language, 0) == found != prompts.situations(language, 1)

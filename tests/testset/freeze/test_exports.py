@@ -1,0 +1,158 @@
+"""Frozen test sets for other tools: our own readers, and ir_measures, score a run on them as on the set itself."""
+
+import json
+
+import pytest
+from frozen_sets import frozen, judged
+
+from harness.api import evaluate
+from harness.data.contest import Contest
+from harness.data.dataset import load
+from harness.data.documents_folder import DocumentsFolder
+from harness.data.frozen import Frozen
+from harness.data.qa import Autorag
+from harness.data.trec import Beir, Trec
+from harness.errors import BadInput
+from harness.testset.freeze.exports import FORMATS, export
+from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
+from retrievers.base import Ranking
+
+MEASURES = ["hit@3", "recall@5", "precision@3", "mrr", "map", "ndcg@10", "ndcg"]
+UNMET = "q00009"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A frozen test set of 16 queries: 2 unanswerable, 2 that need no retrieval, and one that no document answers."""
+    found = judged(tmp_path_factory.mktemp("frozen"))
+    rows = map(json.loads, (found.folder / "pool.jsonl").read_text().splitlines())
+    text, at = text_digest(found.queries[UNMET]), "2026-11-23T09:30:00Z"
+    JudgementLog(found.folder).append(
+        Judgement(UNMET, text, row["doc"], 1, "human:lee", at) for row in rows if row["query"] == UNMET
+    )
+    path = frozen(found.folder)
+    assert [one.name for one in export(path, list(FORMATS))] == list(FORMATS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dataset(made):
+    return load(Frozen(path=str(made)), "frozen")
+
+
+@pytest.fixture(scope="module")
+def run(dataset):
+    """query_id -> the documents that an invented run finds, best first: relevant ones at some rank from 1 to 5, and
+    nothing for queries without relevant documents but UNMET."""
+    ids = [one.doc_id for one in dataset.documents]
+    lists = {}
+    for number, query in enumerate(dataset.queries):
+        relevant = list(dataset.qrels.grades.get(query.query_id, ()))
+        others = [one for one in ids[number : number + 12] if one not in relevant]
+        needed = relevant or query.query_id == UNMET
+        lists[query.query_id] = [*others[: number % 5], *relevant, *others[number % 5 :]] if needed else []
+    return lists
+
+
+def scored(lists, dataset, metrics=MEASURES):
+    whole = {one: {doc_id: -rank for rank, doc_id in enumerate(row)} for one, row in lists.items()}
+    found = evaluate({one: row for one, row in whole.items() if one in dataset.qrels.grades}, dataset, metrics).metrics
+    return {name: found[name] for name in metrics}
+
+
+def test_the_contest_has_no_way_to_say_that_nothing_relevant_was_found(made, dataset, run):
+    again = load(Contest(path=str(made / "contest")), "contest")
+    assert UNMET not in again.qrels.grades, "an empty list would say that it needs no retrieval"
+    assert {one: grades for one, grades in dataset.qrels.grades.items() if one != UNMET} == again.qrels.grades
+    assert [one.query_id for one in again.queries] == [one.query_id for one in dataset.queries]
+    assert again.fingerprints["documents"] == dataset.fingerprints["documents"]
+    assert again.fingerprints["queries"] == dataset.fingerprints["queries"]
+    few = {one: row for one, row in run.items() if one != UNMET}
+    metrics = [*MEASURES, "modified_map@3"]
+    assert scored(few, again, metrics) == scored(few, dataset, metrics)
+
+
+def test_beir_and_trec_keep_what_was_judged(made, dataset, run):
+    expected = scored(run, dataset)
+    beir = load(Beir(path=str(made / "beir")), "beir")
+    assert scored(run, beir) == expected
+    trec = Trec(qrels=str(made / "trec" / "qrels.txt")).qrels()
+    for again in (beir.qrels, trec):
+        needing = {one: grades for one, grades in dataset.qrels.grades.items() if dataset.qrels.needs_retrieval(one)}
+        assert again.grades == needing
+        assert again.not_relevant == {one: dataset.qrels.not_relevant[one] for one in needing}
+        assert again.unmet == {UNMET}
+    assert {one.query_id: one.text for one in beir.queries} == {
+        one.query_id: one.text for one in dataset.queries if one.query_id in needing
+    }
+    ids = (made / "trec" / "documents.txt").read_text().splitlines()
+    assert ids == [chunk.document.doc_id for chunk in DocumentsFolder(made / "../../docs").chunks()]
+    topics = dict(line.split("\t") for line in (made / "trec" / "topics.tsv").read_text().splitlines())
+    assert topics == {one.query_id: one.text for one in dataset.queries}
+
+
+def test_ir_measures_scores_the_trec_files_the_same(made, dataset, run, tmp_path):
+    ir_measures = pytest.importorskip("ir_measures")
+    theirs = {"R@5": "recall@5", "P@3": "precision@3", "RR": "mrr", "AP": "map", "nDCG@10": "ndcg@10", "nDCG": "ndcg"}
+    ranking = Ranking.from_scores({
+        query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(row)} for query_id, row in run.items()
+    })  # fmt: skip
+    (tmp_path / "run.trec").write_text("".join(f"{line}\n" for line in ranking.to_trec("tag")))
+    qrels = list(ir_measures.read_trec_qrels(str(made / "trec" / "qrels.txt")))
+    found = ir_measures.calc_aggregate(
+        [ir_measures.parse_measure(name) for name in theirs],
+        qrels,
+        ir_measures.read_trec_run(str(tmp_path / "run.trec")),
+    )
+    ours = scored(run, dataset)
+    assert {str(name): value for name, value in found.items()} == pytest.approx(
+        {name: ours[our] for name, our in theirs.items()}, abs=1e-9
+    )
+
+
+def test_autorag_knows_no_grades(made, dataset, run):
+    from pyarrow import parquet
+
+    again = load(Autorag(path=str(made / "autorag")), "autorag")
+    assert {one: set(grades) for one, grades in again.qrels.grades.items()} == {
+        one: set(grades) for one, grades in dataset.qrels.grades.items() if one != UNMET
+    }
+    binary = ["hit@3", "recall@5", "mrr", "map"]
+    few = {one: row for one, row in run.items() if one != UNMET}
+    assert scored(few, again, binary) == scored(few, dataset, binary)
+    assert [one.text for one in again.documents] == [one.indexed_text for one in dataset.documents]
+    corpus = parquet.read_table(made / "autorag" / "corpus.parquet").to_pylist()
+    assert corpus[0]["metadata"]["last_modified_datetime"].isoformat() == "2026-11-23T09:30:00"
+    questions = parquet.read_table(made / "autorag" / "qa.parquet").to_pylist()
+    assert {row["qid"]: row["retrieval_gt"] for row in questions}["q00006"] == []
+    assert [one for row in questions for one in row["generation_gt"]] == [], "nobody wrote answers"
+
+
+def test_what_a_form_cannot_say_is_counted(made):
+    left_out = {one.name: one.left_out for one in export(made, list(FORMATS))}
+    assert left_out == {
+        "contest": {"nothing relevant": 1, "unanswerable": 2},
+        "beir": {"no retrieval needed": 2, "unanswerable": 2},
+        "autorag": {"nothing relevant": 1, "unanswerable": 2},
+        "trec": {"no retrieval needed": 2, "unanswerable": 2},
+    }
+
+
+def test_a_form_that_cannot_be_written_leaves_nothing(made, monkeypatch):
+    def failing(content, folder):
+        (folder / "half").write_text("")
+        raise BadInput("no")
+
+    monkeypatch.setitem(FORMATS, "trec", failing)
+    before = sorted(path.name for path in made.rglob("*"))
+    with pytest.raises(BadInput):
+        export(made, ["trec"])
+    assert sorted(path.name for path in made.rglob("*")) == before
+
+
+def test_what_a_killed_process_left_is_removed(made):
+    left = [made / f".{name}.0123abcd.unfinished" for name in ("autorag", "beir")]
+    for folder in left:
+        (folder / "qrels").mkdir(parents=True)
+    export(made, ["autorag", "beir"])
+    assert not any(folder.exists() for folder in left)

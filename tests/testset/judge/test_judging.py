@@ -1,0 +1,112 @@
+"""Judging: the request for a pair, and what becomes of a reply."""
+
+import json
+
+import pytest
+from chat_server import Invocation
+from scripted_judge import asked_for
+
+from harness.errors import BadInput
+from harness.llm.chat import Reply, WrongReply
+from harness.testset.judge.judging import (
+    SCHEMA,
+    Judge,
+    Verdict,
+    check_conversations,
+    read_judge_prompt,
+    read_reply,
+    verdict,
+)
+from retrievers.base import Document, Query, Turn
+
+TEXT = '가람1호의 첫 항해는\n1901년 봄에 있었다. 선원은 "열두 명"이었다.'
+DOCUMENT = Document("d1", TEXT, "가람에 관한 글")
+TALK = Query("q1", (Turn("user", "가람1호를 알아?"), Turn("assistant", "배입니다."), Turn("user", "언제 나갔지?")))
+
+
+def of(grade, quote=""):
+    return verdict(Reply((grade, quote), ""), DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    ("grade", "quote", "wanted"),
+    [
+        (0, "", Verdict(0)),
+        (0, "1901년 봄", Verdict(0)),  # nothing rests on it
+        (1, "", Verdict(1)),
+        (1, "1902년 여름", Verdict(1)),  # related without an answer: a wrong quotation takes nothing away
+        (1, "가람1호", Verdict(1, "가람1호")),
+        (2, "첫 항해는 1901년 봄에", Verdict(2, "첫 항해는\n1901년 봄에")),  # as the document has it
+        (3, "선원은 「열두 명」이었다.", Verdict(3, '선원은 "열두 명"이었다.')),  # another quotation mark
+        (3, "", Verdict(None, reason="no quotation")),
+        (2, " \n", Verdict(None, reason="no quotation")),
+        (3, "첫 항해는 1901년 여름에", Verdict(None, reason="quotation not verbatim")),
+        (3, "첫 출항은 1901년 봄에", Verdict(None, reason="quotation not verbatim")),  # reworded
+        (3, "901년 봄에", Verdict(None, reason="quotation not verbatim")),  # cuts a number
+        (3, "가람에 관한 글", Verdict(None, reason="quotation not verbatim")),  # of the note
+    ],
+)
+def test_a_grade_that_says_answer_needs_its_passage(grade, quote, wanted):
+    assert of(grade, quote) == wanted
+    assert wanted.relevant == (wanted.grade in (2, 3))
+
+
+def test_a_reply_of_no_use_is_an_open_grade():
+    assert verdict(Reply(None, "grade 3", "not JSON."), DOCUMENT) == Verdict(None, reason="no usable reply")
+
+
+def test_replies_are_read_by_their_schema():
+    assert read_reply('{"quote": "달", "grade": 2}') == (2, "달")
+    for wrong in ("grade: 3", "3", '{"quote": "", "grade": 4}', '{"quote": "", "grade": -1}',
+                  '{"quote": "", "grade": "2"}',
+                  '{"quote": "", "grade": 2.5}', '{"quote": "", "grade": true}', '{"quote": "", "grade": null}',
+                  '{"grade": 2}', '{"quote": ""}', '{"quote": "", "grade": 2, "why": "x"}'):  # fmt: skip
+        with pytest.raises(WrongReply):
+            read_reply(wrong)
+    assert list(SCHEMA.document["properties"]) == ["quote", "grade"]  # written in this order
+
+
+@pytest.mark.parametrize("language", ["ko", "en"])
+def test_shipped_prompts_show_the_whole_conversation(language):
+    judge = Judge("tiny", read_judge_prompt(language, None))
+    assert set(judge.prompt.places) == {"query", "conversation", "document", "note"}
+    assert judge.by == f"llm:tiny#{judge.prompt.sha256[:8]}"
+    found = asked_for(Invocation("", {}, judge_body(judge, TALK, DOCUMENT)))
+    assert found.conversation == "user: 가람1호를 알아?\nassistant: 배입니다."
+    assert (found.query, found.note, found.document) == ("언제 나갔지?", DOCUMENT.title, TEXT)
+    bare = asked_for(Invocation("", {}, judge_body(judge, Query.of("q2", "{note} {document}"), Document("d2", TEXT))))
+    assert (bare.conversation, bare.query, bare.note) == ("", "{note} {document}", "")
+    text = judge.asked(TALK, DOCUMENT).turns[0].content
+    assert not any(one in text for one in ("q1", "d1", "{", "}"))
+
+
+def judge_body(judge, query, document):
+    prompt = judge.asked(query, document)
+    return json.loads(json.dumps({"messages": [{"content": turn.content} for turn in prompt.turns]}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("{query}", r"lacks \{document\}"),
+        ("{document}", r"lacks \{query\}"),
+        ("{query} {document} {rank}", r"nothing is filled in for \{rank\}"),
+    ],
+)
+def test_prompt_files_that_are_refused(tmp_path, text, message):
+    path = tmp_path / "mine.txt"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=message) as found:
+        read_judge_prompt("ko", path)
+    assert "prompt=" in str(found.value)
+
+
+def test_conversations_need_their_place(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("{query} {document}")
+    prompt = read_judge_prompt("ko", path)
+    check_conversations(prompt, [Query.of("q2", "언제?")])
+    with pytest.raises(BadInput, match=r"no \{conversation\}, but 1 query \(q1\)"):
+        check_conversations(prompt, [TALK, Query.of("q2", "언제?")])
+    check_conversations(read_judge_prompt("ko", None), [TALK])

@@ -1,0 +1,147 @@
+"""The files of a pool: what is written is read, and what is wrong is said."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from documents_folders import lines
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged_sets import judged_set
+
+from harness.errors import BadInput
+from harness.testset.pool import pool as pools
+from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
+
+ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+pairs = st.builds(
+    PooledPair,
+    query_id=ids,
+    doc_id=ids,
+    ranks=st.dictionaries(ids, st.integers(1, 1000)),
+    seed=st.booleans(),
+    near_duplicate=st.booleans(),
+    pi=st.floats(0, 1, exclude_min=True),
+)
+ROW = {"query": "q1", "doc": "d1", "ranks": {"r": 1}, "seed": True, "near_duplicate": False, "pi": 1.0}
+ABOUT = {
+    "version": 1,
+    "documents": {"path": "../docs", "sha256": "ab"},
+    "runs": {"r": {"name": "bm25", "depth": 10, "models": {"encoder.model": "small"}}},
+    "sample": 5,
+    "seed": 0,
+    "queries": {"q1": "ab"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A test set with a pool of one pair; its queries are not read here."""
+    (tmp_path / "testset.json").write_text('{"version": 1, "documents": {"path": "drafted"}}')
+    (tmp_path / "pool.json").write_text(json.dumps(ABOUT))
+    (tmp_path / "pool.jsonl").write_text(lines([ROW]))
+    return tmp_path
+
+
+@settings(max_examples=30)
+@given(st.lists(pairs, unique_by=lambda pair: (pair.query_id, pair.doc_id)))
+def test_what_is_written_is_read(tmp_path_factory, found):
+    folder = tmp_path_factory.mktemp("ts")
+    (folder / "testset.json").write_text('{"version": 1}')
+    found = sorted(found, key=lambda pair: (pair.query_id, pair.doc_id))
+    runs = {"r": PooledRun("bm25", 10, {"llm.model": "m"})}
+    made = Pool(tuple(found), About("../docs", "ab", runs, 5, 7, {pair.query_id: "text" for pair in found}))
+    pools.write(folder, made)
+    assert pools.read_pool(folder) == made
+
+
+def test_pairs_by_query(tmp_path):
+    made = judged_set(tmp_path, topics=8)
+    pool = made.pool()
+    assert pools.read_pool(made.folder) == pool
+    assert list(pool.by_query) == made.query_ids
+    assert tuple(pair for pairs in pool.by_query.values() for pair in pairs) == pool.pairs
+    nothing = replace(pool, pairs=())
+    assert set(nothing.by_query.values()) == {()}
+    killed = replace(pool, about=replace(pool.about, queries={}))  # between the two files, of a first pool
+    assert killed.by_query == {query_id: pairs for query_id, pairs in pool.by_query.items() if pairs}
+
+
+def test_where_the_documents_are(folder, tmp_path_factory):
+    given, pooled, drafted = (tmp_path_factory.mktemp(name) for name in ("given", "pooled", "drafted"))
+    for one in (given, pooled, drafted):
+        (one / "manifest.json").write_text('{"version": 1}')
+    place = json.dumps(ABOUT | {"documents": {"path": f"../{pooled.name}", "sha256": "ab"}})
+    (folder.parent / "x").mkdir()
+    (folder / "pool.json").write_text(place.replace("../", f"{pooled.parent}/"))
+    assert pools.documents_of(folder, given).path == given
+    assert pools.documents_of(folder, None).path == pooled
+    (folder / "pool.json").unlink()
+    (folder / "testset.json").write_text(json.dumps({"version": 1, "documents": {"path": str(drafted)}}))
+    assert pools.documents_of(folder, None).path == drafted
+    assert pools.place_of(pools.documents_of(folder, given), given.parent / "other") == f"../{given.name}"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"query": ""}, "query is '', but an id must be"),
+        ({"doc": None}, "doc is None"),
+        ({"ranks": [1]}, "ranks is [1], but must be an object"),
+        ({"ranks": {"r": 0}}, "ranks is {'r': 0}"),
+        ({"ranks": {"r": True}}, "ranks is {'r': True}"),
+        ({"ranks": {"r": 1.5}}, "ranks is {'r': 1.5}"),
+        ({"seed": 1}, "seed is 1, but must be true or false"),
+        ({"near_duplicate": "no"}, "near_duplicate is 'no'"),
+        ({"pi": 0}, "pi is 0, but a probability"),
+        ({"pi": 1.1}, "pi is 1.1"),
+        ({"pi": True}, "pi is True"),
+    ],
+)
+def test_a_wrong_pair_is_refused(folder, row, message):
+    (folder / "pool.jsonl").write_text(lines([ROW | {"doc": "d0"}, ROW | row]))
+    with pytest.raises(BadInput) as refused:
+        pools.read_pool(folder)
+    assert f"{folder / 'pool.jsonl'}:2: {message}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"version": 2}, "version is 2, but this harness reads version 1"),
+        ({"documents": "docs"}, "documents is 'docs', but must be an object"),
+        ({"documents": {"path": "docs"}}, "sha256 is missing"),
+        ({"runs": []}, "runs is [], but must be an object"),
+        ({"runs": {"r": 1}}, "runs.r is 1, but must be an object"),
+        ({"runs": {"r": {"name": "x", "depth": -1}}}, "depth is -1, but must be a whole number"),
+        ({"queries": {"q1": 3}}, "queries.q1 is 3, but must be a digest"),
+        ({"seed": True}, "seed is True, but must be a whole number"),
+    ],
+)
+def test_a_wrong_manifest_is_refused(folder, content, message):
+    (folder / "pool.json").write_text(json.dumps(ABOUT | content))
+    with pytest.raises(BadInput) as refused:
+        pools.read_pool(folder)
+    assert f"{folder / 'pool.json'}: " in str(refused.value)
+    assert message in str(refused.value)
+
+
+def test_a_pair_twice_is_refused(folder):
+    (folder / "pool.jsonl").write_text(lines([ROW, ROW]))
+    with pytest.raises(BadInput, match=r"pool\.jsonl:2: the pair .* is already at .*pool\.jsonl:1"):
+        pools.read_pool(folder)
+
+
+def test_without_a_pool_the_command_is_named(folder):
+    (folder / "pool.json").unlink()
+    with pytest.raises(BadInput, match=r"nothing is pooled\. Run `harness testset pool testset="):
+        pools.read_pool(folder)
+
+
+def test_a_test_set_may_name_no_documents(tmp_path):
+    (tmp_path / "testset.json").write_text('{"version": 1}')
+    with pytest.raises(BadInput, match=r"names no documents folder\. Give it: documents=FOLDER"):
+        pools.documents_of(tmp_path, None)
+    (tmp_path / "testset.json").write_text('{"version": 1, "documents": 3}')
+    with pytest.raises(BadInput, match="documents is 3"):
+        pools.documents_of(tmp_path, None)

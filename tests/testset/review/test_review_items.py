@@ -1,0 +1,164 @@
+"""What a person is asked: all of an audit, a second round, suspicious pairs, and open questions."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.data.testset import EvidencedQuery
+from harness.testset.audit.sample import AuditSample
+from harness.testset.judge.judgements import JudgedSet, Judgement, text_digest
+from harness.testset.pool.pool import PooledPair
+from harness.testset.review.items import items, shuffled
+from retrievers.base import Query
+
+QUERIES = {
+    name: EvidencedQuery(Query.of(name, f"about {name}"), kind, (), "")
+    for name, kind in {"a": "fact", "b": "fact", "c": "none"}.items()
+}
+PAIRS = [
+    PooledPair("a", "a1", {"run": 1}, seed=True),
+    PooledPair("a", "a2", near_duplicate=True),
+    PooledPair("a", "a3", pi=0.2),
+    PooledPair("b", "b1", {"run": 1}),
+    PooledPair("b", "b2", {"run": 2}),
+    PooledPair("c", "c1", {"run": 1}),
+]
+SAMPLE = AuditSample({"a": "fact", "b": "fact", "c": "none"}, ("a", "c"), frozenset(["a"]))
+
+
+def said(query_id, doc_id, grade=None, by="human:kim", **more):
+    values = {"at": "2026-11-22T09:30:00Z", "sample": "" if by.startswith("llm") else "audit"} | more
+    text = text_digest(QUERIES[query_id].query)
+    return Judgement(query_id=query_id, text=text, doc_id=doc_id, grade=grade, by=by, **values)
+
+
+def asked(sample, *judgements, reviewer="kim", audit=SAMPLE):
+    return items(sample, reviewer, JudgedSet(QUERIES, PAIRS, judgements), audit)
+
+
+def pairs(found):
+    return {(one.query_id, one.doc_id, one.round) for one in found.items}
+
+
+ALL_OF_A = {("a", None, 1), ("a", "a1", 1), ("a", "a2", 1), ("a", "a3", 1)}
+JUDGED_A = (said("a", None, needs=True), said("a", "a1", 3), said("a", "a2", 0), said("a", "a3", None))
+JUDGED_C = (said("c", None, needs=False),)
+
+
+def test_an_audit_asks_all_of_the_drawn_queries_with_the_need_first():
+    found = asked("audit")
+    assert pairs(found) == ALL_OF_A | {("c", None, 1), ("c", "c1", 1)}
+    assert {one.sample for one in found.items} == {"audit"}
+    assert {(one.query_id, one.pi) for one in found.items} == {("a", 0.5), ("c", 1.0)}
+    places = [(one.query_id, one.doc_id) for one in found.items]
+    for query_id in ("a", "c"):
+        own = [place for place, (query, _) in enumerate(places) if query == query_id]
+        assert own == list(range(own[0], own[-1] + 1)), "a query's questions stand together"
+        assert places[own[0]] == (query_id, None)
+    assert found.reasons == {"first round": 6}
+
+
+def test_what_a_person_has_judged_is_not_asked_again_and_documents_of_no_use_neither():
+    found = asked("audit", *JUDGED_A[:2], *JUDGED_C, reviewer="lee")
+    assert {one for one in pairs(found) if one[2] == 1} == {("a", "a2", 1), ("a", "a3", 1)}
+    repaired = replace(JUDGED_A[1], sample="repair")
+    assert ("a", "a1", 1) in pairs(asked("audit", repaired)), "what was judged for repair was not drawn"
+    model = asked("audit", said("a", "a1", 3, "llm:m#1"), said("a", None, needs=True, by="llm:m#1"))
+    assert pairs(model) == pairs(asked("audit"))
+
+
+def test_the_second_round_is_for_another_person_and_for_the_same_one_at_the_end():
+    again = {(query, doc, 2) for query, doc, _ in ALL_OF_A}
+    assert pairs(asked("audit", *JUDGED_A)) == {("c", None, 1), ("c", "c1", 1)}
+    lee = asked("audit", *JUDGED_A, reviewer="lee")
+    assert pairs(lee) == again | {("c", None, 1), ("c", "c1", 1)}
+    assert [one.round for one in lee.items] == [1, 1, 2, 2, 2, 2]
+    assert lee.reasons == {"second round": 4, "first round": 2}
+    own = asked("audit", *JUDGED_A, *JUDGED_C)
+    assert pairs(own) == again
+    twice = [replace(one, round=2, by="human:lee") for one in JUDGED_A]
+    assert pairs(asked("audit", *JUDGED_A, *JUDGED_C, *twice)) == set()
+
+
+def test_people_who_disagree_on_the_need_leave_the_documents_asked():
+    both = (said("c", None, needs=False), said("c", None, needs=True, by="human:lee"))
+    assert ("c", "c1", 1) in pairs(asked("audit", *both))
+    settled = said("c", None, needs=False, by="adjudicated:ann")
+    assert ("c", "c1", 1) not in pairs(asked("audit", *both, settled))
+
+
+def test_pairs_that_the_pool_gains_are_all_that_is_asked():
+    done = (*JUDGED_A, *JUDGED_C, *(replace(one, round=2) for one in JUDGED_A))
+    more = JudgedSet(QUERIES, [*PAIRS, PooledPair("a", "a9", {"new": 1}), PooledPair("b", "b9", {"new": 1})], done)
+    assert pairs(items("audit", "kim", more, SAMPLE)) == {("a", "a9", 1)}
+
+
+def by_model(*grades, by="llm:m#1"):
+    ids = [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")]
+    return [said(*pair, grade, by) for pair, grade in zip(ids, grades, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("grades", "reasons"),
+    [
+        ((3, 3, 0, 0, 1), {}),
+        ((1, 1, 0, 0, 0), {"the document that the query was drafted from, not relevant to the model": {"a1"}}),
+        ((3, 3, 0, 3, None), {"no grade by the model": {"b2"}}),
+        ((3, 3, 2, 0, 0), {"relevant to the model, though no run ranks it high": {"a3"}}),
+        ((3, 1, 0, 0, 0), {"a near-duplicate that the model graded unlike its twin": {"a2"}}),
+    ],
+)
+def test_suspicious_pairs(grades, reasons):
+    found = asked("repair", *by_model(*grades))
+    assert found.reasons == {why: len(ids) for why, ids in reasons.items()}
+    assert {one.doc_id for one in found.items} == set().union(*reasons.values())
+    assert all((one.sample, one.pi, one.round) == ("repair", 1.0, 1) for one in found.items)
+
+
+def test_two_models_that_differ_are_suspicious_until_a_person_has_judged():
+    first, last = by_model(3, 3, 0, 1, 0), by_model(3, 3, 0, 2, 1, by="llm:other#2")
+    assert asked("repair", *first, *last).reasons == {"two models differ": 1}  # 0 and 1 are on the same side
+    assert not asked("repair", *first, *last, said("b", "b1", 2)).items
+
+
+def test_repair_begins_with_the_queries_that_have_most_suspicious_pairs():
+    """By count, which everybody sees: an order by reason would tell what the model said."""
+    for reviewer in ("kim", "lee", "ann", "bo"):
+        found = asked("repair", *by_model(1, 2, 2, None), reviewer=reviewer)
+        assert [one.query_id for one in found.items] == ["a", "a", "a", "b"]
+
+
+def test_all_is_what_no_person_has_judged():
+    assert pairs(asked("all", *by_model(1, 1, 1, 1, 1))) == ALL_OF_A | {
+        ("b", None, 1), ("b", "b1", 1), ("b", "b2", 1), ("c", None, 1), ("c", "c1", 1)
+    }  # fmt: skip
+    assert pairs(asked("all", *JUDGED_A, *JUDGED_C)) == {("b", None, 1), ("b", "b1", 1), ("b", "b2", 1)}
+
+
+def test_open_questions_are_what_people_disagree_about_or_cannot_tell():
+    other = (said("a", "a1", 0, "human:lee"), said("b", None, needs=True, sample="all"), said("b", "b1", sample="all"))
+    found = asked("open", *JUDGED_A, *JUDGED_C, *other)
+    assert pairs(found) == {("a", "a1", 1), ("a", "a3", 1), ("b", "b1", 1)}
+    assert found.reasons == {"cannot tell": 2, "people disagree": 1}
+    assert {(one.query_id, one.sample, one.pi) for one in found.items} == {("a", "audit", 0.5), ("b", "repair", 1.0)}
+
+
+def test_what_a_model_cannot_tell_is_open():
+    found = asked("open", said("b", "b1", None, "llm:m#1"), said("b", "b2", 1, "llm:m#1"))
+    assert pairs(found) == {("b", "b1", 1)}
+    assert found.reasons == {"cannot tell": 1}
+
+
+def test_an_answer_to_an_unanswerable_query_is_asked_about_once():
+    queries = {**QUERIES, "b": replace(QUERIES["b"], kind="unanswerable")}
+    answered = said("b", "b1", 3, "llm:m#1"), said("b", "b2", 0, "llm:m#1")
+    assert pairs(items("open", "kim", JudgedSet(queries, PAIRS, answered))) == {("b", "b1", 1)}
+    settled = said("b", "b1", 2, "adjudicated:kim", blind=False)
+    assert not items("open", "kim", JudgedSet(queries, PAIRS, (*answered, settled))).items
+
+
+def test_the_order_depends_on_names_and_ids_alone():
+    found = asked("audit")
+    assert shuffled(reversed(found.items), "kim") == list(found.items)
+    orders = {tuple(one.pair for one in asked("audit", reviewer=name).items) for name in "abcdefgh"}
+    assert len(orders) > 4
