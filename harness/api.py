@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from harness.commands.compare import Compared, comparison
+from harness.commands.compare import Compared, compare_and_log
 from harness.commands.run import Result, experiment
-from harness.commands.search import Hits, find
+from harness.commands.search import Hits, search_once
 from harness.config.check import Invocation
 from harness.config.commands import COMMANDS, CompareConfig, RunConfig
 from harness.config.components import build
 from harness.config.composing import compose
 from harness.config.manual import shipped
 from harness.config.messages import check_words, explain, failure
-from harness.config.schema import Key, Role, check_value, groups, keys
+from harness.config.schema import Key, Role, check_value, keys, schema_groups
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import read_predictions
@@ -36,7 +36,7 @@ from harness.experiment import session
 from harness.experiment.file_scores import labels_alone
 from harness.experiment.plan import Plan
 from harness.measures import scores
-from harness.measures.measures import parse, requested
+from harness.measures.measures import parse_measure, requested
 from harness.measures.objective import objective_of
 from harness.measures.scores import ShownLists
 from harness.reports.evaluation import Evaluation
@@ -56,7 +56,7 @@ def run(*overrides: str) -> Result:
 
 def search(*overrides: str) -> Hits:
     """Search for one query, as `harness search`: `harness.search("query=달은 왜 모양이 변해?")`."""
-    return _called("search", overrides, find)
+    return _called("search", overrides, search_once)
 
 
 def load_dataset(*overrides: str) -> Dataset:
@@ -79,7 +79,7 @@ def compare(*runs: str | Result) -> Compared:
     where = [word for word in results[0].invocation.overrides if _is_where(word)] if results else []
     named = [f"runs=[{','.join(ids)}]"] if ids else []
     others = [word for word in words if _is_override(word)]
-    return _called("compare", [*where, *named, *others], comparison)
+    return _called("compare", [*where, *named, *others], compare_and_log)
 
 
 def evaluate(
@@ -137,7 +137,7 @@ def _dataset(config: RunConfig, invocation: Invocation) -> Dataset:
     source, name = config.dataset, invocation.choices["dataset"]
     if labels_alone(source):  # enough for `evaluate`, as for `harness score`
         return Dataset(name, (), (), build(source, where="dataset").qrels())
-    return session.load_dataset(Plan.of(config.document), name)
+    return session.open_dataset(Plan.of(config.document), name)
 
 
 def _is_override(one: str | Result) -> bool:
@@ -146,7 +146,7 @@ def _is_override(one: str | Result) -> bool:
 
 def _is_where(word: str) -> bool:
     name = word.partition("=")[0].partition(".")[0]
-    about = keys(RunConfig).get(name) or groups(RunConfig).get(name)
+    about = keys(RunConfig).get(name) or schema_groups(RunConfig).get(name)
     return about is not None and Role.LOCATES in about.roles
 
 
@@ -163,14 +163,14 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
     if metrics == []:
         raise BadInput("metrics is empty. Name at least one measure, or leave it out.")
     for name in metrics or ():
-        parse(name)
+        parse_measure(name)
     if not isinstance(dataset, Dataset):
         raise BadInput(f"dataset is {dataset!r:.60}. Give what harness.load_dataset returns.")
     if dataset.qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
     names = requested(shipped("task", "retrieval")["metrics"], dataset.qrels) if metrics is None else metrics
     lists = _shown(predictions, dataset, k)
-    found = scores.score(lists, dataset.qrels, names, multi_turn=conversations(dataset.queries), missing=missing)
+    found = scores.score_lists(lists, dataset.qrels, names, multi_turn=conversations(dataset.queries), missing=missing)
     return Evaluation(found, None, objective_of(names[0], found, None, "all"))
 
 

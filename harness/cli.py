@@ -114,10 +114,10 @@ def _drop_output() -> None:
 
 
 def _print_help(command: str, words: Sequence[str]) -> None:
-    from harness.config.help import page
+    from harness.config.help import help_page
 
     given = [word for word in words if word not in ("-h", "--help")]
-    print(page(command, given), flush=True)  # noqa: T201
+    print(help_page(command, given), flush=True)  # noqa: T201
 
 
 def _run(request: Request) -> None:
@@ -127,7 +127,7 @@ def _run(request: Request) -> None:
     command = COMMANDS[request.command]
     with composing.hydras_state():
         if request.flags.show:
-            print(composing.shown(request), end="")  # noqa: T201
+            print(composing.shown_config(request), end="")  # noqa: T201
         elif not command.composed:
             command.load()(request)
         elif request.flags.multirun:

@@ -28,10 +28,10 @@ import numpy as np
 from harness.data.dataset import Dataset
 from harness.experiment import steps
 from harness.experiment.plan import Plan
-from harness.experiment.session import Session, load_dataset
+from harness.experiment.session import Session, open_dataset
 from harness.gates.calibration import folds
-from harness.measures.judged import judge
-from harness.measures.measures import parse
+from harness.measures.judged import judge_lists
+from harness.measures.measures import parse_measure
 from harness.recording import retrieval_run
 from harness.runs.proposals import ladder
 from harness.runs.proposals.advising import BuiltRun, OpenTrial, Situation, open_proposals, open_trials, tried_values
@@ -99,22 +99,24 @@ class Fold:
             composed = words.composed()
             config, choices = Plan.of(composed.config), composed.invocation.choices
             built = BuiltRun(composed, words, self.seen, self.cache)
-            outcome = steps.run(config, Session(self.seen, built.session.queries, self.cache, timed="never"))
+            outcome = steps.run_steps(config, Session(self.seen, built.session.queries, self.cache, timed="never"))
             assert outcome.objective is not None
-            key = retrieval_run.trial_key(config, self.seen.fingerprints, built.facts.texts)
-            params = {name: str(value) for name, value in retrieval_run.params(config.document, choices).items()}
+            key = retrieval_run.retrieval_trial_key(config, self.seen.fingerprints, built.facts.texts)
+            params = {
+                name: str(value) for name, value in retrieval_run.retrieval_params(config.document, choices).items()
+            }
             self.known[name] = Found(
                 words, composed, key, outcome.objective.value, self._scored(config, outcome), params
             )
         return self.known[name]
 
     def _scored(self, plan: Plan, outcome: steps.Outcome) -> np.ndarray:
-        measure, shown = parse(plan.objective), outcome.decision.shown
+        measure, shown = parse_measure(plan.objective), outcome.decision.shown
         final = outcome.candidates.cut(np.minimum(shown, plan.top_k))
         reads_final = not measure.family.of_rankings or (measure.reach or plan.top_k + 1) <= plan.top_k
         assert self.data.qrels is not None
         lists = final if reads_final else outcome.candidates.where(shown > 0)
-        return measure.values(judge(lists, self.data.qrels, self.held_out))
+        return measure.values(judge_lists(lists, self.data.qrels, self.held_out))
 
     def situation(self, tried: Sequence[Found]) -> Situation:
         best = chosen(tried)
@@ -161,7 +163,7 @@ def backtest(case: Case, cache: Cache) -> None:
         {key: value for key, value in case.words.items() if key not in ladder.GROUPS}
         | {"objective": case.objective, "metrics": [case.objective]},
     )
-    data = load_dataset(Plan.of(base.composed().config), case.name)
+    data = open_dataset(Plan.of(base.composed().config), case.name)
     parts = list(split(data, cache))
     followed = []
     for fold in parts:

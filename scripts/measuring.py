@@ -255,13 +255,13 @@ def one_ranking(words: Sequence[str]) -> tuple[Any, dict[str, float]]:
     """Return the ranking of one retriever as `harness run` computes it, and the seconds of read, index and search."""
     from harness.config.composing import compose
     from harness.experiment.plan import Plan
-    from harness.experiment.session import Clock, load_dataset, open_session
+    from harness.experiment.session import Clock, open_dataset, open_session
     from harness.experiment.steps import retrieve
 
     config, invocation = compose("run", list(words))
     run, clock = Plan.of(config), Clock()
     with clock.stage("read"):
-        dataset = load_dataset(run, invocation.choices["dataset"])
+        dataset = open_dataset(run, invocation.choices["dataset"])
     session = open_session(run, dataset, clock)
     (ranking,) = retrieve(run.retriever, session, run.depth).values()
     return ranking, clock.seconds

@@ -19,7 +19,7 @@ from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
 from mlflow.tracking import MlflowClient
 
 import harness as package
-from harness.measures.score_table import read_table
+from harness.measures.score_table import read_score_table
 from harness.measures.scores import plain
 from harness.tracking import mlflow_client
 from retrievers.base import Document, Qrels, Query
@@ -167,7 +167,7 @@ def test_a_result_has_its_numbers_and_a_table_by_query(folder):
     assert "not a mean of queries" in result.absent["abstention_f1"]
     assert "abstention_f1" not in result.intervals
     assert list(result.predictions.to_dict()) == ["7", "3", "5"]
-    written = read_table(result.folder / "scores.csv")
+    written = read_score_table(result.folder / "scores.csv")
     table = result.per_query
     assert tuple(table.index) == written.query_ids
     assert table["needs"].tolist() == written.needs.tolist()

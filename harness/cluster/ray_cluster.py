@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from harness.cluster.cluster import Documents, ResultT, ShardWork, checked_shard
 from harness.cluster.ray_connection import Connection, connect, ray_module
-from harness.cluster.ray_crew import STATE, Crew, Member, Node, Shape, nodes, reason
+from harness.cluster.ray_crew import STATE, Crew, Member, Node, Shape, living_nodes, reason
 from harness.errors import BadInput, Failed
 from retrievers.base import MOST_CORES, AtMost, Progress
 
@@ -77,7 +77,7 @@ class RayCluster:
         """As in Cluster: nodes, cores, GPUs and Ray, once a worker on each node has said what it has there."""
         connection = connect(self._address)
         self._require_room()
-        found = [node for node in nodes(ray_module()) if node.cores]
+        found = [node for node in living_nodes(ray_module()) if node.cores]
         crew = Crew(connection, Shape(1), None)
         try:
             crew.assemble(len(found))
@@ -91,7 +91,7 @@ class RayCluster:
 
     def _require_room(self) -> None:
         """BadInput where no node has what a worker that encodes is to have."""
-        found, asked = nodes(ray_module()), self._encoding
+        found, asked = living_nodes(ray_module()), self._encoding
         if any(asked.on(node)[0] for node in found):
             return
         cores, gpus = sum(node.cores for node in found), sum(node.gpus for node in found)
@@ -110,7 +110,7 @@ class RayCluster:
     def _crew(self, connection: Connection, work: ShardWork[Any, Any], probe: str | None) -> Crew:
         """The workers of this process, or new ones where those have another shape."""
         global _crew
-        shape = self._encoding if work.needs == "model" else _even(nodes(ray_module()), len(work.jobs))
+        shape = self._encoding if work.needs == "model" else _even(living_nodes(ray_module()), len(work.jobs))
         kept = _crew is not None and (_crew.connection, _crew.store) == (connection, work.store)
         if _crew is None or not kept or not (_crew.shape == shape or _enough(_crew, work)):
             dismiss()

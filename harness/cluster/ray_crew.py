@@ -11,7 +11,7 @@ from typing import Any
 from harness import children
 from harness.cluster import ray_worker
 from harness.cluster.ray_connection import Connection, ray_module
-from harness.cluster.ray_worker import versions
+from harness.cluster.ray_worker import node_versions
 from harness.errors import BadInput, Failed
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Crew:
         self.shape, self.store, self.connection = shape, store, connection
         self.probe: str | None = None
         self._ray = ray_module()
-        self._versions = versions()
+        self._versions = node_versions()
         self.starting: dict[Any, Member] = {}  # by the reference to its first answer
         self.members: list[Member] = []
         self.nodes: list[Node] = []
@@ -89,7 +89,9 @@ class Crew:
             return
         self._looked = now
         self._require_head()
-        self.nodes = [one for one in nodes(self._ray) if one.number not in self._refused and self.shape.on(one)[0]]
+        self.nodes = [
+            one for one in living_nodes(self._ray) if one.number not in self._refused and self.shape.on(one)[0]
+        ]
         if not self.nodes:
             raise Failed("cluster=ray: no node is left that can work. The same command continues on new ones.")
         for member in [one for one in self.starting.values() if now - one.began > WAIT_SECONDS]:
@@ -171,7 +173,7 @@ class Crew:
         self._greeted = self._greeted or not self.starting
 
     def _not_started(self, member: Member, error: Exception) -> None:
-        alive = {node.number for node in nodes(self._ray)}
+        alive = {node.number for node in living_nodes(self._ray)}
         if member.node.number not in alive:
             return
         self._failed_starts[member.node.number] += 1
@@ -220,7 +222,7 @@ class Crew:
             self.members, self.starting = [], {}
 
 
-def nodes(ray: Any) -> list[Node]:
+def living_nodes(ray: Any) -> list[Node]:
     """The living nodes of the cluster."""
     return [
         Node(

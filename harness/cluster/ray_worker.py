@@ -27,7 +27,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ABSENT = "none"
 
 
-def versions() -> dict[str, str]:
+def node_versions() -> dict[str, str]:
     """What must be equal on all nodes: name -> version. The code of this package counts as its sha256."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
@@ -61,7 +61,7 @@ class Worker:
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "versions": versions(),
+            "versions": node_versions(),
             "sees": probe is None or Path(probe).exists(),
         }
 

@@ -18,12 +18,12 @@ from harness.reports.report import Report
 from harness.reports.tables import Column, Rows, Table
 from harness.runs.board.expected import shown_of_run
 from harness.runs.proposals import advising
-from harness.runs.proposals.advising import Ceiling, RunToImprove, Where, advise, ceilings
+from harness.runs.proposals.advising import Ceiling, RunToImprove, Where, advise, part_ceilings
 from harness.runs.proposals.catalogue import Proposal
 from harness.runs.proposals.evidence import RANKS, RankCounts, rank_counts
-from harness.runs.proposals.ladder import key_of
+from harness.runs.proposals.ladder import override_key
 from harness.runs.ranking import needed_metric, settled
-from harness.tracking.tracker import NO_RUNS, refusal
+from harness.tracking.tracker import NO_RUNS, tracker_error
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
@@ -34,7 +34,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
     require_retrieval(config.document, "advise")
     tracker = open_tracker(config.document)
     if tracker.uri is None:
-        raise refusal(tracker, NO_RUNS)
+        raise tracker_error(tracker, NO_RUNS)
     with stage("reading the run"):
         config, notes = settled(tracker, config)
         where = Where(
@@ -45,19 +45,19 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
             cache=config.store.path,
             config_dir=invocation.config_dir,
         )
-        read = advising.read(tracker, where)
+        read = advising.read_advised(tracker, where)
         read = replace(read, notes=[*notes, *read.notes])
     with stage("looking for what to try"):
         found = advise(read.situation, config.top) if read.situation else []
         expected = shown_of_run(tracker, read.run, config.metric, config.select_on)
     place = next_steps.Place.of(config.document, invocation)
     withheld = list(
-        dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(key_of(word)))
+        dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(override_key(word)))
     )
     commands = [place.command(one.verb, *(word for word in one.words if word not in withheld)) for one in found]
     notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
     evidence = read.evidence
-    limits, stand = ceilings(evidence, read.others.best), rank_counts(evidence)
+    limits, stand = part_ceilings(evidence, read.others.best), rank_counts(evidence)
     if near := advising.untold(read.run, evidence, read.others):
         metric = needed_metric(evidence.measure.name, read.run, near.run)
         labels = place.command("power", f"runs=[{read.run.short_id},{near.run.short_id}]", metric=metric)

@@ -27,7 +27,7 @@ from harness.runs.board.leaderboard import ALPHA
 from harness.runs.board.page import Board, assembled
 from harness.runs.ranking import needed_metric, settled
 from harness.storage.atomic import write_text
-from harness.tracking.tracker import refusal
+from harness.tracking.tracker import tracker_error
 
 SHOWN = 20  # rows of a table on the terminal
 
@@ -37,13 +37,13 @@ def board(config: BoardConfig, invocation: Invocation) -> dict[str, Any]:
     require_retrieval(config.document, "board")
     tracker = open_tracker(config.document)
     if not tracker.keeps_files:
-        raise refusal(tracker, "keeps no runs for a board")
+        raise tracker_error(tracker, "keeps no runs for a board")
     output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
         raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
         config, notes = settled(tracker, config)
-        found = runs.read(tracker, Asked.of(config.document), Path(folder))
+        found = runs.read_board_runs(tracker, Asked.of(config.document), Path(folder))
         found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
             whole = config.runs is None

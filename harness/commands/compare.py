@@ -15,15 +15,15 @@ from harness.config.commands import CompareConfig
 from harness.errors import BadInput, Failed
 from harness.measures import measures
 from harness.recording import provenance, recording, run_files
-from harness.recording.run_kind import RunKind, Text, kind_of
+from harness.recording.run_kind import RunKind, Text, run_kind
 from harness.reports import report, terminal
 from harness.runs import ranking
-from harness.runs.board.expected import of_run
+from harness.runs.board.expected import expected_of_run
 from harness.runs.comparison import page, retrieval_runs, task_runs
-from harness.runs.comparison.choice import Choice, choose, tested_family
+from harness.runs.comparison.choice import Choice, choose_runs, tested_family
 from harness.runs.comparison.comparison import Comparison, Settings
 from harness.storage.atomic import write_text
-from harness.tracking.tracker import RunRecord, Tracker, refusal
+from harness.tracking.tracker import RunRecord, Tracker, tracker_error
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,12 +33,12 @@ def _retrieval(
     tracker: Tracker, choice: Choice, folder: Path, settings: Settings
 ) -> tuple[Comparison, Callable[[], str]]:
     """Compare retrieval runs; return the comparison, and its page when it is called. folder: for downloads."""
-    runs = retrieval_runs.read(tracker, choice.labelled, folder)
+    runs = retrieval_runs.read_retrieval_runs(tracker, choice.labelled, folder)
     p, expected = tested_family(tracker, choice, settings, folder / "family")
-    found = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
+    found = retrieval_runs.compare_retrieval(runs, settings, p).with_notes(choice.notes)
     if not choice.family:
         best = {run.label: run.run for run in runs}[found.best]
-        expected = of_run(tracker, best, settings.metric, settings.select_on)
+        expected = expected_of_run(tracker, best, settings.metric, settings.select_on)
     found = replace(found, expected=expected)
     html = page.board_html(found, runs, tracker, folder, settings)  # while its downloads are there
     return found, lambda: html
@@ -46,7 +46,7 @@ def _retrieval(
 
 def _task(tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> tuple[Comparison, Callable[[], str]]:
     """Compare submissions to a text task; as `_retrieval`."""
-    found = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
+    found = task_runs.compare_tasks(task_runs.read_task_runs(tracker, choice.labelled, folder), settings)
     found = found.with_notes(choice.notes)
     return found, partial(page.items_html, found)
 
@@ -102,7 +102,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
     gated = config.fail_if is not None
     if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
-    compared = comparison(config, invocation)
+    compared = compare_and_log(config, invocation)
     document = compared.to_json()
     said = replace(page.comparison_report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
     terminal.emit(config.format, document, said, lambda style: page.pasted(compared.comparison, style))
@@ -112,19 +112,19 @@ def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
     return document
 
 
-def comparison(config: CompareConfig, invocation: Invocation) -> Compared:
+def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     """Compare runs pair by pair, and log what was found; of files nothing is logged."""
-    kind = kind_of(config.document)
+    kind = run_kind(config.document)
     task = isinstance(kind, Text)
     if config.metric is not None and not task:  # the runs' own task knows its measures, not the config's
-        measures.parse(config.metric)
+        measures.parse_measure(config.metric)
     with tempfile.TemporaryDirectory() as folder:
-        files = run_files.opened(config.document, invocation, Path(folder) / "files")
+        files = run_files.open_run_files(config.document, invocation, Path(folder) / "files")
         tracker = files or recording.open_tracker(config.document)
         if not tracker.keeps_files:
-            raise refusal(tracker, "keeps no runs to compare")
+            raise tracker_error(tracker, "keeps no runs to compare")
         config, notes = ranking.settled(tracker, config, kind.name)
-        choice = choose(tracker, config, kind)
+        choice = choose_runs(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
         settings = Settings(config.metric, config.resamples, config.seed, choice.select_on, config.pairs)
         found, html = (_task if task else _retrieval)(tracker, choice, Path(folder), settings)

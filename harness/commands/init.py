@@ -16,7 +16,7 @@ from harness.data.scripts import Better, Writing
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.experiment.plan import Plan
-from harness.experiment.session import load_dataset
+from harness.experiment.session import open_dataset
 from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.runs.proposals.catalogue import Setup
@@ -44,8 +44,8 @@ def init(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
     path = Path(defaults.FILE)
     text = HEADER + "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items())
     folders = [Path(folder) for folder in [invocation.config_dir] if folder]
-    defaults.parse(text, path, folders)
-    if path.exists() and {one.key: one.value for one in defaults.read(path, folders)} != settings:
+    defaults.parse_defaults(text, path, folders)
+    if path.exists() and {one.key: one.value for one in defaults.read_defaults(path, folders)} != settings:
         raise BadInput(
             f"{path} is there already and says something else: edit it, or delete it and repeat this command."
         )
@@ -109,8 +109,8 @@ class _Start:
 def _start(config: InitConfig, invocation: Invocation) -> _Start:
     """BadInput where a file is wrong, or the gate lacks labels."""
     run_config = Plan.of(config.document)
-    dataset = load_dataset(run_config, invocation.choices["dataset"])
-    steps.check(run_config, dataset.qrels)
+    dataset = open_dataset(run_config, invocation.choices["dataset"])
+    steps.check_plan(run_config, dataset.qrels)
     grades = dataset.qrels.grades if dataset.qrels else {}
     rows = {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": len(grades)}
     writing = Writing.of(dataset.documents)

@@ -30,7 +30,7 @@ from harness.runs.board.pair_values import PairValues
 from harness.runs.board.runs import BoardRun
 from harness.runs.ranking import needed_metric, settled
 from harness.statistics.power import MOST, TellingApart, telling_apart
-from harness.tracking.tracker import NO_RUNS, refusal
+from harness.tracking.tracker import NO_RUNS, tracker_error
 
 BAR = 20  # characters of a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
@@ -84,12 +84,12 @@ def power(config: PowerConfig, invocation: Invocation) -> dict[str, Any]:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
     require_retrieval(config.document, "power")
     with tempfile.TemporaryDirectory() as folder:
-        files = run_files.opened(config.document, invocation, Path(folder) / "files")
+        files = run_files.open_run_files(config.document, invocation, Path(folder) / "files")
         tracker = files or open_tracker(config.document)
         if tracker.uri is None:
-            raise refusal(tracker, NO_RUNS)
+            raise tracker_error(tracker, NO_RUNS)
         config, notes = settled(tracker, config)
-        pair = pair_values.read(tracker, Asked.of(config.document), Path(folder))
+        pair = pair_values.read_pair(tracker, Asked.of(config.document), Path(folder))
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):

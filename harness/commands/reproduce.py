@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.check import Invocation, check
+from harness.config.check import Invocation, check_config
 from harness.config.commands import ReproduceConfig, config_class
 from harness.config.components import reusable, target_class
-from harness.config.schema import Role, defaults, with_role
+from harness.config.schema import Role, schema_defaults, with_role
 from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field as entry
@@ -28,15 +28,15 @@ from harness.experiment import file_scores, steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import documents_of, open_session
 from harness.experiment.timing import LATENCY
-from harness.measures.measures import MeasureFamily, parse, requested
-from harness.measures.scores import ShownLists, score
+from harness.measures.measures import MeasureFamily, parse_measure, requested
+from harness.measures.scores import ShownLists, score_lists
 from harness.recording import provenance, retrieval_run
-from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed
+from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed_hosts
 from harness.recording.recording import open_tracker, scratch_folder
 from harness.reports import markup, terminal
 from harness.reports.report import show_table
 from harness.reports.tables import Column, Table
-from harness.runs.ranking import chosen, settled
+from harness.runs.ranking import chosen_run, settled
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 from retrievers.base import Predictions, Qrels
@@ -148,7 +148,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]
     run, command = _reproducible(tracker, config)
     run_config = _run_config(run, logged_config(tracker, run), command, config)
     if not config.verify_only:
-        require_allowed(run, run_config, config.allow, asks=False)
+        require_allowed_hosts(run, run_config, config.allow, asks=False)
     with scratch_folder(config.outputs.absolute()) as scratch:
         fresh = config.fresh and not config.verify_only
         place = str(scratch / "cache") if fresh else config.store.path
@@ -184,7 +184,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
     """The run and the command that made it. BadInput unless it has finished and has predictions to check."""
     settings, _ = settled(tracker, config, verbs=("run",))
-    run = in_full(tracker, chosen(tracker, settings.document, verbs=("run",)))
+    run = in_full(tracker, chosen_run(tracker, settings.document, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
         maker = f"`harness {command}`" if command else "another program than the harness"
@@ -212,15 +212,15 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         if not isinstance(logged.get("retriever", {}), dict):
             raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
         cls = config_class(command)
-        shipped = defaults(cls)
+        shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
         ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
-        check(merged, command)
+        check_config(merged, command)
         _require_sources(run, merged)
         _require_prompts(run, merged)
-        return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config)})
+        return retrieval_run.with_absolute_paths(merged | {"dataset": _moved(merged["dataset"], config)})
     except BadInput as error:
         used = run.tags.get(provenance.PLUGINS)
         needs = f" The run used plug-ins, which must be installed here: {used}." if used else ""
@@ -237,7 +237,7 @@ def _require_own(
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
     if explained or not all(map(reusable, config["retriever"].values())):
         return
-    if retrieval_run.key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
+    if retrieval_run.trial_key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
             "file, a model or this program has changed. Run the experiment again."
@@ -314,9 +314,9 @@ def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) ->
         MeasureFamily.MODIFIED,
         MeasureFamily.ABSTENTION,
     )  # decided by the documents shown, whatever the cut-off
-    measures = map(parse, requested(config["metrics"], qrels, config["top_k"]))
+    measures = map(parse_measure, requested(config["metrics"], qrels, config["top_k"]))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
-    scores = score(ShownLists(predictions), qrels, wanted, detailed=())
+    scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())
     return {name: summary.mean for name, summary in scores.summary.items()}
 
 
@@ -325,19 +325,19 @@ def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any]
     file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
     predictions = read_predictions(file)
     proof = Proof(file_scores.lists_digest(predictions))
-    proof.check_metrics(run.metrics, retrieval_run.scored(file_scores.file_scores(config, predictions)[0]))
+    proof.check_metrics(run.metrics, retrieval_run.scores_by_name(file_scores.file_scores(config, predictions)[0]))
     return proof
 
 
 def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
     """Run the pipeline, and compare its predictions and metrics, except for times, with those of the run."""
     run_config = Plan.of(config)
-    steps.check(run_config, dataset.qrels)
+    steps.check_plan(run_config, dataset.qrels)
     session = replace(open_session(run_config, dataset, unasked=UNASKED), cache=cache, timed="never")
-    outcome = steps.run(run_config, session)
+    outcome = steps.run_steps(run_config, session)
     rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False, answers=outcome.answers)
     proof.check_repeated(list(rows))
-    numbers = retrieval_run.numbers(outcome) | objective_metrics(outcome.objective)
+    numbers = retrieval_run.retrieval_numbers(outcome) | objective_metrics(outcome.objective)
     proof.check_metrics(run.metrics, numbers)
 
 

@@ -16,7 +16,7 @@ from harness.data.scripts import Writing
 from harness.errors import Failed
 from harness.experiment import preflight, steps, timing
 from harness.experiment.plan import Plan
-from harness.experiment.session import Clock, Session, foreseen_queries, load_dataset, open_session
+from harness.experiment.session import Clock, Session, foreseen_queries, open_dataset, open_session
 from harness.measures.measures import OOF
 from harness.measures.scores import UNANSWERABLE, plain
 from harness.progress import stage
@@ -139,14 +139,14 @@ def run(config: RunConfig, invocation: Invocation) -> dict[str, Any]:
 def experiment(config: RunConfig, invocation: Invocation) -> Result:
     """Prepare, execute and record one experiment."""
     began = time.perf_counter()
-    run_config = Plan.of(retrieval_run.absolute(config.document))
+    run_config = Plan.of(retrieval_run.with_absolute_paths(config.document))
     clock = Clock()
-    dataset, record = prepare(run_config, invocation, clock)
+    dataset, record = prepare_run(run_config, invocation, clock)
     tracker = recording.open_tracker(config.document)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         session = open_session(run_config, dataset, clock)
-        outcome = steps.run(run_config, session)
+        outcome = steps.run_steps(run_config, session)
         with stage("writing files and figures"):
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
     writing = Writing.of(dataset.documents)
@@ -186,30 +186,30 @@ def _trace(
 ) -> tuple[int, str]:
     """Write the run's traces. (how many, why not all of them): its numbers are complete without them."""
     try:
-        return traces.write(config.document, session.dataset, outcome, session.cache, tracker, run_id), ""
+        return traces.write_traces(config.document, session.dataset, outcome, session.cache, tracker, run_id), ""
     except Unreachable as error:
         lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
         return 0, f"{lacking} Repeat the command to have them."
 
 
-def prepare(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
+def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
     """Read the data, refuse what cannot work, and name the run. Nothing is computed or logged yet."""
     with clock.stage("read"):
-        dataset = load_dataset(plan, invocation.choices["dataset"])
+        dataset = open_dataset(plan, invocation.choices["dataset"])
     labelled = dataset.qrels is not None
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
-    preflight.check(plan, facts, open_cache(plan.cache))
-    traces.check(plan.document, labelled)
+    preflight.check_inputs(plan, facts, open_cache(plan.cache))
+    traces.check_traces(plan.document, labelled)
     tags = {
         "harness.verb": "run",
-        "trial_key": retrieval_run.trial_key(plan, dataset.fingerprints, facts.texts),
+        "trial_key": retrieval_run.retrieval_trial_key(plan, dataset.fingerprints, facts.texts),
     }
     record = RunRecord(
         plan.experiment_name,
         plan.run_name or retrieval_run.run_name(plan, invocation),
-        params=retrieval_run.params(plan.document, invocation.choices),
+        params=retrieval_run.retrieval_params(plan.document, invocation.choices),
         tags=provenance.provenance(dataset.fingerprints, plan.document) | tags,
-        inputs=retrieval_run.inputs(dataset, plan.dataset),
+        inputs=retrieval_run.retrieval_inputs(dataset, plan.dataset),
     )
     return dataset, record
 
@@ -224,8 +224,8 @@ def write_results(
     overrides: Sequence[str],
 ) -> None:
     """Write a run's files and page, and put its numbers into the record. overrides: of the command line."""
-    record.end_tags |= retrieval_run.write_files(folder, plan, session.dataset, outcome, plan.light)
-    retrieval_run.log_numbers(folder, record, outcome, retrieval_run.machine(plan, session), plan.light)
+    record.end_tags |= retrieval_run.write_run_files(folder, plan, session.dataset, outcome, plan.light)
+    retrieval_run.log_numbers(folder, record, outcome, retrieval_run.cost_numbers(plan, session), plan.light)
     if not plan.light:
         retrieval_run.write_page(folder, record, run_id, plan, session.dataset, outcome, overrides)
 
@@ -269,7 +269,7 @@ def _beside(result: Result) -> str:
     """A few numbers beside the one that ranks, in one line."""
     of = ShownScores(result.scores, result.held_out, result.plan.objective, result.objective)
     rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
-    numbers = {name: one.known for name, one in rows[1:]} | timing.main(result.measured)
+    numbers = {name: one.known for name, one in rows[1:]} | timing.main_timings(result.measured)
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
     return " ".join([f"Also: {values}."] * bool(values) + ["All measures: metrics=all"] * bool(result.scores))
 

@@ -23,8 +23,8 @@ from harness.reports.report import Report
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.runs.board.expected import Expected, shown_of_run
 from harness.runs.ranking import SCORED, SCORED_QUERIES, compares, is_same
-from harness.tracking.mlflow_client import redacted
-from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
+from harness.tracking.mlflow_client import shown_address
+from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, tracker_error
 
 EXPERIMENTS = (
     Column("experiment"),
@@ -162,7 +162,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> dict[str, Any]:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
     tracker = open_tracker(config.document)
     if tracker.uri is None:
-        raise refusal(tracker, NO_RUNS)
+        raise tracker_error(tracker, NO_RUNS)
     with stage("reading the runs"):
         if config.run is not None:
             sweep = tracker.run(config.run)
@@ -191,7 +191,7 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
         return name
     if any(word.startswith("experiment_name=") for word in (*invocation.overrides, *invocation.defaults)):
         raise BadInput(
-            f"experiment_name={name!r}: no such experiment in {redacted(tracker.uri)}.{did_you_mean(name, known)} "
+            f"experiment_name={name!r}: no such experiment in {shown_address(tracker.uri)}.{did_you_mean(name, known)} "
             "`harness runs experiment_name=null` lists all."
         )
     return None  # the default's, which nobody asked for
@@ -320,7 +320,7 @@ def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> dic
     left_out = [f"{len(cells) - top} more: top={len(cells)} lists all."] if len(cells) > top else []
     document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
-    title = f"{counted(len(cells), 'experiment')} in {redacted(tracker.uri)}"
+    title = f"{counted(len(cells), 'experiment')} in {shown_address(tracker.uri)}"
     tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
     terminal.emit(config.format, document, Report(title, tables=tables, steps=steps))
     return document

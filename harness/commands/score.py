@@ -16,7 +16,7 @@ from harness.measures.scores import UNANSWERABLE, plain
 from harness.recording import provenance, recording
 from harness.recording.retrieval_run import LISTS
 from harness.recording.run_files import FileScores
-from harness.recording.task_run import inputs, params, save_view, stored, tags, write
+from harness.recording.task_run import save_view, stored, tags, task_inputs, task_params, write_task_run
 from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
@@ -25,33 +25,33 @@ from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.runs.ranking import leader
 from harness.storage.atomic import write_text
-from harness.tasks.scored_file import ScoredFile, absolute, judge
+from harness.tasks.scored_file import ScoredFile, judge_files, with_absolute_files
 from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def score(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
+def score_task(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
     """The command `score` for a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
     for override in invocation.overrides:
         if (key := override.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
             task = invocation.choices["task"]
             raise BadInput(f"{override}: {key} is for retrieval only. Leave it out with task={task}.")
-    config = ScoreConfig.of(absolute(config.document))
-    scored = judge(config.document)
+    config = ScoreConfig.of(with_absolute_files(config.document))
+    scored = judge_files(config.document)
     record = RunRecord(
         config.experiment_name,
         config.run_name or Path(config.predictions).name,
-        params=params(config.document, invocation.choices["task"]),
+        params=task_params(config.document, invocation.choices["task"]),
         tags=provenance.provenance({}, config.document) | tags(config.document, scored),
-        inputs=inputs(config.document, scored),
+        inputs=task_inputs(config.document, scored),
     )
     tracker = recording.open_tracker(config.document)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
-        write(live.folder, record, config.document, scored)
+        write_task_run(live.folder, record, config.document, scored)
     run_id, folder = live.run_id, live.folder
     peeks = 0
     if not record.unsent:
@@ -135,7 +135,7 @@ def _measures_table(scored: ScoredFile) -> Table:
 def score_file(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
     """Score a predictions file that was made elsewhere, logged like a run."""
     if config.task is not None:
-        return score(config, invocation)
+        return score_task(config, invocation)
     scored = FileScores.of(dict(config.document), invocation.choices)
     config = ScoreConfig.of(scored.config)
     record, scores, objective = scored.record, scored.scores, scored.record.objective

@@ -83,7 +83,7 @@ def _snippet(hit: Hit) -> str:
 
 def search(config: SearchConfig, invocation: Invocation) -> dict[str, Any]:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
-    hits = find(config, invocation)
+    hits = search_once(config, invocation)
     document = hits.to_json()
 
     def show(console: Console) -> None:
@@ -98,7 +98,7 @@ def search(config: SearchConfig, invocation: Invocation) -> dict[str, Any]:
     return document
 
 
-def find(config: SearchConfig, invocation: Invocation) -> Hits:
+def search_once(config: SearchConfig, invocation: Invocation) -> Hits:
     """Search for one query."""
     text = config.query.strip()
     if not text:

@@ -145,7 +145,7 @@ def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim
     try:
         yield
     except BaseException as error:
-        recording.locate(error, tracker.outputs or Path())
+        recording.name_folder(error, tracker.outputs or Path())
         with suppress(Unreachable):
             if parent and tracker.run(parent).status == "RUNNING":
                 tracker.finish(parent, RunRecord(record.experiment, record.name), recording.status_after(error))

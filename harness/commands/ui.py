@@ -21,8 +21,8 @@ from harness.config.commands import UiConfig
 from harness.errors import BadInput
 from harness.recording.recording import open_tracker
 from harness.reports import terminal
-from harness.tracking.mlflow_client import redacted, without_login
-from harness.tracking.tracker import Tracker, refusal
+from harness.tracking.mlflow_client import shown_address, without_login
+from harness.tracking.tracker import Tracker, tracker_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,7 @@ def ui(config: UiConfig, invocation: Invocation) -> dict[str, Any]:
     address = f"http://{host}:{port}"
     tracker = open_tracker(config.document)
     if tracker.uri is None:
-        raise refusal(tracker, "keeps no runs to look at")
+        raise tracker_error(tracker, "keeps no runs to look at")
     if tracker.uri.startswith(("http://", "https://")):
         return _announce(config, without_login(tracker.uri), _pages(tracker, config.experiment_name), tracker)
     taken = f" (port {config.port} is taken)" if port != config.port else ""
@@ -91,7 +91,7 @@ def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
 def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> dict[str, Any]:
     """Print the pages' addresses, and open the first page in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
-    document = {**urls, "store": redacted(tracker.uri)}
+    document = {**urls, "store": shown_address(tracker.uri)}
 
     def show(console: Console) -> None:
         console.print(urls["url"])

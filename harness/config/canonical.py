@@ -27,15 +27,15 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(leaves(config))
 
 
-def nodes(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def mappings_in(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(path, mapping) of every mapping in a config, outermost first."""
     if isinstance(value, Mapping):
         yield where, value
         for key, inner in value.items():
-            yield from nodes(inner, f"{where}.{key}")
+            yield from mappings_in(inner, f"{where}.{key}")
     elif isinstance(value, list):
         for i, inner in enumerate(value):
-            yield from nodes(inner, f"{where}[{i}]")
+            yield from mappings_in(inner, f"{where}[{i}]")
 
 
 def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from harness.config import components, plugins
-from harness.config.canonical import leaves, nodes
+from harness.config.canonical import leaves, mappings_in
 from harness.config.commands import config_class
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.manual import shipped
 from harness.config.places import bucket_place
-from harness.config.schema import IF_GROUP, Config, check_value, groups, keys, one_spelling
+from harness.config.schema import IF_GROUP, Config, check_value, keys, one_spelling, schema_groups
 from harness.errors import BadInput, did_you_mean
 
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
@@ -40,12 +40,12 @@ def primary(command: str) -> str:
     return command.replace(" ", "_")
 
 
-def checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+def check_values(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The config in which each value has one spelling, such as 1.0 for 1 where a float is expected.
 
-    Trial keys, params and results in the cache are of this form. Arguments and errors as for `check`.
+    Trial keys, params and results in the cache are of this form. Arguments and errors as for `check_config`.
     """
-    check(config, name)
+    check_config(config, name)
     return _spelled(config, config_class(name))
 
 
@@ -61,13 +61,13 @@ def _spelled(config: Mapping[str, Any], cls: type[Config], prefix: str = "") -> 
     return found
 
 
-def check(config: Mapping[str, Any], name: str) -> None:
+def check_config(config: Mapping[str, Any], name: str) -> None:
     """Raise BadInput for unknown or missing keys, wrong values, forbidden classes, and what cannot work together.
 
     config: the composed config as plain dicts and lists. name: of its primary config.
     """
     plugins.check_allowed(config)
-    for where, node in nodes(config):
+    for where, node in mappings_in(config):
         if "_target_" in node:
             target_class(node, where)
     if "task" in config and name in ("run", "search"):
@@ -143,7 +143,7 @@ def _check_retrieval(config: Mapping[str, Any]) -> None:
 
 def _check_names(config: Mapping[str, Any], cls: type[Config]) -> None:
     """Compare the names of groups and plain keys with those of the command; components check their own keys."""
-    known, components_of = keys(cls), {name: one for name, one in groups(cls).items() if not one.recipe}
+    known, components_of = keys(cls), {name: one for name, one in schema_groups(cls).items() if not one.recipe}
     inner: dict[str, list[str]] = {}
     for name in known:
         top, _, rest = name.partition(".")

@@ -639,7 +639,7 @@ def base_class(cls: type[Config]) -> type[Config] | None:
     return next((one for one in cls.__mro__[1:] if one in known or one is CommonConfig), None)
 
 
-def known_keys() -> Mapping[str, Sequence[Key]]:
+def keys_by_name() -> Mapping[str, Sequence[Key]]:
     """Dotted name -> the plain keys of that name, of all commands."""
     found: dict[str, list[Key]] = {}
     for command in COMMANDS.values():

@@ -145,7 +145,7 @@ def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "confi
         raise BadInput(f"{where}: {error}") from None
 
 
-def identity(node: Mapping[str, Any]) -> dict[str, Any]:
+def component_identity(node: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a component's results: class, version, packages, and all arguments but those of `runtime:`.
 
     Defaults that the config leaves out are filled in, so that writing out a default changes nothing. A class may
@@ -164,7 +164,7 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
         "version": getattr(cls, "version", 1),
         "packages": {name: _installed(name, node["_target_"]) for name in getattr(cls, "packages", ())},
         "arguments": {
-            k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v
+            k: component_identity(v) if isinstance(v, Mapping) and "_target_" in v else v
             for k, v in decides.items()
             if k != "cache"
         },
@@ -175,7 +175,7 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def spelled(node: Mapping[str, Any]) -> dict[str, Any]:
     """A checked component's config in which every value has the one spelling that its argument has."""
-    known = keys_of(target_class(node, "config"))
+    known = argument_keys(target_class(node, "config"))
 
     def plain(name: str, value: Any) -> Any:
         if name == "runtime" and isinstance(value, Mapping):
@@ -189,7 +189,7 @@ def spelled(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def absolute_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """A component's config in which every file that it reads, or component inside it, is named by its full path."""
-    known = keys_of(target_class(node, "config"))
+    known = argument_keys(target_class(node, "config"))
 
     def full(name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -247,7 +247,7 @@ def plugin_of(cls: type) -> plugins.Plugin | None:
 
 def plugin_class(name: str) -> type | None:
     """The class of a plug-in that is recorded under a name; None if there is none."""
-    for plugin in plugins.plugins():
+    for plugin in plugins.installed_plugins():
         for target in plugin_targets(plugin, name.partition("/")[0]):
             with contextlib.suppress(BadInput):  # of another plug-in, which may be broken
                 if recorded_name(cls := target_class({"_target_": target}, "conf")) == name:
@@ -306,7 +306,7 @@ def _signature(cls: type) -> inspect.Signature:
 def classes_of(group: str) -> list[type]:
     """The classes of a group's components: those of shipped configs, and of plug-ins that can be used."""
     found = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
-    for plugin in plugins.plugins():
+    for plugin in plugins.installed_plugins():
         for target in plugin_targets(plugin, group):
             with contextlib.suppress(BadInput):  # of a broken plug-in
                 found.append(target_class({"_target_": target}, "conf"))
@@ -314,7 +314,7 @@ def classes_of(group: str) -> list[type]:
 
 
 @functools.cache
-def keys_of(cls: type) -> dict[str, Key]:
+def argument_keys(cls: type) -> dict[str, Key]:
     """The values that each argument of a constructor accepts; in a group of keys, as group.key."""
     hints = typing.get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]
     found = {}
@@ -374,7 +374,7 @@ def _check_arguments(node: Any, where: str, kind: str) -> None:
         raise BadInput(f"{where}._target_: {cls.__name__} is no {kind}. {_choices(kind)}")
     if not isinstance(node.get("runtime") or {}, Mapping):
         raise BadInput(f"{where}.runtime must be a group of keys, not {node['runtime']!r:.60}.")
-    parameters, known = _signature(cls).parameters, keys_of(cls)
+    parameters, known = _signature(cls).parameters, argument_keys(cls)
     given = arguments(node)
     for key, value in given.items():
         if key not in parameters:

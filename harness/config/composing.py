@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.config import canonical, plugins
-from harness.config.check import Invocation, checked, primary, with_metrics
-from harness.config.defaults import defaults
+from harness.config.check import Invocation, check_values, primary, with_metrics
+from harness.config.defaults import command_defaults
 from harness.config.manual import is_inner
-from harness.config.overrides import lookup, override_of, quoted, unquoted
+from harness.config.overrides import lookup, override_of, quoted_override, unquoted
 from harness.config.places import conf_folder
 from harness.config.recipes import unfolded
 from harness.errors import BadInput
@@ -98,7 +98,9 @@ class Request:
         key_of = lookup(name, words)
         before = [override_of(one, key_of) for one in (*from_file, *recipe)]
         multirun = command == "sweep" or flags.multirun
-        return cls(command, flags, tuple(before), tuple(quoted(one, key_of, multirun) for one in overrides), allowed)
+        return cls(
+            command, flags, tuple(before), tuple(quoted_override(one, key_of, multirun) for one in overrides), allowed
+        )
 
     @property
     def overrides(self) -> list[str]:
@@ -107,7 +109,7 @@ class Request:
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
         """The checked config, and what it was made of. given: the overrides of the words, or of a job of theirs."""
         plugins.permit(self.allowed)  # this may be a worker
-        config = checked(with_metrics(plain), primary(self.command))
+        config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
         folder = str(self.flags.config_dir) if self.flags.config_dir else None
         return config, Invocation(dict(choices), words, before, folder)
@@ -173,7 +175,7 @@ def hydras_state() -> Iterator[None]:
             HydraConfig.instance().cfg = job
 
 
-def shown(request: Request) -> str:
+def shown_config(request: Request) -> str:
     """The config of a request as YAML, as `--cfg` prints it; within `hydras_state`."""
     from omegaconf import OmegaConf
 
@@ -380,7 +382,7 @@ def _loader(folders: Sequence[Path]) -> LeashedLoader:
 
 def _defaults(name: str, words: Sequence[str], silent: bool) -> tuple[Any, ...]:
     """The settings of `harness.yaml`; they come first, so the command line overrides them."""
-    found = defaults(name, words)
+    found = command_defaults(name, words)
     if not silent and (note := found.note()):
         print(note, file=sys.stderr)  # noqa: T201
     return found.settings

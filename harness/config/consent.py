@@ -13,7 +13,7 @@ from operator import or_
 from pathlib import Path
 
 from harness.config import components
-from harness.config.commands import known_keys
+from harness.config.commands import keys_by_name
 from harness.config.places import is_address
 from harness.config.schema import Role
 
@@ -50,15 +50,15 @@ def leads_out(key: str, value: object, folder: Path) -> bool:
 
 def _roles(key: str) -> Role:
     """The roles that a key has in any command, or as an argument of any choice of its group."""
-    found = known_keys().get(key, ())
+    found = keys_by_name().get(key, ())
     if not found and "." in key:
         group, *_, argument = key.split(".")
         classes = components.classes_of(group) if group in components.GROUPS else []
-        found = [keys[argument] for keys in map(components.keys_of, classes) if argument in keys]
+        found = [keys[argument] for keys in map(components.argument_keys, classes) if argument in keys]
     return functools.reduce(or_, (one.roles for one in found), Role(0))
 
 
-def refusal(key: str, value: object, folder: Path) -> str:
+def consent_refusal(key: str, value: object, folder: Path) -> str:
     """Why a file in a folder may not set a key to a value, as a sentence without its end; empty if it may."""
     said = f"the command line{f' or in {ENVIRONMENT[key]}' if key in ENVIRONMENT else ''}"
     if needs_command_line(key):

@@ -62,12 +62,12 @@ class Defaults:
         return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
 
 
-def defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
+def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
     """The defaults of a command. BadInput, with file and line, for what no command can mean.
 
     name: of its primary config. words: the command line. folder: where the file is; None: the working folder.
     """
-    settings = read((folder or Path()) / FILE, config_folders(words))
+    settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)
     chosen, given = _said(words)
     kept: list[Setting] = []
@@ -87,7 +87,7 @@ def defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Def
     return Defaults(tuple(kept), tuple(replaced))
 
 
-def chosen(name: str, words: Sequence[str]) -> dict[str, str]:
+def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
     """Group -> choice of a command: by the command line, else by the file, else as the command has it."""
     known = manual.manual(name).groups
     found = {group: entry.value for group, entry in known.items()}
@@ -98,7 +98,7 @@ def chosen(name: str, words: Sequence[str]) -> dict[str, str]:
 
 def file_settings(words: Sequence[str]) -> dict[str, Setting]:
     """Key -> setting, of the file in the working folder."""
-    return {one.key: one for one in read(Path(FILE), config_folders(words))}
+    return {one.key: one for one in read_defaults(Path(FILE), config_folders(words))}
 
 
 def commands_with(key: str) -> list[str]:
@@ -109,20 +109,20 @@ def commands_with(key: str) -> list[str]:
     ]
 
 
-def read(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
+def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
     """The settings of a file, () if there is none. folders: further folders of configs, whose choices are known too."""
     if not path.is_file():
         return ()
     if path.stat().st_size > SIZE_LIMIT:
         raise BadInput(f"{path}: more than {SIZE_LIMIT:,} bytes are too many for a file of defaults.")
     try:
-        return parse(path.read_text("utf-8"), path, folders)
+        return parse_defaults(path.read_text("utf-8"), path, folders)
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: this is not UTF-8: {error}") from None
 
 
-def parse(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """The settings in the text of a file. Arguments and errors as for `read`."""
+def parse_defaults(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
+    """The settings in the text of a file. Arguments and errors as for `read_defaults`."""
     settings = tuple(_parsed(text, path))
     first: dict[str, Setting] = {}
     for one in settings:
@@ -150,9 +150,9 @@ def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     chosen: dict[str, str] = {}
     given: set[str] = set()
     for group, choice in pairs:
-        path = manual.choices(group, folders).get(choice) if group in manual.RECIPES else None
+        path = manual.choice_files(group, folders).get(choice) if group in manual.RECIPES else None
         if path:
-            page = manual.read(path)
+            page = manual.read_manual(path)
             swept = {key: entry for key, entry in page.keys.items() if key in _groups()}
             chosen |= {name: entry.value for name, entry in (page.groups | swept).items()}
             given |= {*page.keys, *page.groups}
@@ -176,7 +176,7 @@ def _groups() -> frozenset[str]:
     return frozenset(group for one in _manuals().values() for group in one.groups)
 
 
-def known_keys(folders: Sequence[Path] = ()) -> list[str]:
+def every_key(folders: Sequence[Path] = ()) -> list[str]:
     """Every key that some command has, groups included."""
     found: dict[str, None] = {}
     for one in _manuals().values():
@@ -241,15 +241,15 @@ def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
     here: the folder of the file.
     """
     if one.is_choice:
-        known = manual.choices(one.key, folders)
+        known = manual.choice_files(one.key, folders)
         if one.value is not None and (not isinstance(one.value, str) or one.value not in known):
             near = did_you_mean(str(one.value), known)
             raise BadInput(
                 f"{one.where}: {one.key}: {one.value}: there is no such choice.{near} Known: {', '.join(known)}."
             )
-    if why := consent.refusal(one.key, one.value, here):
+    if why := consent.consent_refusal(one.key, one.value, here):
         raise BadInput(f"{one.where}: {why}, not in {FILE}.")
-    known_here = known_keys(folders)
+    known_here = every_key(folders)
     if one.key not in known_here and not is_free(one.key, folders):
         near = did_you_mean(one.key, known_here)
         raise BadInput(f"{one.where}: no command has the key {one.key}.{near}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.config import manual
 from harness.config.check import primary
 from harness.config.commands import COMMANDS
-from harness.config.defaults import Defaults, chosen, config_folders, defaults
+from harness.config.defaults import Defaults, chosen_groups, command_defaults, config_folders
 from harness.config.manual import Entry
 from harness.config.schema import keys
 
@@ -24,16 +24,16 @@ REFUSED = (("run", "task"),)  # (command, group): inherited, but of one choice a
 LONGEST = 40  # characters of a value that is shown whole
 
 
-def page(command: str, words: Sequence[str]) -> str:
+def help_page(command: str, words: Sequence[str]) -> str:
     """The help of a command, with the values that a command line and `harness.yaml` give.
 
     words: the command line without the command.
     """
     name, folders = primary(command), config_folders(words)
-    own, from_file = manual.manual(name), defaults(name, words) if command != "init" else Defaults()
+    own, from_file = manual.manual(name), command_defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
     given |= {key.lstrip("+~"): value for key, equals, value in (word.partition("=") for word in words) if equals}
-    choices = chosen(name, words)
+    choices = chosen_groups(name, words)
     lines = [
         f"harness {command} [KEY=VALUE ...]",
         *_wrapped(f"{_sentence(own.about)}.", ""),
@@ -69,7 +69,7 @@ def page(command: str, words: Sequence[str]) -> str:
 
 def _brief(group: str, picked: str, folders: Sequence) -> list[str]:
     """The choices of a group without what they are."""
-    names = (f"*{one}" if one == picked else one for one in manual.choices(group, folders))
+    names = (f"*{one}" if one == picked else one for one in manual.choice_files(group, folders))
     return _wrapped(" | ".join(names), f"  {group}={picked}")
 
 
@@ -88,14 +88,14 @@ def _group(
 ) -> Iterator[str]:
     """The choices of a group, and the keys of the chosen one unless brief."""
     yield from _wrapped(entry.comment, f"{group}={picked[group]}")
-    for choice, path in manual.choices(group, folders).items():
+    for choice, path in manual.choice_files(group, folders).items():
         mark = "*" if choice == picked[group] else " "
-        yield _choice(mark, choice, manual.read(path).about)
-    users = [manual.keys_of(user, picked[user], folders) for user in ("retriever", "gate") if user in picked]
+        yield _choice(mark, choice, manual.read_manual(path).about)
+    users = [manual.manual_keys(user, picked[user], folders) for user in ("retriever", "gate") if user in picked]
     used = not users or any(one.value == ONLY_WITH.get(group) for keys in users for one in keys.values())
     if brief or (group in ONLY_WITH and group not in given and not used):
         return
-    for key, inner in manual.keys_of(group, picked[group], folders).items():
+    for key, inner in manual.manual_keys(group, picked[group], folders).items():
         if key.partition(".")[0] != "hydra" and not (group == "task" and "." not in key):
             yield from _row(key, inner, given, "   ")
 
@@ -163,9 +163,9 @@ def _arguments(command: str, typed: Sequence[str], word: str) -> list[str]:
     key, equals, _ = word.partition("=")
     if equals:
         about = keys(COMMANDS[command].config).get(key)
-        values = manual.choices(key) if key in own.groups else about.values if about else []
+        values = manual.choice_files(key) if key in own.groups else about.values if about else []
         return [found for one in values if (found := f"{key}={one}").startswith(word)]
     chosen = {group: entry.value for group, entry in own.groups.items()}
     chosen |= {group: value for group, _, value in (one.partition("=") for one in typed) if group in chosen}
-    inner = [one for group, choice in chosen.items() for one in manual.keys_of(group, choice)]
+    inner = [one for group, choice in chosen.items() for one in manual.manual_keys(group, choice)]
     return [f"{one}=" for one in dict.fromkeys([*own.groups, *own.keys, *inner]) if one.startswith(word)]

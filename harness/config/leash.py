@@ -32,11 +32,11 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from harness.config import plugins, recipes, yaml_files
-from harness.config.canonical import flatten, leaves, nodes
+from harness.config.canonical import flatten, leaves, mappings_in
 from harness.config.commands import PRIMARY, base_class, config_class
 from harness.config.manual import is_inner
 from harness.config.places import conf_folder
-from harness.config.schema import Key, check_value, defaults
+from harness.config.schema import Key, check_value, schema_defaults
 from harness.errors import BadInput
 
 MOST = 1_000_000  # characters that a key may stand for
@@ -182,7 +182,7 @@ class LeashedLoader(ConfigLoaderImpl):
         if default.config_path in ("common", *PRIMARY):  # its keys are in the schema
             cls = config_class(default.config_path)
             loaded = copy.copy(loaded)
-            loaded.config = OmegaConf.merge(defaults(cls, base_class(cls)), loaded.config)
+            loaded.config = OmegaConf.merge(schema_defaults(cls, base_class(cls)), loaded.config)
         if loaded.provider in ("command-line", plugins.PROVIDER):  # of --config-dir
             content = OmegaConf.to_container(loaded.config, resolve=False)
             file = f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml"
@@ -261,7 +261,7 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
         known = ", ".join(target.rpartition(".")[2] for target in targets)
         raise BadInput(f"hydra.{name} must be one of {known}. Choose it as in hydra/{name}=basic.")
     content = OmegaConf.to_container(content, resolve=True)
-    for where, node in nodes(content, f"hydra.{name}"):
+    for where, node in mappings_in(content, f"hydra.{name}"):
         for key in node:
             if str(key).startswith("_") and (where, key) != (f"hydra.{name}", "_target_"):
                 raise BadInput(f"{where}.{key} is refused: a {name} holds plain values only.")

@@ -75,8 +75,8 @@ def manual(name: str) -> Manual:
     """The manual of the command whose primary config has this name."""
     cls, of_groups = config_class(name), dict(_groups_of(name))
     own = {key: Entry(one.written, one.help) for key, one in keys(cls).items()}
-    if (task := of_groups.get("task")) and (path := choices("task").get(task.value)):
-        own |= read(path).keys
+    if (task := of_groups.get("task")) and (path := choice_files("task").get(task.value)):
+        own |= read_manual(path).keys
     reads_runs = "metric" in own and "experiment_name" in own
     gone = [key for key, one in own.items() if one.value in (FROM_GROUP, IF_GROUP)]
     gone += ["objective"] if reads_runs else []
@@ -85,7 +85,7 @@ def manual(name: str) -> Manual:
 
 def _groups_of(name: str) -> dict[str, Entry]:
     """The groups of a primary config, those of the configs that it builds on first."""
-    page = read(conf_folder() / f"{name}.yaml")
+    page = read_manual(conf_folder() / f"{name}.yaml")
     inherited: dict[str, Entry] = {}
     for base in page.bases:
         inherited |= _groups_of(base)
@@ -94,11 +94,11 @@ def _groups_of(name: str) -> dict[str, Entry]:
 
 def shipped(group: str, choice: str) -> dict[str, Any]:
     """The content of a shipped choice."""
-    found: dict[str, Any] = yaml_files.load(conf_folder() / group / f"{choice}.yaml")
+    found: dict[str, Any] = yaml_files.load_yaml(conf_folder() / group / f"{choice}.yaml")
     return found
 
 
-def choices(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
+def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
     """Choice -> its file. folders: further folders of configs, which come first."""
     found: dict[str, Path] = {}
     for folder in (conf_folder(), *plugins.folders(), *folders):
@@ -106,28 +106,28 @@ def choices(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
     return found
 
 
-def keys_of(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
+def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
     """Dotted key in the whole config -> entry, of every key that a choice brings. {} for an unknown choice.
 
     above: the choices that build on this one. BadInput if it is one of them.
     """
-    path = choices(group, folders).get(choice)
+    path = choice_files(group, folders).get(choice)
     if path is None:
         return {}
     if choice in above:
         raise BadInput(f"{path}: this config builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
-    page = read(path)
+    page = read_manual(path)
     found: dict[str, Entry] = {}
     for base in page.bases:
-        found |= keys_of(group, base.partition("@")[0], folders, [*above, choice])
+        found |= manual_keys(group, base.partition("@")[0], folders, [*above, choice])
     return found | (page.keys if page.package else {f"{group}.{key}": entry for key, entry in page.keys.items()})
 
 
 def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
     """The names of the classes in a choice and in those that it builds on; [] for an unknown choice."""
-    if (path := choices(group, folders).get(choice)) is None:
+    if (path := choice_files(group, folders).get(choice)) is None:
         return []
-    page = read(path)
+    page = read_manual(path)
     found = [one for base in page.bases for one in targets(group, base.partition("@")[0], folders)]
     return [*found, *page.targets]
 
@@ -135,13 +135,13 @@ def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
 def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
     """The keys that any choice of a group brings."""
     found: dict[str, Entry] = {}
-    for choice in choices(group, folders):
-        found = keys_of(group, choice, folders) | found
+    for choice in choice_files(group, folders):
+        found = manual_keys(group, choice, folders) | found
     return found
 
 
 @functools.cache
-def read(path: Path) -> Page:
+def read_manual(path: Path) -> Page:
     """A file of configs with its comments. BadInput, with file and line, if it is none."""
     import yaml
 

@@ -16,7 +16,7 @@ from typing import Any
 from harness.config import manual, plugins
 from harness.config.check import OTHERS, primary
 from harness.config.commands import COMMANDS
-from harness.config.defaults import chosen, commands_with, config_folders, file_settings, is_free
+from harness.config.defaults import chosen_groups, commands_with, config_folders, file_settings, is_free
 from harness.errors import BadInput, Failed, did_you_mean
 
 # Flags that take a value, and the others.
@@ -24,7 +24,7 @@ TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-p", "--package"}
 FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multirun", "-sc", "--shell-completion"}
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """(Hydra's flags with their values, the other words): its parser wants all overrides side by side."""
     flags: list[str] = []
     others: list[str] = []
@@ -38,7 +38,7 @@ def check_words(command: str, words: Sequence[str], commands: Collection[str]) -
 
     commands: the names of all commands.
     """
-    flags, others = split(words)
+    flags, others = split_flags(words)
     for flag in flags:
         if flag.startswith("-") and not _names(flag.partition("=")[0], FLAGS):
             raise BadInput(_option(flag, words, command))
@@ -98,7 +98,7 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
-    own, choices = manual.manual(primary(command)), chosen(primary(command), words)
+    own, choices = manual.manual(primary(command)), chosen_groups(primary(command), words)
     if having := _having(key, own, folders):
         group, found = having
         lacking = f"{group}={choices[group]}"
@@ -111,7 +111,7 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."
     known = [*own.keys, *own.groups, *_launcher_keys(words)]
     for group, choice in choices.items():
-        known += manual.keys_of(group, choice, folders)
+        known += manual.manual_keys(group, choice, folders)
     if near := _near(key, known):
         return f"{start}. Did you mean '{near}'?"
     near = _near(key, [one for group in own.groups for one in manual.all_keys(group, folders)])
@@ -149,7 +149,9 @@ def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple
     """(group, its choices that bring the key); None if no choice of a component does."""
     for group in own.groups:
         if group not in manual.RECIPES:
-            found = [one for one in manual.choices(group, folders) if key in manual.keys_of(group, one, folders)]
+            found = [
+                one for one in manual.choice_files(group, folders) if key in manual.manual_keys(group, one, folders)
+            ]
             if found:
                 return group, found
     return None
@@ -182,7 +184,7 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
         return f"Put the query in quotation marks: harness search query={_quoted(' '.join(bare))}"
     if rest and (key in own.keys or key in own.groups or _having(key, own)):
         return f"Write {shlex.quote(f'{key}={rest[0]}')} instead of {' '.join([word, rest[0]])!r}."
-    groups = [group for group in own.groups if word in manual.choices(group)]
+    groups = [group for group in own.groups if word in manual.choice_files(group)]
     if groups:
         return f"{word!r} has no key. Did you mean {' or '.join(f'{group}={word}' for group in groups)}?"
     main = next(iter(COMMANDS[command].first), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.config import components, manual
 from harness.config.commands import config_class
-from harness.config.defaults import Setting, chosen, config_folders
+from harness.config.defaults import Setting, chosen_groups, config_folders
 from harness.config.schema import Key, keys
 
 KeyOf = Callable[[str], Key | None]
@@ -24,7 +24,7 @@ def lookup(name: str, words: Sequence[str]) -> KeyOf:
 
     @functools.cache
     def choices() -> dict[str, str]:
-        return chosen(name, words)
+        return chosen_groups(name, words)
 
     @functools.cache
     def find(key: str) -> Key | None:
@@ -35,13 +35,13 @@ def lookup(name: str, words: Sequence[str]) -> KeyOf:
         targets = [
             one for choice in choices().get(group, "").split(",") for one in manual.targets(group, choice, folders)
         ]
-        found = (components.keys_of(components.target_class({"_target_": one}, group)) for one in targets)
+        found = (components.argument_keys(components.target_class({"_target_": one}, group)) for one in targets)
         return next((one[argument] for one in found if argument in one), None)
 
     return find
 
 
-def quoted(word: str, key_of: KeyOf, multirun: bool = False) -> str:
+def quoted_override(word: str, key_of: KeyOf, multirun: bool = False) -> str:
     """An override that Hydra's lexer accepts: values of text keys are quoted, others where it would refuse them.
 
     In a multirun, commas separate values; each is quoted on its own.

@@ -69,7 +69,7 @@ class Plugin:
 
 
 @functools.cache
-def plugins() -> tuple[Plugin, ...]:
+def installed_plugins() -> tuple[Plugin, ...]:
     """All installed plug-ins, broken ones included."""
     entries = importlib.metadata.entry_points(group=GROUP)
     found = [_described(entry) for entry in sorted(entries, key=lambda entry: (entry.name, entry.value))]
@@ -80,17 +80,19 @@ def plugins() -> tuple[Plugin, ...]:
 
 def folders() -> list[Path]:
     """The folders of configs of the plug-ins that can be used."""
-    return [plugin.folder for plugin in plugins() if not plugin.problem]
+    return [plugin.folder for plugin in installed_plugins() if not plugin.problem]
 
 
 def owner(target: str) -> Plugin | None:
     """The plug-in whose package has a class or module, by its dotted path."""
-    return next((plugin for plugin in plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
+    return next((plugin for plugin in installed_plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
 
 
 def broken_with(group: str, choice: str) -> Plugin | None:
     """The broken plug-in that would bring a choice."""
-    return next((plugin for plugin in plugins() if plugin.problem and (group, choice) in plugin.choices), None)
+    return next(
+        (plugin for plugin in installed_plugins() if plugin.problem and (group, choice) in plugin.choices), None
+    )
 
 
 def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
@@ -115,7 +117,7 @@ def _problem(path: Path, choice: tuple[str, str]) -> str:
     if choice[0] not in GROUPS:
         return f"{path}: a plug-in may bring choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
     try:
-        content = yaml_files.load(path)
+        content = yaml_files.load_yaml(path)
     except BadInput as error:
         return str(error).removesuffix(".")
     return "" if isinstance(content, dict) else f"{path} is not a config: it holds no keys"

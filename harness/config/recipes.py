@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.config import consent, manual, places, yaml_files
 from harness.config.canonical import flatten
-from harness.config.defaults import Setting, known_keys
+from harness.config.defaults import Setting, every_key
 from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import host_of
 
@@ -47,7 +47,7 @@ def own(content: Any, name: str) -> Any:
     """The content of a recipe without the keys that only other commands have."""
     if not isinstance(content, Mapping):
         return content
-    known, everywhere = manual.manual(name), known_keys()
+    known, everywhere = manual.manual(name), every_key()
     foreign = [key for key in everywhere if not known.has(key)]
     kept: dict[Any, Any] = {}
     for key, value in content.items():
@@ -81,7 +81,7 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
 
     above: the recipes that build on this one.
     """
-    known = manual.choices(GROUP, folders)
+    known = manual.choice_files(GROUP, folders)
     if choice not in known:
         near = did_you_mean(choice, known)
         where = f"{known[above[-1]]}: " if above else ""
@@ -89,15 +89,15 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
     path = known[choice]
     if choice in above:
         raise BadInput(f"{path}: this recipe builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
-    page, content = manual.read(path), yaml_files.load(path) or {}
+    page, content = manual.read_manual(path), yaml_files.load_yaml(path) or {}
     for base in page.bases:
         yield from _settings(base, folders, [*above, choice])
     if path.parent.parent in folders:
         name_senders(content, str(path))
-    everywhere = known_keys(folders)
+    everywhere = every_key(folders)
     for group, entry in page.groups.items():
         value = None if entry.value in NOTHING else entry.value
-        found = manual.choices(group, folders) if group in everywhere else {}
+        found = manual.choice_files(group, folders) if group in everywhere else {}
         if group not in everywhere or value not in (None, *found):
             raise BadInput(f"{path}: {group:.60}={entry.value:.60} is no choice.{did_you_mean(entry.value, found)}")
         yield Setting(group, value, entry.value, str(path))

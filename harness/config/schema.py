@@ -170,7 +170,7 @@ def keys(cls: type) -> Mapping[str, Key]:
     return _members(cls)[0]
 
 
-def groups(cls: type) -> Mapping[str, Group]:
+def schema_groups(cls: type) -> Mapping[str, Group]:
     """Name -> config group, of a class of configs."""
     return _members(cls)[1]
 
@@ -178,14 +178,14 @@ def groups(cls: type) -> Mapping[str, Group]:
 def with_role(cls: type, role: Role) -> tuple[str, ...]:
     """The keys and groups of a class, at the top level, that have a role."""
     roles = {name: one.roles for name, one in keys(cls).items()} | {
-        name: one.roles for name, one in groups(cls).items()
+        name: one.roles for name, one in schema_groups(cls).items()
     }
     return tuple(dict.fromkeys(name.partition(".")[0] for name, own in roles.items() if role in own))
 
 
 def recipes(cls: type) -> tuple[str, ...]:
     """The groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
-    return tuple(name for name, one in groups(cls).items() if one.recipe or Role.FIXED in one.roles)
+    return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 
 def absolute_path(value: Any) -> Any:
@@ -195,7 +195,7 @@ def absolute_path(value: Any) -> Any:
     return os.path.abspath(value) if value else value  # noqa: PTH100 (patterns with wildcards stay as they are)
 
 
-def defaults(cls: type, base: type | None = None) -> dict[str, Any]:
+def schema_defaults(cls: type, base: type | None = None) -> dict[str, Any]:
     """The plain keys with their defaults as a nested config. base: a class whose keys are left out."""
     found: dict[str, Any] = {}
     known = keys(base) if base else {}

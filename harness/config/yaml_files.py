@@ -29,7 +29,7 @@ def text_of(path: Path) -> str:
     return text
 
 
-def load(path: Path) -> Any:
+def load_yaml(path: Path) -> Any:
     """The content of a YAML file. BadInput, with file and line, if it is none."""
     import yaml
 

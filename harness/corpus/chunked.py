@@ -15,7 +15,7 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import READERS
 from harness.corpus.files import SourceFile, find_files
 from harness.corpus.manifest import Manifest
-from harness.corpus.preparation import Unreadable, identity, prepare
+from harness.corpus.preparation import Unreadable, preparation_identity, prepare_documents
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import SpanLabelled
@@ -36,7 +36,7 @@ class Chunked(SpanLabelled):
     files: paths with wildcards; None: the company profiles that ship with the package.
     testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.
     chunk: settings, as of `Chunking`; those that are left out have their defaults.
-    unreadable: what happens if files cannot be read, as of `harness.corpus.preparation.prepare`.
+    unreadable: what happens if files cannot be read, as of `harness.corpus.preparation.prepare_documents`.
     store: folder of the cache.
     """
 
@@ -75,11 +75,11 @@ class Chunked(SpanLabelled):
         files = _named(find_files(self._files))
 
         def fill(entry: Path) -> None:
-            prepare(files, self._chunking, entry / FOLDER, self._unreadable, "dataset.")
+            prepare_documents(files, self._chunking, entry / FOLDER, self._unreadable, "dataset.")
 
         suffixes = {one.path.suffix.lower() for one in files}
         readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
-        known = identity(files, self._chunking) | {"readers": readers}
+        known = preparation_identity(files, self._chunking) | {"readers": readers}
         if self._unreadable == "skip":  # an entry with files left out is not what `stop` asks for
             known["unreadable"] = "skip"
         entry = open_cache(self._store).folder("documents", known, fill, resume=True)

@@ -103,7 +103,7 @@ def morphemes(texts: Sequence[str]) -> Iterator[list[int]]:
     return ([one.start for one in tokens] for tokens in kiwi_model(None).tokenize(texts))
 
 
-def tokens(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
+def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
     """Where each token begins, without special tokens, for each text. tokenizer: as `Chunking` has it."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), TOKENIZED_AT_ONCE):
@@ -276,7 +276,7 @@ class Chunking:
     def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
         """The boundaries, with those that cut long sentences, and the number of units between two of them."""
         pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
-        analysed = morphemes(pieces) if self.unit == "morphemes" else tokens(pieces, str(self.tokenizer))
+        analysed = morphemes(pieces) if self.unit == "morphemes" else token_starts(pieces, str(self.tokenizer))
         found, lengths = [0], [np.zeros(0, np.int64)]
         for done, (piece, starts) in enumerate(zip(pieces, analysed, strict=True), start=1):
             begin, ends = found[-1], [*cuts(piece, starts, self.size), len(piece)]

@@ -216,7 +216,7 @@ _SUFFIXES = {
 _ADVICE = {suffix: advice for advice, suffixes in _SUFFIXES.items() for suffix in suffixes}
 
 
-def kind_of(head: bytes) -> tuple[str, str]:
+def file_kind(head: bytes) -> tuple[str, str]:
     """(what a file is, what to do with it) from its first bytes; ("", "") for what may be text."""
     for beginning, kind, advice in _BEGINNINGS:
         if head.startswith(beginning):
@@ -311,7 +311,7 @@ def reader_of(path: Path) -> Reader:
     suffix = path.suffix.lower()
     reader = next((one for one in READERS if suffix in one.suffixes), None)
     size, head = _looked_at(path)
-    kind, advice = kind_of(head)
+    kind, advice = file_kind(head)
     if reader is None:
         raise _unknown(path, suffix, kind, advice)
     if not size:

@@ -57,13 +57,13 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
                     "run the command in a folder that contains both."
                 )
     if problems:
-        raise listed(problems)
+        raise corpus_error(problems)
     if not found:
         raise BadInput("files names no file. Give a pattern such as files='corpus/**/*'.")
     return [found[name] for name in sorted(found)]
 
 
-def listed(problems: Sequence[str]) -> BadInput:
+def corpus_error(problems: Sequence[str]) -> BadInput:
     """One error for all that is wrong with the files of a corpus. problems: at least one message."""
     if len(problems) == 1:
         return BadInput(problems[0])

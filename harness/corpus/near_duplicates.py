@@ -42,7 +42,9 @@ class DuplicatePair:
     similarity: float
 
 
-def find(texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None) -> list[DuplicatePair]:
+def find_near_duplicates(
+    texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None
+) -> list[DuplicatePair]:
     """The near-duplicates among `count` texts, by ascending (a, b).
 
     Near-duplicates form groups, and a group of n texts has n - 1 pairs, so that a thousand copies are not half a
@@ -174,7 +176,7 @@ class _Groups:
         return roots
 
     def pairs(self) -> list[DuplicatePair]:
-        """A pair for each document but the first of each group; see `find`."""
+        """A pair for each document but the first of each group; see `find_near_duplicates`."""
         beside: dict[int, list[tuple[int, float]]] = {}
         for a, b, similarity in self._found:
             beside.setdefault(a, []).append((b, similarity))

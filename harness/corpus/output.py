@@ -15,7 +15,7 @@ from harness.config.canonical import digest
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import SourceFile
 from harness.corpus.manifest import SUMMED, WORK_FOLDER, Manifest, Prepared
-from harness.corpus.preparation import Unreadable, identity, prepare
+from harness.corpus.preparation import Unreadable, preparation_identity, prepare_documents
 from harness.data.documents_folder import MANIFEST, TEXTS, DocumentsFolder
 from harness.data.files import some
 from harness.errors import BadInput
@@ -43,7 +43,7 @@ def prepare_output(
     if finished and _is_of(finished, files, chunking, unreadable):
         return finished.prepared, False
     with _working(unfinished, output):
-        prepared = _completed(unfinished, files, chunking, unreadable) or prepare(
+        prepared = _completed(unfinished, files, chunking, unreadable) or prepare_documents(
             files, chunking, unfinished, unreadable
         )
     _replace(place, unfinished)
@@ -54,7 +54,7 @@ def _is_of(manifest: Manifest, files: Sequence[SourceFile], chunking: Chunking, 
     """Whether a folder holds what would be prepared."""
     if manifest.prepared.skipped and unreadable == "stop":
         return False
-    return manifest.inputs == digest(identity(files, chunking))
+    return manifest.inputs == digest(preparation_identity(files, chunking))
 
 
 def _completed(

@@ -33,7 +33,7 @@ from harness.config.text import counted
 from harness.corpus import near_duplicates
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import extract
-from harness.corpus.files import SourceFile, listed
+from harness.corpus.files import SourceFile, corpus_error
 from harness.corpus.manifest import NEAR_DUPLICATES, WORK_FOLDER, Extraction, Lengths, Manifest, Prepared, WorkLog
 from harness.corpus.sentences import Share
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
@@ -213,7 +213,7 @@ class _Read:
         return about | {"characters": one.characters, "title": self.note, "pages": one.pages, "reader": one.reader}
 
 
-def identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
+def preparation_identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
     """All that decides what a documents folder holds, as plain JSON. It reads the files."""
     sums: dict[str, str | None] = {}
     with stage("reading the files"):
@@ -221,11 +221,11 @@ def identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
             try:
                 sums[one.name] = _sha256(one.path)
             except BadInput:
-                sums[one.name] = None  # `prepare` says why
+                sums[one.name] = None  # `prepare_documents` says why
     return {"version": VERSION, "files": sums, "chunk": chunking.identity()}
 
 
-def prepare(
+def prepare_documents(
     files: Sequence[SourceFile],
     chunking: Chunking,
     folder: Path,
@@ -302,7 +302,7 @@ class _Reading:
                 done += _size(one)
                 progress(done // KB, total // KB, "kB")
         if self.problems and (unreadable == "stop" or not read):
-            raise BadInput(f"{listed(list(self.problems.values()))}\n{_remedy(len(read), keys)}")
+            raise BadInput(f"{corpus_error(list(self.problems.values()))}\n{_remedy(len(read), keys)}")
         return read
 
     def _file(self, one: SourceFile) -> _Read:
@@ -382,7 +382,7 @@ def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str
     """The rows of near_duplicates.jsonl, in the order of the documents."""
     with watch("prepare: near-duplicates") as progress:
         folder = reading.place / WORK_FOLDER
-        pairs = near_duplicates.find(documents.contents(reading.text), len(documents), folder, progress)
+        pairs = near_duplicates.find_near_duplicates(documents.contents(reading.text), len(documents), folder, progress)
     ids = documents.doc_ids([one for pair in pairs for one in (pair.a, pair.b)])
     rows = zip(ids[::2], ids[1::2], pairs, strict=True)
     return [{"a": a, "b": b, "similarity": round(pair.similarity, 4)} for a, b, pair in rows]

@@ -8,7 +8,7 @@ from typing import Any
 from harness.config.schema import ReadPath
 from harness.data.files import field, json_lines, optional_text, unique_rows
 from harness.data.labels import qrels_of, read_label
-from harness.data.source import Streamed, locate, turns
+from harness.data.source import Streamed, source_path, turns
 from retrievers.base import Document, Qrels, Query
 
 
@@ -41,15 +41,15 @@ class Contest:
     def qrels_file(self) -> Path | None:
         if not self._qrels and not self._path:
             return None
-        file = locate("qrels", self._qrels, self._path, "qrels.jsonl")
+        file = source_path("qrels", self._qrels, self._path, "qrels.jsonl")
         return file if self._qrels or file.exists() else None
 
     def documents(self) -> Streamed:
-        path = locate("documents", self._documents, self._path, "documents.jsonl")
+        path = source_path("documents", self._documents, self._path, "documents.jsonl")
         return Streamed(path, "contest", "docid", lambda: json_lines(path), _document)
 
     def queries(self) -> list[Query]:
-        path = locate("queries", self._queries, self._path, "eval.jsonl")
+        path = source_path("queries", self._queries, self._path, "eval.jsonl")
         return [
             Query(query_id, turns(row, where), native)
             for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")

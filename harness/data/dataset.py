@@ -80,7 +80,7 @@ class Dataset:
         return found | ({"evidence": _sha256(_evidence(self.qrels))} if isinstance(self.qrels, SpanQrels) else {})
 
 
-def load(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
+def checked_dataset(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
     """Read a source and check that its parts fit together.
 
     documents: of the source, in ascending order of doc_id, if they have been read; None: they are read into memory.

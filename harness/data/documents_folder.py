@@ -21,7 +21,7 @@ from harness.data.files import (
     field,
     json_file,
     json_lines,
-    opened,
+    open_unpacked,
     optional_text,
     required,
     sha256_of,
@@ -93,7 +93,7 @@ class DocumentsFolder:
         """The extracted text with this id. BadInput if it is missing or has been changed."""
         path = self.path / TEXTS / f"{text_id}.txt"
         try:
-            with opened(path) as file:
+            with open_unpacked(path) as file:
                 content = file.read()
         except DAMAGED as error:
             raise BadInput(f"{path}: cannot be read ({error}). Prepare the files again.") from None

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked if it is gzipped."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
@@ -88,7 +88,7 @@ def sha256_of(path: Path) -> str:
     """sha256 of a file's content as it is unpacked. BadInput where it cannot be read."""
     found = hashlib.sha256()
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             while block := file.read(BLOCK):
                 found.update(block)
     except DAMAGED as error:
@@ -100,7 +100,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(line number, line without its end) of every line that is not blank, read one at a time."""
     number = 0
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
                 if len(raw) > LONGEST_LINE:
                     raise BadInput(
@@ -206,7 +206,7 @@ def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
     return value, None
 
 
-def finite(text: str, what: str, where: str) -> float:
+def finite_number(text: str, what: str, where: str) -> float:
     """The finite number in `text`. what: names it in errors."""
     try:
         value = float(text)
@@ -223,11 +223,11 @@ def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | 
     seen: key -> position. what: names the key in errors.
     """
     if key in seen:
-        raise repeated(key, what, path, position, seen[key])
+        raise repeated_key(key, what, path, position, seen[key])
     seen[key] = position
 
 
-def repeated(key: Any, what: str, path: Path, position: int | str, before: int | str) -> BadInput:
+def repeated_key(key: Any, what: str, path: Path, position: int | str, before: int | str) -> BadInput:
     """The error for a key that occurs again. before: where it first occurs."""
     return BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{before}. Remove one of them.")
 
@@ -289,7 +289,7 @@ def _read(path: Path, most: int) -> bytes:
     """The bytes of a file. BadInput where it cannot be read, or has more than `most`."""
     raw = bytearray()
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             while len(raw) <= most and (block := file.read(BLOCK)):  # at once, memory for `most` would be reserved
                 raw += block
     except DAMAGED as error:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.data.dataset import Dataset, search_queries
-from harness.data.files import as_id, finite, some
+from harness.data.files import as_id, finite_number, some
 from harness.data.predictions import predictions_of, trec_order
 from harness.errors import BadInput
 from retrievers.base import Predictions, Ranking
@@ -82,7 +82,7 @@ def _number(value: Any, where: str) -> float:
     """A finite score, as Python or NumPy has it."""
     if isinstance(value, str | bytes | bool) or not hasattr(value, "__float__"):
         raise BadInput(f"{where}: score {value!r:.60} is not a finite number.")
-    return finite(repr(float(value)), "score", where)
+    return finite_number(repr(float(value)), "score", where)
 
 
 def _as_list(value: Any, where: str) -> Sequence[Any]:

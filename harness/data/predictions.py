@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.files import as_id, field, finite, json_lines, no_rows, numbered_lines, unique_rows
+from harness.data.files import as_id, field, finite_number, json_lines, no_rows, numbered_lines, unique_rows
 from harness.errors import BadInput
 from retrievers.base import Predictions
 
@@ -90,7 +90,7 @@ def trec_scores(path: Path) -> dict[str, dict[str, float]]:
                 f"{path}:{number}: query {query_id!r:.60} has document {doc_id!r:.60} already at {path}:{first}. "
                 "Remove one of them."
             )
-        scores[doc_id] = finite(score, "score", f"{path}:{number}")
+        scores[doc_id] = finite_number(score, "score", f"{path}:{number}")
     return run
 
 

@@ -17,12 +17,12 @@ from harness.data.files import (
     json_file,
     no_rows,
     once,
-    opened,
+    open_unpacked,
     optional_text,
     required,
     unique_rows,
 )
-from harness.data.source import Grades, Streamed, locate, single_turn
+from harness.data.source import Grades, Streamed, single_turn, source_path
 from harness.errors import BadInput
 from retrievers.base import Document, Qrels, Query
 
@@ -95,10 +95,10 @@ class Autorag:
 
     @property
     def qrels_file(self) -> Path:
-        return locate("qa", self._qa, self._path, "qa.parquet")
+        return source_path("qa", self._qa, self._path, "qa.parquet")
 
     def documents(self) -> Streamed:
-        path = locate("corpus", self._corpus, self._path, "corpus.parquet")
+        path = source_path("corpus", self._corpus, self._path, "corpus.parquet")
         return Streamed(path, "autorag", "doc_id", lambda: _parquet_rows(path, "doc_id", "contents"), _document)
 
     def queries(self) -> list[Query]:
@@ -143,7 +143,7 @@ def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, An
     from pyarrow import ArrowException, parquet
 
     try:
-        with opened(path) as file, parquet.ParquetFile(file) as table:
+        with open_unpacked(path) as file, parquet.ParquetFile(file) as table:
             names = dict.fromkeys(table.schema_arrow.names)
             for column in columns:
                 required(names, column, str(path))

@@ -38,7 +38,7 @@ def shares(text: str) -> dict[str, float]:
     return {script: count / counts.total() for script, count in counts.most_common()}
 
 
-def main(text: str) -> str:
+def main_script(text: str) -> str:
     """The script of most letters; "" for a text without letters."""
     return next(iter(shares(text)), "")
 
@@ -71,7 +71,7 @@ class Writing:
     @classmethod
     def of(cls, documents: Sequence[Document]) -> Writing:
         sample = _sample(IndexedTexts(documents))
-        return cls(language(sample), main(" ".join(sample)))
+        return cls(language(sample), main_script(" ".join(sample)))
 
     @property
     def reads_bigrams(self) -> bool:

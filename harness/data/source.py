@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.data.files import field, identifier, no_rows, repeated, unique_rows
+from harness.data.files import field, identifier, no_rows, repeated_key, unique_rows
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import Document, Qrels, Query, Turn
 
@@ -77,7 +77,7 @@ class Streamed(Iterable[Document]):
 
     def repeated(self, doc_id: str, position: str, before: str) -> BadInput:
         """The error for an id that occurs at two positions."""
-        return repeated(doc_id, self.key, self.path, position, before)
+        return repeated_key(doc_id, self.key, self.path, position, before)
 
 
 def check_grade(grade: float, where: str) -> None:
@@ -111,7 +111,7 @@ def _turn(turn: Any, where: str, key: str) -> Turn:
     return Turn(role, field(turn, "content", str, where))
 
 
-def locate(key: str, given: str | None, folder: str | None, name: str) -> Path:
+def source_path(key: str, given: str | None, folder: str | None, name: str) -> Path:
     """The path of the file for `dataset.<key>`, which may not exist.
 
     given:  value of `dataset.<key>`, which takes precedence.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.files import DAMAGED, finite, opened
+from harness.data.files import DAMAGED, finite_number, open_unpacked
 from harness.errors import BadInput
 
 _QUOTED = re.compile(r'[",\r\n]')
@@ -38,7 +38,7 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     """name -> cells of a file with the text of `csv_text`. BadInput, with file and line, if it is anything else."""
     number = 1
     try:
-        with opened(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
+        with open_unpacked(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
             reader = strict_reader(text)
             rows: list[list[str]] = []
             for cells in reader:
@@ -71,7 +71,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
     return tuple(ids)
 
 
-def numbers(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
+def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
     """The finite numbers in a column, float64 [n]. BadInput, with the row, for anything else.
 
     lacking: whether cells may be empty; they are NaN.
@@ -85,7 +85,7 @@ def numbers(cells: Sequence[str], name: str, path: Path, lacking: bool = False) 
         pass
     for row, cell in enumerate(cells, start=1):  # finds the row
         if cell or not lacking:
-            finite(cell, f"{name:.60}", f"{path}: row {row}")
+            finite_number(cell, f"{name:.60}", f"{path}: row {row}")
     raise AssertionError
 
 

@@ -154,14 +154,14 @@ class SpanLabelled:
 
 def _documents_of(folder: Path) -> Path:
     """The documents folder that a test set names."""
-    manifest = read_manifest(folder)
+    manifest = read_testset_manifest(folder)
     where = str(folder / MANIFEST)
     if manifest.get("documents") is None:
         raise BadInput(f"{where} names no documents folder. Give it: dataset.documents=FOLDER.")
     return folder / field(field(manifest, "documents", dict, where), "path", str, where)
 
 
-def read_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
+def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
     """`testset.json`. BadInput if the folder is no finished test set of this version. key: the config key of the
     folder, for errors."""
     path = folder / MANIFEST
@@ -181,7 +181,7 @@ def read_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
 
 def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery]:
     """The queries of a finished test set, in the order of the file. BadInput, with file and line, for wrong rows."""
-    read_manifest(folder, key)
+    read_testset_manifest(folder, key)
     path = folder / QUERIES
     return [
         _query(row, query_id, native, where)

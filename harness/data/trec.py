@@ -12,7 +12,7 @@ from harness.config.schema import ReadPath
 from harness.data.files import (
     as_id,
     field,
-    finite,
+    finite_number,
     json_lines,
     no_rows,
     numbered_lines,
@@ -20,7 +20,7 @@ from harness.data.files import (
     optional_text,
     unique_rows,
 )
-from harness.data.source import Grades, Streamed, check_grade, locate, single_turn
+from harness.data.source import Grades, Streamed, check_grade, single_turn, source_path
 from harness.errors import BadInput
 from retrievers.base import Document, Qrels, Query, one_word
 
@@ -59,7 +59,7 @@ class Beir:
     def qrels_file(self) -> Path | None:
         if not self._qrels and not self._path:
             return None
-        file = locate("qrels", self._qrels, self._path, f"qrels/{self._split}.tsv")
+        file = source_path("qrels", self._qrels, self._path, f"qrels/{self._split}.tsv")
         if self._qrels or file.exists():
             return file
         if not file.parent.is_dir():
@@ -68,11 +68,11 @@ class Beir:
         raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
 
     def documents(self) -> Streamed:
-        path = locate("documents", self._documents, self._path, "corpus.jsonl")
+        path = source_path("documents", self._documents, self._path, "corpus.jsonl")
         return Streamed(path, "beir", "_id", lambda: json_lines(path), _document)
 
     def queries(self) -> list[Query]:
-        path = locate("queries", self._queries, self._path, "queries.jsonl")
+        path = source_path("queries", self._queries, self._path, "queries.jsonl")
         return [
             single_turn(query_id, field(row, "text", str, where), native)
             for where, query_id, native, row in unique_rows(path, json_lines(path), "_id")
@@ -155,7 +155,7 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
         as_id(doc_id, "the document id", where)
         once(seen, (query_id, doc_id), "the label of", path, number)
         relevant = grades.setdefault(query_id, {})
-        if (value := finite(grade, "grade", where)) > 0:
+        if (value := finite_number(grade, "grade", where)) > 0:
             check_grade(value, where)
             relevant[doc_id] = value
         else:

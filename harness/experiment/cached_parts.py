@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.config.canonical import digest_texts
-from harness.config.components import identity, recorded_name, target_class
+from harness.config.components import component_identity, recorded_name, target_class
 from harness.experiment import timing
 from harness.progress import stage
 from harness.storage.cache import Cache
@@ -89,7 +89,7 @@ class CachedTokenizer:
             with stage(what), timing.reads(self._cache, self._node, texts):
                 self._make()(texts, progress or self._progress).save(folder)
 
-        tokens_identity = {"tokenizer": identity(self._node), "texts": digest_texts(texts)}
+        tokens_identity = {"tokenizer": component_identity(self._node), "texts": digest_texts(texts)}
         return Tokens.load(self._cache.folder("tokens", tokens_identity, tokenize))
 
 
@@ -128,7 +128,7 @@ class CachedEncoder:
             with stage(what), timing.reads(self._cache, self._node, texts):
                 self._encoder().encode_documents(texts, into, progress)
 
-        embeddings_identity = {"encoder": identity(self._node), "texts": digest_texts(texts)}
+        embeddings_identity = {"encoder": component_identity(self._node), "texts": digest_texts(texts)}
         return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -140,7 +140,7 @@ class CachedEncoder:
             embeddings = self._encoder().encode_queries(texts, folder, progress)
             np.save(into / "embeddings.npy", embeddings, allow_pickle=False)
 
-        embeddings_identity = {"encoder": identity(self._node), "queries": digest_texts(texts)}
+        embeddings_identity = {"encoder": component_identity(self._node), "queries": digest_texts(texts)}
         if getattr(target_class(self._node, "encoder"), "learns", False):
             embeddings_identity["corpus"] = self._corpus
         cached = self._cache.folder("query_embeddings", embeddings_identity, encode)

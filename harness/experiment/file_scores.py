@@ -13,7 +13,7 @@ from harness.data.dataset import conversations
 from harness.data.source import Source, Streamed
 from harness.errors import BadInput
 from harness.measures.measures import requested
-from harness.measures.scores import UNKNOWN, Scores, ShownLists, score
+from harness.measures.scores import UNKNOWN, Scores, ShownLists, score_lists
 from harness.statistics.split import Split
 from retrievers.base import Predictions, Qrels, Ranking
 
@@ -30,7 +30,7 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
     turns = None if labels_alone(config["dataset"]) else conversations(source.queries())
     split = Split(config["public"], config["seed"])
     missing = config["missing"]
-    scores = score(
+    scores = score_lists(
         ShownLists(predictions, complete=predictions.whole),
         qrels,
         requested(config["metrics"], qrels),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config.components import build, identity, target_class
+from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.experiment import timing
@@ -161,13 +161,13 @@ def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
             computed = True
             yield from compute(missing)
 
-        return session.cache.pairs(identity(node), keys, noted)
+        return session.cache.pairs(component_identity(node), keys, noted)
 
     result = reranked(reranker, answers, candidates, session.dataset, session.queries)
     if result is candidates:
         return candidates
     data = {"documents": session.dataset.fingerprints["documents"], "queries": session.queries_digest}
-    about = timing.subject({"pairs": identity(node), **data}, node)
+    about = timing.subject({"pairs": component_identity(node), **data}, node)
     pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
 
     def score(rows: Sequence[int]) -> int:
@@ -175,7 +175,7 @@ def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
         deque(reranker.score(head), maxlen=0)
         return len(head)
 
-    each = session.time_of(session.cache, about, computed, lambda: timing.measure(score, len(session.queries)))
+    each = session.time_of(session.cache, about, computed, lambda: timing.timed_part(score, len(session.queries)))
     return replace(result, measured=each.times(pairs / len(session.queries)).measured() if each else {})
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from harness.config.canonical import digest_texts
-from harness.config.components import build, identity, target_class
+from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
@@ -64,7 +64,7 @@ class DataFacts:
     def index(self, node: Node, identify: Identify) -> dict[str, Any]:
         """What decides a retriever's index, as `steps.index_identity` says."""
         found = {"retriever": identify(node), "documents": self.fingerprints["documents"]}
-        return found | sharded.cut(node, self.shards)
+        return found | sharded.cut_identity(node, self.shards)
 
     @cached_property
     def queries_digest(self) -> str:
@@ -76,12 +76,12 @@ class DataFacts:
         return digest_texts(query.text for query in self.queries)
 
 
-def check(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = identity) -> None:
+def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = component_identity) -> None:
     """BadInput where the run would fail for what it is given: measures, labels, documents, models.
 
     identify: `components.identity`, or a version of it with a memory.
     """
-    steps.check(plan, facts.qrels)
+    steps.check_plan(plan, facts.qrels)
     _check_learning(plan, facts)
     if facts.unwritten or "answer" in plan.active:
         plan.made("llm").require()
@@ -106,7 +106,7 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
     cls, shards = target_class(node, "retriever"), sharded.shards_for(node, facts.shards)
     sizes = [shard.size for shard in shards] or [len(facts.doc_ids)]
     if shards:
-        sharded.check(node)
+        sharded.check_cut(node)
     if hasattr(cls, "require_model"):
         _require_model(build(node, where="retriever"))
     if hasattr(cls, "check_data"):
@@ -140,7 +140,7 @@ def _encoded(
     """Whether all vectors of documents and queries are cached. indexes: what decides the retriever's, of each shard."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
-    if not documents and not facts.shards and not steps.cut(indexes[0]):  # those of passages are known once cut
+    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # those of passages are known once cut
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 

@@ -20,7 +20,7 @@ from harness.cluster.cluster import Cluster, Local
 from harness.config.canonical import digest
 from harness.config.components import build, reusable
 from harness.config.schema import Node
-from harness.data.dataset import Dataset, in_memory, load, search_queries
+from harness.data.dataset import Dataset, checked_dataset, in_memory, search_queries
 from harness.data.source import Source
 from harness.experiment import timing
 from harness.experiment.ingest import sharded
@@ -134,16 +134,16 @@ def _writing(plan: Plan, cache: Cache, unasked: str = "") -> Chat:
     return chat_for(plan.made("llm"), cache, "queries", unasked)
 
 
-def load_dataset(plan: Plan, name: str) -> Dataset:
+def open_dataset(plan: Plan, name: str) -> Dataset:
     """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
     with progress.stage("reading the data"):
         return read_dataset(plan.dataset, plan.cluster, plan.cache, name)
 
 
 def read_dataset(dataset: Node, cluster: Node, cache: str, name: str) -> Dataset:
-    """As `load_dataset`. dataset, cluster: their configs. cache: where it is."""
+    """As `open_dataset`. dataset, cluster: their configs. cache: where it is."""
     source = build(dataset, where="dataset")
-    found = load(source, name, documents_of(source, cluster, cache))
+    found = checked_dataset(source, name, documents_of(source, cluster, cache))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
         note = (
             f"{len(found.documents):,} documents lie in memory: cluster.shard=50000 reads them from the cache instead."

@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.cluster.cluster import Cluster, JobT, Local, ResultT, ShardWork
 from harness.config.canonical import digest
-from harness.config.components import build, identity, recorded_name, reusable, target_class
+from harness.config.components import build, component_identity, recorded_name, reusable, target_class
 from harness.config.schema import Node
 from harness.data.files import json_lines, json_text
 from harness.data.shards import Shard, ShardedDocuments, open_shard
@@ -55,7 +55,7 @@ class ShardJob:
     @property
     def index(self) -> dict[str, Any]:
         """What decides the index of the shard: where shards are independent, as if it were a corpus."""
-        decides = {"retriever": identity(self.node), "documents": self.shard}
+        decides = {"retriever": component_identity(self.node), "documents": self.shard}
         return decides | ({"summary": digest(self.summary)} if self.summary else {})
 
     @property
@@ -89,7 +89,7 @@ class SummaryJob:
 
 def surveyor(node: Node) -> dict[str, Any]:
     """The identity of a retriever as far as it decides surveys and summaries."""
-    found, cls = identity(node), cast("type[Summed]", target_class(node, "retriever"))
+    found, cls = component_identity(node), cast("type[Summed]", target_class(node, "retriever"))
     return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
 
 
@@ -113,10 +113,10 @@ def index(job: ShardJob) -> None:
 
 def ask(job: SearchJob) -> None:
     """Search one shard for the best document alone, so that the vectors of the queries are in the cache for all."""
-    search(SearchJob(job.shards[:1], job.queries, 1))
+    search_shards(SearchJob(job.shards[:1], job.queries, 1))
 
 
-def search(job: SearchJob) -> Ranking:
+def search_shards(job: SearchJob) -> Ranking:
     """The best documents of the shards together. A search is quick beside an index: its rankings are not kept."""
     first = job.shards[0]
     cache = open_cache(first.store)
@@ -219,7 +219,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
     """A retriever with its models, for all jobs of this process. node: its config as JSON. Failed where its identity is
     another one here."""
     config = json.loads(node)
-    if digest(identity(config)) != expected:
+    if digest(component_identity(config)) != expected:
         raise Failed(
             f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
             "models or files differ, or its device, which decides the number format: then set encoder.dtype=float32."
@@ -250,14 +250,14 @@ def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
     return shards if kind(node) and reusable(node) else ()
 
 
-def cut(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
+def cut_identity(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
     """What a cut adds to what decides a retriever's ranking; {} where the ranking is that of the whole corpus."""
     if kind(node) != "independent" or len(shards) < 2 or not reusable(node):
         return {}
     return {"shards": digest(whole(shards))}
 
 
-def check(node: Node) -> None:
+def check_cut(node: Node) -> None:
     """BadInput where the index of a retriever cannot be cut with its arguments."""
     retriever = build(node, where="retriever")
     if hasattr(retriever, "check_sharding"):
@@ -287,7 +287,7 @@ class Shards:
         self._cluster, self._progress = cluster, progress
         self._sizes = [shard.size for shard in shards]
         self._store = cache.location if "://" in cache.location else str(Path(cache.location).absolute())
-        self._expected, names = digest(identity(node)), whole(shards)
+        self._expected, names = digest(component_identity(node)), whole(shards)
         summed = kind(node) == "summed"
         self._summary = SummaryJob(self._store, node, names, self._expected) if summed else None
 
@@ -298,7 +298,7 @@ class Shards:
 
     def index(self) -> None:
         """Index all shards that are not indexed yet. BadInput where the retriever's index cannot be cut."""
-        check(self._node)
+        check_cut(self._node)
         missing = self._missing("indexes", lambda job: job.index)
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
             uncounted = self._missing("surveys", lambda job: job.surveyed)
@@ -318,7 +318,7 @@ class Shards:
         jobs = [(SearchJob(group, name, depth), len(group)) for group in groups]
         if len(jobs) > 1 and _needs(self._node) == "model":
             self._run(ask, [(jobs[0][0], len(queries))], "queries")
-        return merge_rankings(self._run(search, jobs, "shards searched"), depth)
+        return merge_rankings(self._run(search_shards, jobs, "shards searched"), depth)
 
     def size(self) -> int:
         """Bytes of the index of all shards, as far as they are cached."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.config.canonical import digest
-from harness.config.components import build, identity, target_class
+from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
@@ -34,9 +34,9 @@ from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
 from harness.gates.signals import random_queries
 from harness.llm.chat import Chat, ChatModel
-from harness.measures.measures import check_labels, parse, requested
+from harness.measures.measures import check_labels, parse_measure, requested
 from harness.measures.objective import Objective, objective_of
-from harness.measures.scores import Scores, ShownLists, averaged, score
+from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
 from retrievers.base import Qrels, Query, Ranking
@@ -74,8 +74,8 @@ class CachedInputs:
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
         signal_identity = {
             **decides,
-            "tokenizer": identity(self._config.tokenizer),
-            "retriever": identity(self._config.retriever[decides["source"]]),
+            "tokenizer": component_identity(self._config.tokenizer),
+            "retriever": component_identity(self._config.retriever[decides["source"]]),
             "documents": self._dataset.fingerprints["documents"],
         }
 
@@ -131,10 +131,10 @@ class Outcome:
     fusion: Mapping[str, Any] | None = None
 
 
-def check(plan: Plan, qrels: Qrels | None) -> None:
+def check_plan(plan: Plan, qrels: Qrels | None) -> None:
     """BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
     for name in (names := [*plan.metrics, plan.objective]):
-        parse(name)
+        parse_measure(name)
     if qrels is not None:
         check_labels(names, qrels)
     check_learning(plan, qrels is not None)
@@ -154,7 +154,7 @@ def check_learning(plan: Plan, labelled: bool) -> None:
         fixed_mean(plan.objective, part)
 
 
-def run(plan: Plan, session: Session) -> Outcome:
+def run_steps(plan: Plan, session: Session) -> Outcome:
     """The whole pipeline, from a dataset to scores."""
     rankings = retrieve(plan.retriever, session, plan.depth)
     return answered(plan, conclude(plan, rankings, session), session)
@@ -195,7 +195,7 @@ def conclude(
         with session.clock.stage("score", "scoring"):
             scores = scorer(candidates, decision.shown, decision.signal)
             if apart := [scorer(*lists) for lists in _held_out(ordered, decision)]:
-                held_out = averaged(apart, plan.split, detailed)
+                held_out = averaged_scores(apart, plan.split, detailed)
     measured = _measured(rankings, candidates, reranked="rerank" in plan.active)
     return Outcome(
         queries=session.queries,
@@ -268,8 +268,8 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
 
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
     """What decides a retriever's index, or where it has one for each shard, what decides its rankings."""
-    by_shards = sharded.cut(node, sharded.shards_of(dataset.documents))
-    return {"retriever": identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
+    by_shards = sharded.cut_identity(node, sharded.shards_of(dataset.documents))
+    return {"retriever": component_identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
 
 
 def index_size(node: Node, session: Session) -> int:
@@ -281,11 +281,11 @@ def index_size(node: Node, session: Session) -> int:
 
 def learnt_from(index: Mapping[str, Any]) -> str:
     """Fingerprint of the texts that an encoder in a retriever learns from: the documents, or their passages."""
-    documents, how = str(index["documents"]), cut(index)
+    documents, how = str(index["documents"]), cut_of(index)
     return digest([documents, how]) if how else documents
 
 
-def cut(index: Mapping[str, Any]) -> Any:
+def cut_of(index: Mapping[str, Any]) -> Any:
     """How a retriever cuts documents into passages; None if it encodes or indexes them as they are."""
     return index["retriever"]["arguments"].get("passages")
 
@@ -378,7 +378,7 @@ class _Search:
 
             retriever.progress, retriever.timed = None, True
             with cached.bypassed():
-                return timing.measure(search, len(queries))
+                return timing.timed_part(search, len(queries))
 
         about = timing.subject({"ranking": self.identity, "depth": depth}, self._node)
         computed = self._computed and self._open is not None and self._open[1].loaded
@@ -425,7 +425,7 @@ def _scored(
     )
     turns = conversations(dataset.queries)
     names = requested(plan.metrics, dataset.qrels, plan.top_k)
-    return score(lists, dataset.qrels, names, split=plan.split, multi_turn=turns, detailed=detailed)
+    return score_lists(lists, dataset.qrels, names, split=plan.split, multi_turn=turns, detailed=detailed)
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:

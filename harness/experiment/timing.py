@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import flatten
-from harness.config.components import identity
+from harness.config.components import component_identity
 from harness.storage.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
@@ -49,7 +49,7 @@ class Timing:
         return {MS: self.median, LOW: self.low, HIGH: self.high}
 
 
-def main(measured: Mapping[str, float]) -> dict[str, float]:
+def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
     """Of what a run measured, the sums, and the parts of what has none, without the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
@@ -59,7 +59,7 @@ def main(measured: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def measure(work: Callable[[Sequence[int]], int], n: int) -> Timing:
+def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
     """Time `work`, which does its work for some of n >= 1 queries and returns how many units that was.
 
     The first call is not timed: it loads and compiles what nothing has needed before. Then the sample, evenly spread
@@ -112,7 +112,7 @@ def reading(node: Mapping[str, Any]) -> dict[str, Any]:
 
     node: its config.
     """
-    return subject({"reads": identity(node)}, node)
+    return subject({"reads": component_identity(node)}, node)
 
 
 def seconds_to_read(cache: Cache, node: Mapping[str, Any], letters: int) -> float | None:

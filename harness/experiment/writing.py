@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import digest
-from harness.config.components import WRITTEN, identity
+from harness.config.components import WRITTEN, component_identity
 from harness.config.schema import Node, ReadPath
 from harness.data.files import some
 from harness.errors import BadInput, Failed
@@ -133,7 +133,7 @@ class QueryWriter:
             )
         return cls(how, plan.llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
-    def identity(self, identify: Callable[[Node], Any] = identity) -> dict[str, Any]:
+    def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
         """What decides the texts, beside the conversations. identify: as for `retrieval_run.trial_key`."""
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from harness.fusion.rule import FEATURES
 from harness.gates.payoff import payoffs
-from harness.measures.judged import Judged, judge
-from harness.measures.measures import MeasureFamily, parse
+from harness.measures.judged import Judged, judge_lists
+from harness.measures.measures import MeasureFamily, parse_measure
 from harness.statistics.split import Split
 from retrievers.base import Predictions, Qrels, Ranking
 from retrievers.combine.fusion import pool_candidates
@@ -52,7 +52,7 @@ class CandidatePool:
         self._candidates = pool_candidates(*rankings.values())
         docs = self._candidates.docs[self.rows]
         self.present = docs < len(self._candidates.doc_ids)
-        self._measure = parse(labels.objective)
+        self._measure = parse_measure(labels.objective)
         deep = self._measure.family is MeasureFamily.STANDARD
         reach = self._measure.reach
         self._length = min(depth, reach or depth) if deep else min(depth, labels.top_k)
@@ -61,7 +61,7 @@ class CandidatePool:
             self._candidates.doc_ids,
             np.where(self.present, docs, -1).astype(np.int32),
         )
-        self._judged: Judged = judge(listed, labels.qrels, listed.query_ids)
+        self._judged: Judged = judge_lists(listed, labels.qrels, listed.query_ids)
         self._columns: dict[tuple[str, str], np.ndarray] = {}
 
     @property

@@ -65,7 +65,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     return np.vstack(blocks)
 
 
-def plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
+def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
     """The lowest and highest last threshold whose objective is within one standard error of the best.
 
     Infinite if withholding from no query, or from all, is within it.
@@ -96,7 +96,7 @@ def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[n
     return np.minimum.accumulate(thresholds, axis=1), bottom, top
 
 
-def decide(signal: np.ndarray, thresholds: np.ndarray, levels: Sequence[int]) -> np.ndarray:
+def counts_at(signal: np.ndarray, thresholds: np.ndarray, levels: Sequence[int]) -> np.ndarray:
     """How many documents each query gets, int [..., Q]; signal: float64 [Q], thresholds: float64 [..., L - 1]."""
     level = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
     return np.array(levels)[level]

@@ -19,7 +19,7 @@ from harness.gates import calibration
 from harness.gates.gate import Decision, TopK, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.rule import Rule, json_number
-from harness.gates.signals import SIGNALS, GateInputs, choices, signal_of
+from harness.gates.signals import SIGNALS, GateInputs, signal_choices, signal_of
 from retrievers.base import AtMost
 
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
@@ -67,7 +67,7 @@ class Learner:
     def check(self, names: Collection[str]) -> None:
         for source in self.sources or ():
             check_source(source, names, "gate.sources")
-        if not choices(self.signals, self.sources or names):
+        if not signal_choices(self.signals, self.sources or names):
             check_comparable(self.signals[0], names)
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
@@ -110,7 +110,7 @@ class Learner:
 
     def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
         """The (source, signal) pairs to use."""
-        return choices(self.signals, self.sources or list(inputs.rankings))
+        return signal_choices(self.signals, self.sources or list(inputs.rankings))
 
     def _out_of_fold(
         self,
@@ -162,7 +162,7 @@ class Learner:
             "notes": notes,
         }
         if rule == rule.plain():  # learnt coefficients depend on the queries too, which these resamplings ignore
-            summary["plateau"] = [json_number(end) for end in calibration.plateau(signal[rows], earned)]
+            summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
         return summary

@@ -14,7 +14,7 @@ from harness.data.files import some
 from harness.errors import Failed
 from harness.gates.gate import ALL, Decision
 from harness.llm.chat import ChatModel, Prompt, checked_request
-from harness.llm.structured import WrongReply, quoted, without_thought
+from harness.llm.structured import WrongReply, quoted_reply, without_thought
 from retrievers.base import Query, Turn
 
 if TYPE_CHECKING:
@@ -106,5 +106,5 @@ def read_answer(text: str) -> float:
     """The answer in a reply, as by `parse_answer`; WrongReply if there is none."""
     answer = parse_answer(text)
     if answer is None:
-        raise WrongReply(f"the answer is {quoted(text)} instead of yes or no")
+        raise WrongReply(f"the answer is {quoted_reply(text)} instead of yes or no")
     return answer

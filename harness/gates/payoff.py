@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.errors import BadInput
-from harness.measures.judged import judge
-from harness.measures.measures import Measure, MeasureFamily, parse
+from harness.measures.judged import judge_lists
+from harness.measures.measures import Measure, MeasureFamily, parse_measure
 from harness.statistics.split import Split, public_part
 from retrievers.base import Qrels, Ranking
 
@@ -19,7 +19,7 @@ def fixed_mean(name: str, learner: str = "gate") -> Measure:
 
     learner: what is to be fitted to it, for the message.
     """
-    measure = parse(name)
+    measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
             f"objective={name}: a {learner} is fitted to a mean over queries that the gate does not choose, which "
@@ -50,7 +50,7 @@ def payoffs(
     values = np.full((len(candidates.query_ids), top_k + 1), np.nan)
     needs = np.zeros(len(candidates.query_ids), bool)
     for shown in range(top_k + 1):
-        judged = judge(candidates if deep and shown else candidates.top(shown), qrels, labelled)
+        judged = judge_lists(candidates if deep and shown else candidates.top(shown), qrels, labelled)
         values[rows, shown], needs[rows] = measure.values(judged), judged.needs
     several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
     selected = np.ones(len(labelled), bool)

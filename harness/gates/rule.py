@@ -70,7 +70,7 @@ class Rule:
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
         """How many documents each query gets, int64 [Q]; signal: float64 [Q]."""
-        return calibration.decide(signal, np.array(self.thresholds), self.levels)
+        return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
         """The rule as plain JSON; `from_json` reads it."""

@@ -135,7 +135,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
     return signal_spec(name).compute(inputs, source=source, k=k)
 
 
-def choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
+def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """All (source, signal) pairs worth trying, ordered by `names`, then by `sources`.
 
     A signal that reads only the query has the source None. `agreement` needs at least two rankings; with exactly two

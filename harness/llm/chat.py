@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from harness.config.schema import Key, check_value
 from harness.errors import BadInput, Failed
 from harness.llm import usage
-from harness.llm.structured import Schema, WrongReply, json_value, quoted
+from harness.llm.structured import Schema, WrongReply, json_value, quoted_reply
 from harness.llm.usage import Completion, Holding, Price, ReplyLog, Usage, UsageEstimate, tokens_of
 from harness.progress import watch
 from retrievers.base import Turn
@@ -331,7 +331,7 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
     for one in completions:
         try:
             if one.finish in ("refusal", "content_filter"):
-                raise WrongReply(f"the model refuses: {quoted(one.text)}")
+                raise WrongReply(f"the model refuses: {quoted_reply(one.text)}")
             return Reply(read(one.text), one.text)
         except WrongReply as error:
             problem = f"{error}."

@@ -65,7 +65,7 @@ def json_value(text: str) -> Any:
     try:
         return json.loads(_unfenced(text.strip()), parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise WrongReply(f"the reply is {quoted(text)} instead of JSON") from None
+        raise WrongReply(f"the reply is {quoted_reply(text)} instead of JSON") from None
 
 
 def _unfenced(text: str) -> str:
@@ -74,7 +74,7 @@ def _unfenced(text: str) -> str:
     return others[:-3] if line_end and _FENCE.fullmatch(first) and others.endswith("```") else text
 
 
-def quoted(text: str) -> str:
+def quoted_reply(text: str) -> str:
     """The beginning of a reply, on one line and in quotation marks, for messages."""
     words = " ".join(text.split())
     return repr(words if len(words) <= 200 else f"{words[:200]}…")
@@ -89,10 +89,10 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(value, kind) for kind in kinds):
-        raise WrongReply(f"{where} is {quoted(json.dumps(value, ensure_ascii=False))}, not {' or '.join(kinds)}")
+        raise WrongReply(f"{where} is {quoted_reply(json.dumps(value, ensure_ascii=False))}, not {' or '.join(kinds)}")
     if "enum" in schema and value not in schema["enum"]:
         known = ", ".join(map(str, schema["enum"]))
-        raise WrongReply(f"{where} is {quoted(str(value))}, which is none of {known}")
+        raise WrongReply(f"{where} is {quoted_reply(str(value))}, which is none of {known}")
     if isinstance(value, list):
         for number, item in enumerate(value, start=1):
             _check(item, schema.get("items", {}), f"{where}, item {number}")
@@ -102,7 +102,7 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
             raise WrongReply(f"{where} lacks {', '.join(lacking)}")
         extra = [name for name in value if name not in known]
         if extra and schema.get("additionalProperties") is False:
-            raise WrongReply(f"{where} has {quoted(extra[0])}, which was not asked for")
+            raise WrongReply(f"{where} has {quoted_reply(extra[0])}, which was not asked for")
         for name in value.keys() & known.keys():
             _check(value[name], known[name], f"{where}, {name}")
 

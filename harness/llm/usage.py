@@ -200,7 +200,7 @@ class Usage:
 class UsageEstimate:
     """What asking will take, if each request gets a usable reply at once.
 
-    requests: to be sent. cached: replies that are there. input_tokens: by the rule of `tokens`, corrected by what
+    requests: to be sent. cached: replies that are there. input_tokens: by the rule of `estimated_tokens`, corrected by what
     logged requests had. output_tokens: as many for each as logged replies had on average, else as its prompt expects;
     None without either. cost: money; None without prices, or if output_tokens is unknown.
     """
@@ -220,7 +220,7 @@ class UsageEstimate:
         return found + ("" if self.cost is None else f", cost about {_money(self.cost)}")
 
 
-def tokens(text: str) -> float:
+def estimated_tokens(text: str) -> float:
     """About how many tokens a text has: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
 
     Against the tokenizer of Mistral Nemo (131,072 entries), this is 6 % too many for Korean encyclopedia texts, 3 % too
@@ -231,14 +231,14 @@ def tokens(text: str) -> float:
 
 
 def tokens_of(body: Mapping[str, Any]) -> float:
-    """About how many input tokens a request has, by the rule of `tokens`; its schema counts as it does for servers that
+    """About how many input tokens a request has, by the rule of `estimated_tokens`; its schema counts as it does for servers that
     put it into the prompt."""
     schema = json.dumps(body["response_format"], ensure_ascii=False) if "response_format" in body else ""
-    return tokens(schema) + sum(MESSAGE_TOKENS + tokens(one["content"]) for one in body["messages"])
+    return estimated_tokens(schema) + sum(MESSAGE_TOKENS + estimated_tokens(one["content"]) for one in body["messages"])
 
 
 def correction(completions: Iterable[Completion]) -> float:
-    """By what factor the rule of `tokens` was wrong for logged replies; 1 if too few are counted."""
+    """By what factor the rule of `estimated_tokens` was wrong for logged replies; 1 if too few are counted."""
     counts = [(one.input_tokens, one.expected_input) for one in completions if one.input_tokens and one.expected_input]
     if len(counts) < CALIBRATED:
         return 1.0

@@ -12,9 +12,9 @@ import numpy as np
 
 from harness.config.text import counted
 from harness.data.labels import Checked, FrozenQrels
-from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, csv_text, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
-from harness.measures.judged import Judged, judge
+from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, MeasureFamily, of_spans
 from harness.measures.ranking_measures import CONDENSED, WHOLE
 from harness.statistics.prediction_powered import NO_ESTIMATE, CheckedSample, Estimate, difference, estimate
@@ -163,7 +163,7 @@ class _Scorer:
 
     def _judge(self, lists: Ranking | Predictions) -> Judged:
         if id(lists) not in self._judged:
-            self._judged[id(lists)] = judge(lists, self._qrels, self._labelled)
+            self._judged[id(lists)] = judge_lists(lists, self._qrels, self._labelled)
         return self._judged[id(lists)]
 
     def _spread(self, values: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ class _Scorer:
         return found
 
 
-def averaged(several: Sequence[CheckedValues]) -> CheckedValues:
+def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
     """The average of several on the same queries: of gates fitted on other folds. What is unjudged in any, is."""
     first = several[0]
 
@@ -191,7 +191,7 @@ def averaged(several: Sequence[CheckedValues]) -> CheckedValues:
     )
 
 
-def table_text(values: CheckedValues) -> str:
+def checked_table_text(values: CheckedValues) -> str:
     """The text of `checked.csv`: a row for each query that could have been drawn, empty cells for NaN."""
     columns: dict[str, list[Any]] = {"query_id": list(values.query_ids), "stratum": list(values.strata)}
     columns["checked"] = values.checked.astype(int).tolist()
@@ -201,12 +201,15 @@ def table_text(values: CheckedValues) -> str:
     return csv_text(columns)
 
 
-def read_table(file: Path) -> CheckedValues:
-    """Read a file with the text of `table_text`; numbers are exact. BadInput, with its name, if it is damaged."""
+def read_checked_table(file: Path) -> CheckedValues:
+    """Read a file with the text of `checked_table_text`; numbers are exact. BadInput, with its name, if it is damaged."""
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)
-    strata, checked = taken(columns, "stratum", file), numbers(taken(columns, "checked", file), "checked", file) == 1
-    found = {name: numbers(cells, name, file, lacking=True) for name, cells in columns.items()}
+    strata, checked = (
+        taken(columns, "stratum", file),
+        number_column(taken(columns, "checked", file), "checked", file) == 1,
+    )
+    found = {name: number_column(cells, name, file, lacking=True) for name, cells in columns.items()}
     names = [name.removeprefix(PEOPLE) for name in found if name.startswith(PEOPLE)]
     parts = {part: dict(_part(found, part, names, file)) for part in (PEOPLE, MODEL, UNJUDGED)}
     return CheckedValues(query_ids, tuple(strata), checked, parts[PEOPLE], parts[MODEL], parts[UNJUDGED])

@@ -270,7 +270,7 @@ class Judged:
 
     @cached_property
     def hits(self) -> np.ndarray:
-        return running(self.gains > 0)
+        return running_totals(self.gains > 0)
 
     @cached_property
     def precisions(self) -> np.ndarray:
@@ -279,7 +279,7 @@ class Judged:
 
     @cached_property
     def hits_with_repeats(self) -> np.ndarray:
-        return running((self.gains > 0) | self.repeats) if self.repeats.any() else self.hits
+        return running_totals((self.gains > 0) | self.repeats) if self.repeats.any() else self.hits
 
     @cached_property
     def precisions_with_repeats(self) -> np.ndarray:
@@ -304,7 +304,7 @@ class Judged:
         return _discounted(_exponential(self.ideal, self.ideal))
 
 
-def judge(
+def judge_lists(
     lists: Ranking | Predictions,
     qrels: Qrels,
     query_ids: Sequence[str] | None = None,
@@ -408,7 +408,7 @@ def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndar
     return ideal
 
 
-def running(values: np.ndarray) -> np.ndarray:
+def running_totals(values: np.ndarray) -> np.ndarray:
     """Running totals of each row, starting with 0."""
     totals = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=totals[:, 1:])
@@ -416,11 +416,11 @@ def running(values: np.ndarray) -> np.ndarray:
 
 
 def _precisions(hits: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    return running(hits * totals[:, 1:] / np.arange(1, hits.shape[1] + 1))
+    return running_totals(hits * totals[:, 1:] / np.arange(1, hits.shape[1] + 1))
 
 
 def _discounted(gains: np.ndarray) -> np.ndarray:
-    return running(gains / np.log2(np.arange(2, gains.shape[1] + 2)))
+    return running_totals(gains / np.log2(np.arange(2, gains.shape[1] + 2)))
 
 
 def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Measures by their names: what they are called, what they read, and which labels they need.
 
 To add a measure, write a function under `@measure(family)` in one of the modules imported here, and its name into
-conf/task/retrieval.yaml; `parse` finds it by its name with an optional cut-off (`ndcg@10`).
+conf/task/retrieval.yaml; `parse_measure` finds it by its name with an optional cut-off (`ndcg@10`).
 
 Where the score is lost: losses that add up, and the score that a perfect component would reach.
 """
@@ -156,7 +156,7 @@ class Measure:
         return self.compute(judged)
 
 
-def parse(name: object) -> Measure:
+def parse_measure(name: object) -> Measure:
     """The measure `name` or `name@k`, where k is an integer from 1.
 
     Raises BadInput (config key `metrics`) for an unknown name, a bad cut-off, or a cut-off of a measure that
@@ -212,7 +212,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
     """
     more = list(SPAN_MEASURES) if isinstance(qrels, SpanQrels) else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
-    return list(dict.fromkeys([*(parse(name).name for name in metrics), *more]))
+    return list(dict.fromkeys([*(parse_measure(name).name for name in metrics), *more]))
 
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:

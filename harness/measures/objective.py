@@ -53,7 +53,7 @@ class Objective:
         return value
 
 
-def kind_of(out_of_fold: bool, select_on: str) -> Kind:
+def score_kind(out_of_fold: bool, select_on: str) -> Kind:
     """The kind of a score. out_of_fold: whether gate or fusion learnt from labels, for each query without its own."""
     if select_on == "public":
         return "public, out of fold" if out_of_fold else "public"
@@ -79,7 +79,7 @@ def objective_of(name: str, scores: Scores | None, held_out: Scores | None, sele
     read = held_out if held_out and name in held_out.summary else scores
     summary = (read.public if select_on == "public" else read.summary).get(name)
     estimate = read.estimate(name, public=select_on == "public")
-    return from_summary(name, summary, kind_of(read is held_out, select_on), estimate)
+    return from_summary(name, summary, score_kind(read is held_out, select_on), estimate)
 
 
 def from_summary(name: str, summary: Summary | None, kind: Kind, estimate: Estimate | None = None) -> Objective | None:

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from harness.measures.judged import Judged, at, running
+from harness.measures.judged import Judged, at, running_totals
 
 
 class MeasureFamily(Enum):
@@ -46,7 +46,7 @@ MEASURES: dict[str, tuple[MeasureFamily, Callable]] = {}
 GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which it grows by construction
 
 
-def measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
+def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
     """Register a function under its name (without the trailing underscore of `map_`).
 
     grows_with: keys whose greater values can only raise the measure, so that its best value says nothing of them.
@@ -81,7 +81,7 @@ def unknown(judged: Judged) -> np.ndarray:
 # Standard measures: the mean is over the queries that need retrieval ------------------------------
 
 
-@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
+@register_measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
 def hit(judged: Judged, k: int | None = None) -> np.ndarray:
     """1 if any of the first k is a hit, else 0 (hit rate; trec_eval `success`). Empty list: 0.
 
@@ -90,7 +90,7 @@ def hit(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, np.minimum(at(judged.hits, k), 1.0))
 
 
-@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
+@register_measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
 def recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / relevant documents, in [0, 1] (trec_eval `recall`). Empty list: 0.
 
@@ -99,7 +99,7 @@ def recall(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.hits, k), judged.relevant))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / k, in [0, 1], even for lists shorter than k (trec_eval `P`). Empty list: 0.
 
@@ -109,7 +109,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.hits, k), judged.returned if k is None else k))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
 
@@ -119,7 +119,7 @@ def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.hits, k), returned))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def f1(judged: Judged, k: int | None = None) -> np.ndarray:
     """2PR / (P + R) with P = precision_retrieved@k and R = recall@k, in [0, 1] (van Rijsbergen 1979).
 
@@ -129,7 +129,7 @@ def f1(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(2 * p * r, p + r))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     """1 / rank of the first hit if it is in the first k, else 0 (Voorhees 1999; trec_eval `recip_rank`).
 
@@ -138,7 +138,7 @@ def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, _reciprocal_rank(judged, k))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
 
@@ -148,7 +148,7 @@ def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, ratio(at(judged.precisions, k), judged.relevant))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
 
@@ -159,7 +159,7 @@ def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, _ndcg(judged, k))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
     """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005); otherwise like `ndcg`.
 
@@ -171,7 +171,7 @@ def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
 # Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
 
 
-@measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
+@register_measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 
@@ -183,7 +183,7 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, unknown(judged) if judged.shown is None else judged.shown.recall(k))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
 
@@ -202,7 +202,7 @@ def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
     return np.where(judged.needs, values, judged.returned == 0)
 
 
-@measure(MeasureFamily.MODIFIED)
+@register_measure(MeasureFamily.MODIFIED)
 def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
 
@@ -213,7 +213,7 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     return _modified(judged, ratio(sums, hits))
 
 
-@measure(MeasureFamily.MODIFIED)
+@register_measure(MeasureFamily.MODIFIED)
 def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     """`mrr` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
 
@@ -222,7 +222,7 @@ def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
     return _modified(judged, _reciprocal_rank(judged, k))
 
 
-@measure(MeasureFamily.MODIFIED)
+@register_measure(MeasureFamily.MODIFIED)
 def modified_ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     """`ndcg` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
 
@@ -243,7 +243,7 @@ def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
 # Example for all: the lists of q1 and q2 are empty, those of q3 and q4 are not; q1 and q3 need no retrieval.
 
 
-@measure(MeasureFamily.ABSTENTION)
+@register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
     """The share of queries with empty lists that need no retrieval: 1 or 0, NaN if the list is not empty.
 
@@ -252,7 +252,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
     return np.where(judged.returned == 0, ~judged.needs, np.nan)
 
 
-@measure(MeasureFamily.ABSTENTION)
+@register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
     """The share of queries that need no retrieval with empty lists: 1 or 0, NaN if retrieval is needed.
 
@@ -261,7 +261,7 @@ def abstention_recall(judged: Judged) -> np.ndarray:
     return np.where(judged.needs, np.nan, judged.returned == 0)
 
 
-@measure(MeasureFamily.ABSTENTION)
+@register_measure(MeasureFamily.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
     """1 if the list is empty and no retrieval is needed, or neither; else 0.
 
@@ -270,7 +270,7 @@ def abstention_accuracy(judged: Judged) -> np.ndarray:
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
 
-@measure(MeasureFamily.POOLED)
+@register_measure(MeasureFamily.POOLED)
 def abstention_f1(judged: Judged) -> tuple[float, int]:
     """2TP / (2TP + FP + FN) of leaving a list empty; harmonic mean of abstention precision and recall.
 
@@ -282,7 +282,7 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
     return (2 * both / (both + either) if either else 0.0), either
 
 
-@measure(MeasureFamily.POOLED)
+@register_measure(MeasureFamily.POOLED)
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
@@ -303,8 +303,8 @@ WHOLE = ("bpref", "infap")  # they read whole lists and take no cut-off
 CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
 
 
-@measure(MeasureFamily.SHOWN)
-def judged(judged: Judged, k: int | None = None) -> np.ndarray:
+@register_measure(MeasureFamily.SHOWN)
+def judged_share(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
     NaN for an empty list, which shows nothing that is unjudged. 1 - trec_eval's `unj` is another number: it counts
@@ -314,11 +314,11 @@ def judged(judged: Judged, k: int | None = None) -> np.ndarray:
     if judged.holes is None:
         return unknown(judged)
     returned = judged.returned if k is None else np.minimum(judged.returned, k)
-    share = ratio(at(running(judged.known), k), returned)
+    share = ratio(at(running_totals(judged.known), k), returned)
     return standard(judged, np.where(judged.returned > 0, share, np.nan))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
 
@@ -329,13 +329,13 @@ def bpref(judged: Judged) -> np.ndarray:
     if judged.holes is None:
         return unknown(judged)
     relevant = judged.relevant[:, None]
-    above = running(judged.holes.not_relevant & judged.holes.first)[:, :-1]
+    above = running_totals(judged.holes.not_relevant & judged.holes.first)[:, :-1]
     least = np.maximum(np.minimum(judged.holes.counts[:, None], relevant), 1)  # 0 only where none can be above
     terms = np.where(judged.gains > 0, 1 - np.minimum(above, relevant) / least, 0.0)
     return standard(judged, ratio(terms.sum(axis=1), judged.relevant))
 
 
-@measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD)
 def infap(judged: Judged) -> np.ndarray:
     """Average precision as inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
@@ -350,8 +350,8 @@ def infap(judged: Judged) -> np.ndarray:
     first = judged.holes.first
     ranks = np.arange(1, judged.gains.shape[1] + 1)
     hits = judged.hits[:, :-1]
-    others = running(judged.holes.not_relevant & first)[:, :-1]
-    pooled = hits + others + running(judged.holes.pooled & first)[:, :-1]
+    others = running_totals(judged.holes.not_relevant & first)[:, :-1]
+    pooled = hits + others + running_totals(judged.holes.pooled & first)[:, :-1]
     inferred = 1 / ranks + pooled / ranks * (hits + EPSILON) / (hits + others + 2 * EPSILON)
     inferred[:, :1] = 1.0
     terms = np.where(judged.gains > 0, inferred, 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, csv_text, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.measures import KINDS, OOF
 from harness.measures.scores import Scores
@@ -57,7 +57,7 @@ class ScoreTable:
         )
 
 
-def table_text(scores: Scores, oof: Scores | None = None) -> str:
+def score_table_text(scores: Scores, oof: Scores | None = None) -> str:
     """The text of `scores.csv`. Arguments as for `table_columns`."""
     return csv_text(table_columns(scores, oof))
 
@@ -76,17 +76,17 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
     return columns | {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
 
 
-def read_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file with the text of `table_text`; numbers are exact. BadInput, which names the file, if it is damaged.
+def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
+    """Read a file with the text of `score_table_text`; numbers are exact. BadInput, which names the file, if it is damaged.
 
     only: the one measure to read; None = all.
     """
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)
-    needs, turns, public = (numbers(taken(columns, name, file), name, file) == 1 for name in FLAGS)
+    needs, turns, public = (number_column(taken(columns, name, file), name, file) == 1 for name in FLAGS)
     loss = _kinds(columns.pop(LOSS), file) if LOSS in columns else None
     wanted = {name: cells for name, cells in columns.items() if only in (None, name.removeprefix(OOF))}
-    measured = {name: numbers(cells, name, file, lacking=True) for name, cells in wanted.items()}
+    measured = {name: number_column(cells, name, file, lacking=True) for name, cells in wanted.items()}
     values = {name: column for name, column in measured.items() if not name.startswith(OOF)}
     oof = {name.removeprefix(OOF): column for name, column in measured.items() if name.startswith(OOF)}
     if lacking := oof.keys() - values.keys():

@@ -18,7 +18,7 @@ from harness.data.labels import Checked
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.judged import Judged, judge
+from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import (
     SHOWN,
     Measure,
@@ -29,7 +29,7 @@ from harness.measures.measures import (
     losses,
     merged,
     of_spans,
-    parse,
+    parse_measure,
 )
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.prediction_powered import Estimate
@@ -131,7 +131,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The result of `score`.
+    """The result of `score_lists`.
 
     query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
     values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
@@ -203,7 +203,7 @@ class Scores:
         return plain(content)
 
 
-def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
+def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
     """The average of several Scores on the same queries: of each value, mean, loss and ceiling.
 
     A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
@@ -236,13 +236,13 @@ def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] 
         private=summed(lambda one: one.private),
         loss=None,
         unanswerable=None,  # no fold decides about them
-        checked=checked_values.averaged(parts) if parts else None,
+        checked=checked_values.averaged_checked(parts) if parts else None,
         losses=mean(lambda one: one.losses),
         ceilings=mean(lambda one: one.ceilings),
     )
 
 
-def score(
+def score_lists(
     lists: ShownLists,
     qrels: Qrels,
     metrics: Sequence[str],
@@ -269,13 +269,13 @@ def score(
     query is labelled.
     """
     check_labels(metrics, qrels)
-    measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
-    wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
+    measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
+    wanted = {measure.name for measure in (measures if detailed is None else map(parse_measure, detailed))}
     absent = _missing(lists.final, qrels)
     scored = (*(query_id for query_id in lists.final.query_ids if query_id in qrels.grades),)
     scored += tuple(absent) if missing == "zero" else ()
-    shown = judge(lists.final, qrels, scored, lists.signal)
-    deep = shown if lists.deep is None else judge(lists.deep, qrels, scored, lists.signal)
+    shown = judge_lists(lists.final, qrels, scored, lists.signal)
+    deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
     before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
     values = {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED}
@@ -377,13 +377,13 @@ def _lost(
 @remembered
 def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
     """Judged candidates; remembered, since trials that differ only in the gate share them."""
-    return judge(candidates, qrels, query_ids)
+    return judge_lists(candidates, qrels, query_ids)
 
 
 @remembered
 def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
     """The judged top 3 of a component ranking; remembered, since many trials share it."""
-    return judge(ranking.top(3), qrels, query_ids)
+    return judge_lists(ranking.top(3), qrels, query_ids)
 
 
 def _missing(final: Lists, qrels: Qrels) -> list[str]:

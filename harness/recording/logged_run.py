@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from harness.config import consent, yaml_files
 from harness.config.canonical import leaves
 from harness.config.components import build, check_component
-from harness.data.dataset import Dataset, in_memory, load
+from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.files import field, json_file
 from harness.data.source import Source
 from harness.errors import BadInput
-from harness.recording.retrieval_run import ELSEWHERE, place
+from harness.recording.retrieval_run import ELSEWHERE, place_of_part
 from harness.tracking.tracker import METRICS, LoggedRun, NoFile, Tracker, mlflow_name
 from retrievers.base import Document
 
@@ -90,7 +90,7 @@ def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
 def read_config(file: Path) -> dict[str, Any]:
     """A config as `provenance.resolved` writes it. BadInput, which names the file, if it is damaged."""
     try:
-        config = yaml_files.load(file)
+        config = yaml_files.load_yaml(file)
     except BadInput as error:
         raise BadInput(f"{file.name} of the run is damaged: {str(error).replace(str(file), file.name)}") from None
     if not isinstance(config, dict):
@@ -102,7 +102,7 @@ def read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def require_allowed(run: LoggedRun, config: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
+def require_allowed_hosts(run: LoggedRun, config: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
     """BadInput unless `allow` has every address and environment variable that a logged config names.
 
     Whoever can write to the tracking store has chosen them; what is sent to them is for the command line to decide.
@@ -155,11 +155,16 @@ def load_unchanged(
     name = run.params.get("dataset", "dataset")
     try:
         only_labels = tuple(names) == ("qrels",)
-        dataset = Dataset(name, (), (), reader.qrels()) if only_labels else load(reader, name, documents(reader))
+        dataset = (
+            Dataset(name, (), (), reader.qrels()) if only_labels else checked_dataset(reader, name, documents(reader))
+        )
     except BadInput as error:
         raise BadInput(f"The data of run {run.short_id} cannot be read any more: {error} {remedy}") from None
     require_unchanged(
-        run, {name: dataset.fingerprints[name] for name in names}, {name: place(source, name) for name in names}, remedy
+        run,
+        {name: dataset.fingerprints[name] for name in names},
+        {name: place_of_part(source, name) for name in names},
+        remedy,
     )
     return dataset
 

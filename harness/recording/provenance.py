@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.config.components import active_groups, identity, plugin_of, recorded, target_class
+from harness.config.components import active_groups, component_identity, plugin_of, recorded, target_class
 from harness.experiment.plan import Plan
 from harness.experiment.writing import QueryWriter
 from harness.measures import measures
@@ -44,7 +44,7 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(measures.VERSION)}
-    tags |= versions(PACKAGES) | (of_components(config) if config and {"retriever", "task"} & set(config) else {})
+    tags |= version_tags(PACKAGES) | (of_components(config) if config and {"retriever", "task"} & set(config) else {})
     if commit := _git("rev-parse", "HEAD"):
         tags |= {"git.commit": commit, "mlflow.source.git.commit": commit}
         changed = _git("status", "--porcelain", "--ignore-submodules=dirty")
@@ -81,14 +81,14 @@ def of_components(config: Mapping[str, Any]) -> dict[str, str]:
     nodes = [*_components(config), *filter(None, [config.get("dataset")])]
     found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
     installed = {PLUGINS: ", ".join(sorted(found))} if found else {}
-    return versions(packages(config)) | installed | sources(config) | prompts(config)
+    return version_tags(packages(config)) | installed | sources(config) | prompts(config)
 
 
 def sources(config: Mapping[str, Any]) -> dict[str, str]:
     """Tags with the sha256 of what was made elsewhere for the retrievers of a run: files, code."""
     nodes = config.get("retriever") or {}
     return {
-        f"source.{name}": identity(node)["arguments"]["sha256"]
+        f"source.{name}": component_identity(node)["arguments"]["sha256"]
         for name, node in nodes.items()
         if hasattr(target_class(node, f"retriever.{name}"), "source")
     }
@@ -101,7 +101,7 @@ def prompts(config: Mapping[str, Any]) -> dict[str, str]:
     writer = QueryWriter.of(Plan.of(config))
     found = {"prompt.query": writer.prompt.sha256} if writer else {}
     if "llm" in (config.get("answer") or {}):
-        found["prompt.answer"] = identity(config["answer"])["arguments"]["prompt"]
+        found["prompt.answer"] = component_identity(config["answer"])["arguments"]["prompt"]
     return found
 
 
@@ -130,7 +130,7 @@ def _components(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         components += [inner for inner in node.values() if isinstance(inner, Mapping) and "_target_" in inner]
 
 
-def versions(names: Iterable[str]) -> dict[str, str]:
+def version_tags(names: Iterable[str]) -> dict[str, str]:
     """Tags with the installed versions of packages."""
     return {f"version.{name}": _version(name) for name in names}
 

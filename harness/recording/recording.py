@@ -98,7 +98,7 @@ class LiveRun:
     def fail(self, error: BaseException) -> None:
         """End the run as FAILED, or KILLED if it was interrupted, with the traceback of `error` among its files."""
         status = status_after(error)
-        locate(error, self.folder)
+        name_folder(error, self.folder)
         try:
             if self.folder.is_dir():
                 with suppress(OSError):  # on a full disk
@@ -138,7 +138,7 @@ class LiveRun:
             self.claim.release() if self.ended else self.claim.unlock()
 
 
-def locate(error: BaseException, folder: Path) -> None:
+def name_folder(error: BaseException, folder: Path) -> None:
     """Put a folder into an error that does not say where it happened, such as one of a full disk."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)

@@ -18,7 +18,7 @@ from harness.config.components import (
     SHARED,
     absolute_node,
     active_groups,
-    identity,
+    component_identity,
     recorded_name,
     reusable,
     target_class,
@@ -35,12 +35,12 @@ from harness.experiment.session import Session, foreseen_queries, moment
 from harness.experiment.writing import QueryWriter
 from harness.measures import checked_values, measures
 from harness.measures.objective import Objective
-from harness.measures.score_table import table_text
+from harness.measures.score_table import score_table_text
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.recording.provenance import requirements, resolved
 from harness.reports import run_page
 from harness.storage.atomic import write_text
-from harness.tracking.mlflow_client import redacted, without_login
+from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
 # Keys that decide where output goes and how it looks, but no result.
@@ -66,7 +66,7 @@ CHARTED = (
 UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
 
 
-def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
+def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its data files, so that it means the same in any folder."""
     known = keys(RunConfig)
 
@@ -80,11 +80,11 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: full(value, name) for name, value in config.items()}
 
 
-def trial_key(
+def retrieval_trial_key(
     plan: Plan,
     fingerprints: Mapping[str, str | None],
     texts: str,
-    identify: Callable[[Node], Any] = identity,
+    identify: Callable[[Node], Any] = component_identity,
 ) -> str:
     """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
 
@@ -113,10 +113,10 @@ def trial_key(
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
 
-def key_of(plan: Plan, dataset: Dataset) -> str:
+def trial_key_of(plan: Plan, dataset: Dataset) -> str:
     """The trial key that a run of this config on these data has today."""
     texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
-    return trial_key(plan, dataset.fingerprints, texts)
+    return retrieval_trial_key(plan, dataset.fingerprints, texts)
 
 
 def run_name(plan: Plan, invocation: Invocation) -> str:
@@ -129,7 +129,7 @@ def run_name(plan: Plan, invocation: Invocation) -> str:
     return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
 
 
-def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
+def retrieval_params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
     """The choice in each group and every plain value that decides a result."""
     unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(active_groups(config)) if "retriever" in config else ()))
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
@@ -145,7 +145,7 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
     return found
 
 
-def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
+def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
     """The data of a run as MLflow shows it, by context."""
     sizes = {
         "documents": len(dataset.documents),
@@ -153,13 +153,13 @@ def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
         "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
     }
     return {
-        name: Input(name=f"{dataset.name}-{name}", sha256=sha256, source=place(source, name), rows=sizes[name])
+        name: Input(name=f"{dataset.name}-{name}", sha256=sha256, source=place_of_part(source, name), rows=sizes[name])
         for name, sha256 in dataset.fingerprints.items()
         if sha256 and name in sizes
     }
 
 
-def place(source: Mapping[str, Any], name: str) -> str:
+def place_of_part(source: Mapping[str, Any], name: str) -> str:
     """Where a part of the data was read from: its own file, the folder, or the class that reads it."""
     named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
     return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
@@ -176,7 +176,7 @@ def log_numbers(
 
     more: numbers of the run that are no scores. light: without the file, ceilings and counts.
     """
-    found = numbers(outcome) | dict(more or {})
+    found = retrieval_numbers(outcome) | dict(more or {})
     if light:
         found = {name: value for name, value in found.items() if not name.startswith(("ceiling/", "queries/"))}
     record.objective = outcome.objective
@@ -193,14 +193,16 @@ def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective
     write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
-def numbers(outcome: steps.Outcome) -> dict[str, float]:
+def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
     """Every number of a run by its logged name; what does not apply is left out."""
     if not outcome.scores:
         return dict(outcome.measured)
-    found = scored(outcome.scores)
+    found = scores_by_name(outcome.scores)
     if outcome.held_out:
         apart = ("ceiling/", "queries/")
-        held_out = {name: value for name, value in scored(outcome.held_out).items() if not name.startswith(apart)}
+        held_out = {
+            name: value for name, value in scores_by_name(outcome.held_out).items() if not name.startswith(apart)
+        }
         found |= {f"{measures.OOF}{name}": value for name, value in held_out.items()}
     if fitted := outcome.decision.fitted:
         found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
@@ -241,10 +243,10 @@ def write_page(
     """
     if overrides is not None:
         parts = (word.partition("=") for word in overrides)
-        shown = {"tracking.uri": redacted}
+        shown = {"tracking.uri": shown_address}
         overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", requirements())
-    report = run_page.write(folder, record.name, run_id, plan, dataset, outcome, overrides)
+    report = run_page.write_run_page(folder, record.name, run_id, plan, dataset, outcome, overrides)
     record.tables[run_page.TABLE] = report.table
     record.end_tags[NOTE] = as_note(report.note)
 
@@ -259,7 +261,7 @@ def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if not isinstance(value, str)}
 
 
-def scored(scores: Scores) -> dict[str, float]:
+def scores_by_name(scores: Scores) -> dict[str, float]:
     """Scores by their logged names."""
     values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
     for name, one in scores.estimates.items():
@@ -290,7 +292,7 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
     return values
 
 
-def machine(plan: Plan, session: Session) -> dict[str, float]:
+def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
     """Seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
@@ -309,7 +311,7 @@ def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[
     return submission_rows(outcome.queries, outcome.final, dataset.by_id, contents, outcome.answers)
 
 
-def write_files(
+def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
     """Write a run's files (resolved config, submission rows, scores by query, what was learnt, TREC run); return its
@@ -327,9 +329,9 @@ def write_files(
     files = {"config.yaml": resolved(plan.document), "predictions.jsonl": rows}
     if outcome.scores:
         found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
-        files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
+        files["scores.csv"] = score_table_text(outcome.scores, outcome.held_out)
         if checked := (outcome.held_out or outcome.scores).checked:
-            files[checked_values.FILE] = checked_values.table_text(checked)
+            files[checked_values.FILE] = checked_values.checked_table_text(checked)
             found[CHECKED] = str(int(checked.checked.sum()))
     if outcome.decision.fitted:
         files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"

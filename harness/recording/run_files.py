@@ -18,7 +18,7 @@ from harness.errors import BadInput
 from harness.experiment.file_scores import file_scores, lists_digest
 from harness.measures import checked_values, measures
 from harness.measures.objective import objective_of
-from harness.measures.score_table import table_text
+from harness.measures.score_table import score_table_text
 from harness.measures.scores import Scores
 from harness.recording import provenance, retrieval_run
 from harness.storage.atomic import write_text
@@ -41,19 +41,19 @@ class FileScores:
     @classmethod
     def of(cls, config: dict[str, Any], choices: Mapping[str, str]) -> FileScores:
         for name in [*config["metrics"], config["objective"]]:
-            measures.parse(name)
-        config = retrieval_run.absolute(config)
+            measures.parse_measure(name)
+        config = retrieval_run.with_absolute_paths(config)
         path = Path(config["predictions"])
         predictions = read_predictions(path)
         scores, qrels = file_scores(config, predictions)
         objective = objective_of(config["objective"], scores, None, "all")
-        numbers = retrieval_run.scored(scores)
+        numbers = retrieval_run.scores_by_name(scores)
         made_of = Dataset("", (), (), qrels).fingerprints
         labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
         record = RunRecord(
             config["experiment_name"],
             config["run_name"] or path.name,
-            params=retrieval_run.params(config, choices),
+            params=retrieval_run.retrieval_params(config, choices),
             tags=provenance.provenance(labels)
             | {
                 "harness.verb": "score",
@@ -64,7 +64,7 @@ class FileScores:
                 "qrels": Input(
                     name=choices["dataset"],
                     sha256=str(labels["qrels"]),
-                    source=retrieval_run.place(config["dataset"], "qrels"),
+                    source=retrieval_run.place_of_part(config["dataset"], "qrels"),
                     rows=len(qrels.grades),
                 )
             },
@@ -78,9 +78,9 @@ class FileScores:
         """Write what commands read of a scored file, and complete the record."""
         shutil.copyfile(self.path, folder / f"predictions{self.path.suffix}")
         write_text(folder / "config.yaml", provenance.resolved(self.config))
-        write_text(folder / "scores.csv", table_text(self.scores))
+        write_text(folder / "scores.csv", score_table_text(self.scores))
         if checked := self.scores.checked:
-            write_text(folder / checked_values.FILE, checked_values.table_text(checked))
+            write_text(folder / checked_values.FILE, checked_values.checked_table_text(checked))
             self.record.end_tags[retrieval_run.CHECKED] = str(int(checked.checked.sum()))
         retrieval_run.write_metrics(folder, self.numbers, self.record.objective)
 
@@ -124,7 +124,7 @@ class FileRuns(NoTracker):
         raise NoFile(f"{run.name} has no {name}.")
 
 
-def opened(config: Mapping[str, Any], invocation: Invocation, folder: Path) -> FileRuns | None:
+def open_run_files(config: Mapping[str, Any], invocation: Invocation, folder: Path) -> FileRuns | None:
     """The files that `runs` names, scored; None where it names logged runs, or nothing.
 
     folder: for their scores. BadInput if only some of them are files, or if one cannot be scored.

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from harness.data.submissions import validate_against, validate_submission, with_contents
 from harness.errors import BadInput
-from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse
+from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse_measure
 from harness.recording import retrieval_run, task_run
 from harness.recording.logged_run import ValidRun, load_unchanged, logged_config, logged_value
-from harness.tasks.scored_file import absolute, check_measure, rules, task_of
+from harness.tasks.scored_file import check_measure, rules, task_of, with_absolute_files
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Tracker
 
@@ -76,23 +76,23 @@ class Retrieval:
         return labels | {"data.queries": "queries"} | VERSION
 
     def check_measure(self, key: str, name: str) -> None:
-        parse(name)
+        parse_measure(name)
 
     def check_objective(self, config: Mapping[str, Any], name: str) -> None:
-        if not name.startswith(LESS_IS_BETTER) and parse(name).name not in (*config["metrics"], *SPAN_MEASURES):
+        if not name.startswith(LESS_IS_BETTER) and parse_measure(name).name not in (*config["metrics"], *SPAN_MEASURES):
             raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
 
     def is_query_mean(self, measure: str) -> bool:
-        return parse(measure).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
+        return parse_measure(measure).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
 
     def rules(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return retrieval_run.absolute(config)
+        return retrieval_run.with_absolute_paths(config)
 
     def params(self, config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
-        return retrieval_run.params(config, choices)
+        return retrieval_run.retrieval_params(config, choices)
 
     def predictions(self, run: LoggedRun) -> str:
         made_elsewhere = run.tags.get("harness.verb") == "score"
@@ -102,7 +102,7 @@ class Retrieval:
         """Nothing to do: the view that the tracker makes with an experiment lists retrieval runs."""
 
     def check_export(self, config: Mapping[str, Any]) -> None:
-        parse(config["metric"])
+        parse_measure(config["metric"])
 
     def validated(self, tracker: Tracker, run: LoggedRun, against: Path | None) -> ValidRun:
         config = logged_config(tracker, run)
@@ -139,10 +139,10 @@ class Text:
         return {f"task.{name}": value for name, value in rules(config).items()}
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return absolute(config)
+        return with_absolute_files(config)
 
     def params(self, config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
-        return task_run.params(config, choices["task"])
+        return task_run.task_params(config, choices["task"])
 
     def predictions(self, run: LoggedRun) -> str:
         return task_run.stored(run.params["predictions"])
@@ -158,14 +158,14 @@ class Text:
         return task_run.validated(tracker, run)
 
 
-def kind_of(config: Mapping[str, Any]) -> RunKind:
+def run_kind(config: Mapping[str, Any]) -> RunKind:
     """The kind of run that a config is about: the text task that it names, or retrieval."""
     return Text(task_of(config)) if "task" in config else Retrieval()
 
 
 def require_retrieval(config: Mapping[str, Any], command: str) -> None:
     """BadInput for a text task, which the command cannot be about."""
-    if isinstance(kind := kind_of(config), Text):
+    if isinstance(kind := run_kind(config), Text):
         raise BadInput(
             f"task={kind.name}: harness {command} goes by values of each query, and measures of text tasks are "
             f"computed from sums over items. `harness compare task={kind.name}` says whether such runs differ."

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import check_component, recorded
-from harness.data.files import opened, sha256_of
+from harness.data.files import open_unpacked, sha256_of
 from harness.data.tables import csv_text
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import ValidRun, logged_config, logged_value, require_unchanged
@@ -51,13 +51,13 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
         file = tracker.download(run, stored(run.params["predictions"]), Path(folder))
         judged = task_of(config).judge(file, references, [], open_cache(store))
         require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
-        with opened(file) as content:
+        with open_unpacked(file) as content:
             return ValidRun(content.read().decode(), config, len(judged.item_ids))
 
 
-def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
+def task_params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
     """The plain values that decide a result, and the chosen task."""
-    return retrieval_run.params({name: config[name] for name in (*DECIDES, *FILES)}, {"task": choice})
+    return retrieval_run.retrieval_params({name: config[name] for name in (*DECIDES, *FILES)}, {"task": choice})
 
 
 def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
@@ -66,15 +66,15 @@ def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
     return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
         "harness.verb": "score",
         "task": task.name,
-        "trial_key": trial_key(config),
+        "trial_key": task_trial_key(config),
         "version.measures": f"{task.name} {task.version}",
     }
 
 
-def trial_key(config: Mapping[str, Any]) -> str:
+def task_trial_key(config: Mapping[str, Any]) -> str:
     """sha256 of what decides the numbers: the task with its version, the settings, the two files, and packages."""
     sha256s = [sha256_of(Path(config[name])) for name in FILES]
-    versions = provenance.versions(provenance.packages(config))
+    versions = provenance.version_tags(provenance.packages(config))
     settings = [config[key] for key in DECIDES[1:]]
     rules = recorded(_without_runtime(config["task"]))
     return digest([rules, task_of(config).version, settings, sha256s, versions])
@@ -86,7 +86,7 @@ def _without_runtime(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _without_runtime(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
 
 
-def inputs(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, Input]:
+def task_inputs(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, Input]:
     """The data of a run as MLflow shows it, by context."""
     return {
         name: Input(
@@ -99,7 +99,9 @@ def inputs(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, Input]:
     }
 
 
-def write(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile, light: bool = False) -> None:
+def write_task_run(
+    folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile, light: bool = False
+) -> None:
     """Write a run's files, and put its numbers into the record.
 
     light: without the files that are only for people: page, figure, table of items, versions.
@@ -108,7 +110,7 @@ def write(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: Sc
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
     write_text(folder / "config.yaml", provenance.resolved({name: config[name] for name in recorded_keys}))
     write_text(folder / TABLE, _table(scored))
-    found = numbers(scored)
+    found = task_numbers(scored)
     record.objective = scored.ranked_by
     record.metrics |= retrieval_run.charted(found, scored.ranked_by)
     if not light:
@@ -131,7 +133,7 @@ def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], sco
     table = scored.judged.table
     write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
-    task_page.scored(
+    task_page.task_figure(
         scored.summary,
         scored.means_by_kind(scored.shown),
         scored.shown,
@@ -139,11 +141,11 @@ def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], sco
         {name: float(total) for name, total in scored.totals.items()},
     )
     facts = _facts(config, scored)
-    write_text(folder / "report.html", task_page.page(scored, facts))
+    write_text(folder / "report.html", task_page.task_page(scored, facts))
     worst = np.argsort(scored.values, kind="stable")[:WORST]
     record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in table.items()}
     files = [path.name for path in folder.iterdir()] + list(record.tables)
-    record.end_tags[NOTE] = as_note(task_page.note(scored, facts, files))
+    record.end_tags[NOTE] = as_note(task_page.task_note(scored, facts, files))
 
 
 def stored(predictions: str) -> str:
@@ -152,7 +154,7 @@ def stored(predictions: str) -> str:
     return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
 
 
-def numbers(scored: ScoredFile) -> dict[str, float]:
+def task_numbers(scored: ScoredFile) -> dict[str, float]:
     """The numbers of a run by their logged names; what is absent is left out."""
     found = retrieval_run.by_part({"": scored.summary} | {f"{part}/": means for part, means in scored.parts.items()})
     found |= {f"count/{name}": float(count) for name, count in scored.counts.items()}

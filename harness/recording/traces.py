@@ -19,8 +19,8 @@ from harness.experiment.ordering import fuse
 from harness.experiment.steps import Outcome
 from harness.experiment.timing import MS
 from harness.fusion.rule import FusionRule
-from harness.measures.judged import judge
-from harness.measures.measures import SPAN_MEASURES, MeasureFamily, losses, parse
+from harness.measures.judged import judge_lists
+from harness.measures.measures import SPAN_MEASURES, MeasureFamily, losses, parse_measure
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tracking.mlflow_spans import Trace, TraceSpan
@@ -34,7 +34,7 @@ PERFECT = 1 - 1e-9  # a score that only rounding keeps below 1 is no error
 BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
-def check(config: Mapping[str, Any], labelled: bool) -> None:
+def check_traces(config: Mapping[str, Any], labelled: bool) -> None:
     """BadInput if the traces that `trace` asks for cannot be stored or selected. labelled: whether there are labels."""
     trace, objective = config["trace"], config["objective"]
     if trace == "none":
@@ -46,7 +46,7 @@ def check(config: Mapping[str, Any], labelled: bool) -> None:
     if trace == "errors" and not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if trace == "errors" and (
-        parse(objective).family is MeasureFamily.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
+        parse_measure(objective).family is MeasureFamily.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
     ):
         raise BadInput(
             f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
@@ -54,11 +54,11 @@ def check(config: Mapping[str, Any], labelled: bool) -> None:
         )
 
 
-def write(
+def write_traces(
     config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str
 ) -> int:
     """Write the traces that `trace` asks for, and link them to the run; returns how many."""
-    if not (rows := chosen(config, outcome)):
+    if not (rows := traced_rows(config, outcome)):
         return 0
     tracer = Tracer(config, dataset, outcome, cache)
     with watch("traces") as progress:
@@ -69,7 +69,7 @@ def write(
     return len(rows)
 
 
-def chosen(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
+def traced_rows(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
     """Rows of the queries to trace: all, or with trace=errors the labelled queries whose objective is below 1."""
     rows = range(len(outcome.queries))
     if config["trace"] == "none":
@@ -203,7 +203,7 @@ def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
     scored = outcome.scores.query_ids
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     keep = outcome.decision.keep[np.array([place[query_id] for query_id in scored], int)]
-    by_kind = losses(judge(outcome.final, qrels, scored), judge(outcome.candidates, qrels, scored), keep)
+    by_kind = losses(judge_lists(outcome.final, qrels, scored), judge_lists(outcome.candidates, qrels, scored), keep)
     lost = ((kind, values > 0) for kind, values in by_kind.items())
     return {query_id: kind for kind, any_lost in lost for query_id, one in zip(scored, any_lost, strict=True) if one}
 

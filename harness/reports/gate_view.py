@@ -24,7 +24,7 @@ from harness.gates.calibration import Curve
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
-from harness.measures.measures import MeasureFamily, parse
+from harness.measures.measures import MeasureFamily, parse_measure
 from harness.measures.scores import Summary
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 
@@ -94,7 +94,7 @@ class GatedQueries:
     shown: np.ndarray
 
 
-def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
+def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
     """Ends of the signal's axis: it covers all finite thresholds and all queries except outliers."""
     low, high = np.quantile(signal, [0.05, 0.95])
     reach = (high - low) or np.ptp(signal)
@@ -105,15 +105,15 @@ def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
     return float(low - margin), float(high + margin)
 
 
-def objective_of(plan: Plan) -> str:
+def curve_measure(plan: Plan) -> str:
     """The measure of the curve: the run's objective if it is a mean over queries that does not depend on the gate."""
-    mean = parse(plan.objective).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
+    mean = parse_measure(plan.objective).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return plan.objective if mean else FALLBACK
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
     """The score of each query with 0 to top_k of its documents; None without labels."""
-    return payoff_of(plan, objective_of(plan), outcome.candidates, dataset)
+    return payoff_of(plan, curve_measure(plan), outcome.candidates, dataset)
 
 
 def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView | None:
@@ -178,7 +178,7 @@ def given_view(outcome: Outcome, plan: Plan, payoff: Payoff) -> GateView:
         curve=calibration.curve(signal, earned),
         in_use=float(payoff.values[rows, shown].mean()),
         held_out=None,
-        ranges={"plateau": calibration.plateau(signal, earned)},
+        ranges={"plateau": calibration.threshold_plateau(signal, earned)},
         counts=(len(rows), int((~payoff.needs[rows]).sum())),
     )
 
@@ -236,7 +236,7 @@ def gate(view: GateView, file: Path) -> None:
 
 def draw_gate(view: GateView) -> Figure:
     """Four panels: the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
-    ends = axis_of(view.signal, view.thresholds)
+    ends = signal_axis(view.signal, view.thresholds)
     heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
     lines = _title(view)
     head = 0.22 + 0.16 * len(lines)

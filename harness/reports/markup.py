@@ -44,7 +44,7 @@ def interval(low: float | None, high: float | None, absent: str = ABSENT) -> str
     return f"{low:.3f} – {high:.3f}"
 
 
-def finite(value: float) -> float | None:
+def rounded_or_none(value: float) -> float | None:
     """A number for JSON, to six decimals; None for one that is not finite."""
     return round(float(value), 6) if math.isfinite(value) else None
 

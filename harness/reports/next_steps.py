@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from harness.config import manual
 from harness.config.check import Invocation, primary
-from harness.config.defaults import defaults
+from harness.config.defaults import command_defaults
 
 RETRIEVAL = "retrieval"
 
@@ -42,8 +42,8 @@ class Place:
         own = manual.manual(name)
         said = [f"task={task}"] if task != RETRIEVAL and "task" in own.groups else []
         known = {key: entry.value for key, entry in own.keys.items()}
-        known |= {key: entry.value for key, entry in (manual.keys_of("task", task) if said else {}).items()}
-        file = {one.key: one.text for one in defaults(name, [*flag(self.config_dir), *said]).settings}
+        known |= {key: entry.value for key, entry in (manual.manual_keys("task", task) if said else {}).items()}
+        file = {one.key: one.text for one in command_defaults(name, [*flag(self.config_dir), *said]).settings}
         known |= file
         if metric not in (None, known.get("metric")):
             words = (f"metric={metric}", *words)

@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
 
 
-def filled(template: Path, data: Mapping[str, Any]) -> str:
+def fill_page(template: Path, data: Mapping[str, Any]) -> str:
     """The whole page. data: as JSON has it, all numbers finite."""
     text, policy = _template(template)
     script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.reports.markup import finite, literal
+from harness.reports.markup import literal, rounded_or_none
 from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_screen, on_screen, terminal_table
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _drawn(one: Table, header: Sequence[str]) -> Iterator[tuple[int, list[Any]]]
 
 def _ends(cell: Cell) -> list[float | None] | str:
     if isinstance(cell, Number) and cell.has_interval:
-        return [finite(cell.value), finite(cell.low), finite(cell.high)]
+        return [rounded_or_none(cell.value), rounded_or_none(cell.low), rounded_or_none(cell.high)]
     return ""
 
 

@@ -111,7 +111,7 @@ class ShownScores:
         return rows + ([(UNANSWERABLE, apart)] if apart else [])
 
 
-def note(run: RunSummary, scores: ShownScores, table: Table | None, files: Iterable[str]) -> str:
+def run_note(run: RunSummary, scores: ShownScores, table: Table | None, files: Iterable[str]) -> str:
     """The description of a run.
 
     run: what was run.

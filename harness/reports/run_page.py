@@ -24,15 +24,15 @@ from harness.experiment.steps import Outcome
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.rule import FittedGate, Rule, json_number
 from harness.gates.signals import signal_spec
-from harness.measures.judged import judge
+from harness.measures.judged import judge_lists
 from harness.measures.measures import OOF, losses
 from harness.measures.scores import Scores
 from harness.reports import figure
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
-from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
-from harness.reports.markup import estimated, finite, raw, snippet
-from harness.reports.page import TEMPLATES, filled
-from harness.reports.run_note import LOSSES, RunSummary, ShownScores, facts_of, note
+from harness.reports.gate_view import GateView, gate_view, given, signal_axis, view_payoff
+from harness.reports.markup import estimated, raw, rounded_or_none, snippet
+from harness.reports.page import TEMPLATES, fill_page
+from harness.reports.run_note import LOSSES, RunSummary, ShownScores, facts_of, run_note
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
@@ -108,7 +108,7 @@ class PageDocuments:
     missed: list[list[list[Any]]]
 
 
-def write(
+def write_run_page(
     folder: Path,
     name: str,
     run_id: str | None,
@@ -146,9 +146,9 @@ def write(
         "missed": documents.missed,
         "gate": gate_data(outcome, plan, dataset, view, overrides),
     }
-    write_text(folder / "report.html", filled(TEMPLATE, page))
+    write_text(folder / "report.html", fill_page(TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
-    return RunReport(table, note(run, scores, table, files))
+    return RunReport(table, run_note(run, scores, table, files))
 
 
 def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -> str:
@@ -159,7 +159,7 @@ def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -
     if scores.overall:
         overview(scores.overall, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
-    return note(RunSummary(list(source.items())), scores, None, files)
+    return run_note(RunSummary(list(source.items())), scores, None, files)
 
 
 def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> None:
@@ -177,8 +177,10 @@ def _headline(scores: ShownScores) -> list[dict[str, Any]]:
     for name, one in scores.headline(MEASURES_ON_PAGE):
         estimate = scores.estimate(name)
         shown, mean = estimate or one, one.mean if estimate is None else estimate.value
-        ends = {"mean": finite(mean), "low": finite(shown.low), "high": finite(shown.high)}
-        found.append({"name": name, "n": one.n} | ends | ({} if estimate is None else {"raw": finite(one.mean)}))
+        ends = {"mean": rounded_or_none(mean), "low": rounded_or_none(shown.low), "high": rounded_or_none(shown.high)}
+        found.append(
+            {"name": name, "n": one.n} | ends | ({} if estimate is None else {"raw": rounded_or_none(one.mean)})
+        )
     return found
 
 
@@ -188,9 +190,17 @@ def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
     if one is None or scores is None:
         return None
     n = (scores.public if one.select_on == "public" else scores.summary)[one.name].n
-    ends: dict[str, Any] = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
+    ends: dict[str, Any] = {
+        "mean": rounded_or_none(one.value),
+        "low": rounded_or_none(one.low),
+        "high": rounded_or_none(one.high),
+    }
     if found := one.estimate:
-        ends = {"mean": finite(found.value), "low": finite(found.low), "high": finite(found.high)}
+        ends = {
+            "mean": rounded_or_none(found.value),
+            "low": rounded_or_none(found.low),
+            "high": rounded_or_none(found.high),
+        }
         ends |= {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
     return {"name": one.name, "kind": one.kind, "n": n} | ends
 
@@ -242,7 +252,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
     place = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
-    loss, hits = judged(outcome, dataset, place, final, outcome.decision.keep)
+    loss, hits = losses_and_found(outcome, dataset, place, final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
         """Cells in the order of the queries. values: in the order of the scores."""
@@ -269,7 +279,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     return table | {"documents": [_listed(outcome, dataset, row) for row in range(len(ids))]}
 
 
-def judged(
+def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
     """Of the scored queries: (kind of loss, "" if none; int [N], number of relevant documents among those returned).
@@ -280,7 +290,7 @@ def judged(
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     wanted = list(scored)
-    after, before = (judge(lists, dataset.qrels, wanted) for lists in (final, outcome.candidates))
+    after, before = (judge_lists(lists, dataset.qrels, wanted) for lists in (final, outcome.candidates))
     lost = losses(after, before, keep[[place[query_id] for query_id in wanted]])
     kinds = np.full(len(wanted), "", dtype=object)
     for kind, values in lost.items():
@@ -301,7 +311,7 @@ def _cell(value: Any) -> Any:
     """A text, or a NumPy or Python number as JSON has it."""
     if isinstance(value, str):
         return value
-    return value.item() if isinstance(value, np.bool_ | np.integer) else finite(value)
+    return value.item() if isinstance(value, np.bool_ | np.integer) else rounded_or_none(value)
 
 
 # ---- What the page needs to move the threshold of its gate, and to say how to run it with another
@@ -330,7 +340,7 @@ def gate_data(
         "name": rule.name,
         "levels": rule.levels,
         "thresholds": [json_number(value) for value in rule.thresholds],
-        "ends": axis_of(signal, rule.thresholds),
+        "ends": signal_axis(signal, rule.thresholds),
         "most": np.minimum(outcome.candidates.lengths, level).tolist(),
         "command": _command(outcome, plan, overrides) if level == plan.top_k else None,
     }
@@ -342,7 +352,9 @@ def gate_data(
         "public": view.public,
         "learnt": view.learnt,
         "in_use": view.in_use,
-        "held_out": [finite(one) for one in (held_out.mean, held_out.low, held_out.high)] if held_out else None,
+        "held_out": [rounded_or_none(one) for one in (held_out.mean, held_out.low, held_out.high)]
+        if held_out
+        else None,
         "plateau": [json_number(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
         "counts": _counts(outcome, view.public),
         **_if_shown(outcome, plan, dataset, level),
@@ -357,12 +369,12 @@ def _if_shown(outcome: Outcome, plan: Plan, dataset: Dataset, level: int) -> dic
     earned = np.full((len(outcome.queries), 2), np.nan)
     earned[payoff.rows] = payoff.values[payoff.rows][:, [level, 0]]
     kept = np.ones(len(outcome.queries), bool)
-    kinds, hits = judged(outcome, dataset, scores.query_ids, outcome.candidates.top(level), kept)
+    kinds, hits = losses_and_found(outcome, dataset, scores.query_ids, outcome.candidates.top(level), kept)
     lost = dict(zip(scores.query_ids, zip(kinds, hits.tolist(), strict=True), strict=True))
     of_each = [lost.get(query.query_id, (None, None)) for query in outcome.queries]
     return {
-        "shows": [finite(value) for value in earned[:, 0]],
-        "withholds": [finite(value) for value in earned[:, 1]],
+        "shows": [rounded_or_none(value) for value in earned[:, 0]],
+        "withholds": [rounded_or_none(value) for value in earned[:, 1]],
         "lost": [kind for kind, _ in of_each],
         "hits": [count for _, count in of_each],
     }

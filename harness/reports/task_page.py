@@ -15,8 +15,8 @@ import numpy as np
 
 from harness.measures.scores import Summary
 from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, save, with_fonts
-from harness.reports.markup import bullets, description, finite, grid, interval, marked, result
-from harness.reports.page import TEMPLATES, filled
+from harness.reports.markup import bullets, description, grid, interval, marked, result, rounded_or_none
+from harness.reports.page import TEMPLATES, fill_page
 from harness.tasks.scored_file import ScoredFile
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ FILES = {
 }
 
 
-def page(scored: ScoredFile, facts: Mapping[str, str]) -> str:
+def task_page(scored: ScoredFile, facts: Mapping[str, str]) -> str:
     """The whole page as HTML, with at most the LIMIT worst items; those without a value come last.
 
     facts: what was scored, name -> text.
@@ -57,10 +57,10 @@ def page(scored: ScoredFile, facts: Mapping[str, str]) -> str:
         "items": _items(scored),
         "total": len(judged.item_ids),
     }
-    return filled(TEMPLATE, data)
+    return fill_page(TEMPLATE, data)
 
 
-def note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> str:
+def task_note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> str:
     """The description of a run in Markdown.
 
     facts: what was scored, name -> text. files: names of the files that the run leaves.
@@ -102,7 +102,7 @@ def _headline(scored: ScoredFile) -> dict[str, Any] | None:
     if one is None:
         return None
     summaries = scored.parts["public"] if one.select_on == "public" else scored.summary
-    ends = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
+    ends = {"mean": rounded_or_none(one.value), "low": rounded_or_none(one.low), "high": rounded_or_none(one.high)}
     return {"name": one.name, "kind": one.kind, "n": summaries[one.name].n} | ends
 
 
@@ -112,12 +112,12 @@ def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
     one, absent = scored.summary.get(name, none), scored.judged.absent
     return {
         "name": name,
-        "mean": None if name in absent else finite(one.mean),
-        "low": finite(one.low),
-        "high": finite(one.high),
+        "mean": None if name in absent else rounded_or_none(one.mean),
+        "low": rounded_or_none(one.low),
+        "high": rounded_or_none(one.high),
         "n": one.n,
-        "public": finite(scored.parts["public"].get(name, none).mean),
-        "private": finite(scored.parts["private"].get(name, none).mean),
+        "public": rounded_or_none(scored.parts["public"].get(name, none).mean),
+        "private": rounded_or_none(scored.parts["private"].get(name, none).mean),
         "why": absent.get(name, one.note),
     }
 
@@ -127,7 +127,7 @@ def _kinds(scored: ScoredFile) -> dict[str, Any]:
     by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
     known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
     rows = [
-        [kind, *((n, finite(mean)) for n, mean in (kinds[kind] for kinds in known.values()))]
+        [kind, *((n, rounded_or_none(mean)) for n, mean in (kinds[kind] for kinds in known.values()))]
         for kind in (scored.by_kind if known else ())
     ]
     return {"measures": list(known), "rows": rows}
@@ -158,7 +158,7 @@ def _cell(value: Any) -> Any:
     """A text, the pieces of a text, or None unchanged; a number as JSON has it."""
     if value is None or isinstance(value, str):
         return value
-    return [tuple(piece) for piece in value] if isinstance(value, Iterable) else finite(value)
+    return [tuple(piece) for piece in value] if isinstance(value, Iterable) else rounded_or_none(value)
 
 
 def _mean(one: Summary | None) -> str:
@@ -171,7 +171,7 @@ MOST = 20  # kinds in a figure
 ROW = 0.3  # inches
 
 
-def scored(
+def task_figure(
     summary: Mapping[str, Summary],
     by_kind: Mapping[str, tuple[int, float]],
     objective: str,

@@ -46,7 +46,7 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
     return list(found.values())
 
 
-def best(
+def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
     """(the `top` best runs of an experiment that `named` would take, a repeated configuration once; why others were

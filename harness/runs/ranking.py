@@ -14,7 +14,7 @@ from harness.measures.measures import of_spans
 from harness.measures.objective import Objective
 from harness.recording.logged_run import in_full, recommended
 from harness.recording.retrieval_run import LISTS, SCORED_IDS
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
     NO_RUNS,
@@ -24,7 +24,7 @@ from harness.tracking.tracker import (
     RunRecord,
     Tracker,
     member_tag,
-    refusal,
+    tracker_error,
 )
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
@@ -149,7 +149,7 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
     return sorted(kept, key=lambda one: (-one.score.value, one.run.began))
 
 
-def repeated(ranked: Sequence[RankedRun]) -> list[str]:
+def repeated_note(ranked: Sequence[RankedRun]) -> list[str]:
     """The note on the runs for which others stand, in a list; [] if there are none. ranked: as `distinct` has them."""
     count = sum(len(one.also) for one in ranked)
     why = "more with the configuration or the returned documents of another: they do not count again"
@@ -170,18 +170,18 @@ def is_same(one: LoggedRun, other: LoggedRun) -> bool:
     return not {*identities(one)}.isdisjoint(identities(other))
 
 
-def best(tracker: Tracker, wanted: Wanted) -> LoggedRun:
+def best_run(tracker: Tracker, wanted: Wanted) -> LoggedRun:
     """The best finished run, the earliest of equals; BadInput if there is none."""
     return distinct(rank(tracker, wanted).runs)[0].run
 
 
-def chosen(
+def chosen_run(
     tracker: Tracker, config: Mapping[str, Any], task: str = RETRIEVAL, verbs: Collection[str] = SCORED
 ) -> LoggedRun:
     """The run with the id `config["run"]`; without one the best of `experiment_name` by `metric` and `select_on`."""
     if config["run"] is not None:
         return recommended(tracker, tracker.run(config["run"]))
-    return best(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], task, verbs))
+    return best_run(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], task, verbs))
 
 
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
@@ -300,11 +300,11 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
 def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
     """Why an experiment has no finished runs."""
     if tracker.uri is None:
-        return refusal(tracker, NO_RUNS)
+        return tracker_error(tracker, NO_RUNS)
     if experiment not in (names := tracker.experiments()):
         there = f"Known: {', '.join(names)}." if names else "There is none yet."
         return BadInput(
-            f"experiment_name={experiment!r}: no such experiment in {redacted(tracker.uri)}."
+            f"experiment_name={experiment!r}: no such experiment in {shown_address(tracker.uri)}."
             f"{did_you_mean(experiment, names)} {there}"
         )
     of_task = "" if task == RETRIEVAL else f" of task={task}"

@@ -31,7 +31,7 @@ class Split:
     select_on: Literal["all", "public"] = "all"
 
 
-def split(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
+def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
     """bool [Q], true for the public part; round(public * Q) items, drawn from each stratum alike.
 
     strata: int [Q]. Which items are public depends on their ids and the seed, not on their order: within a stratum
@@ -60,7 +60,7 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
     labelled = list(qrels.grades)
     needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
     turns = np.array([query_id in multi_turn for query_id in labelled])
-    chosen = dict(zip(labelled, split(labelled, 2 * needs + turns, part.seed, part.public), strict=True))
+    chosen = dict(zip(labelled, draw_public(labelled, 2 * needs + turns, part.seed, part.public), strict=True))
     return np.array([chosen[query_id] for query_id in scored])
 
 

@@ -153,8 +153,10 @@ class Bucket:
     def _files(self) -> Any:
         """The file system of s3fs, made when it is first needed."""
         if self._made is None or self._process != os.getpid():  # a client does not survive a fork
-            name_host(endpoint() or "https://amazonaws.com", "AWS_ENDPOINT_URL" if endpoint() else "store.path")
-            self._made, self._process = _file_system(os.getpid(), endpoint()), os.getpid()
+            name_host(
+                bucket_address() or "https://amazonaws.com", "AWS_ENDPOINT_URL" if bucket_address() else "store.path"
+            )
+            self._made, self._process = _file_system(os.getpid(), bucket_address()), os.getpid()
         return self._made
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
@@ -229,7 +231,7 @@ def _code(error: BaseException) -> str:
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
-def endpoint() -> str:
+def bucket_address() -> str:
     """The address of the server, as the environment gives it; empty: that of AWS."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
@@ -237,7 +239,7 @@ def endpoint() -> str:
 def server_name() -> str:
     """Host and port of the server, without anything secret."""
     try:
-        address = urlsplit(endpoint())
+        address = urlsplit(bucket_address())
         return f"{address.hostname}{f':{address.port}' if address.port else ''}" if address.hostname else "AWS"
     except ValueError:
         return "the server of AWS_ENDPOINT_URL"

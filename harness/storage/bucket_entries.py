@@ -23,7 +23,7 @@ from harness.config.canonical import digest
 from harness.progress import stage
 from harness.storage.append_log import SharedLog
 from harness.storage.atomic import create_text
-from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject, endpoint
+from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject, bucket_address
 from harness.storage.entries import (
     KEY,
     MANIFEST,
@@ -33,7 +33,7 @@ from harness.storage.entries import (
     intact,
     lock_name,
     parsed_manifest,
-    read_manifest,
+    read_entry_manifest,
     unfinished_of,
 )
 from harness.storage.locks import Lease, require_conditions
@@ -93,7 +93,7 @@ class BucketEntries:
         What could not be sent stays, and is sent the next time.
         """
         unfinished = unfinished_of(self._root / name)
-        files = read_manifest(unfinished)["files"]
+        files = read_entry_manifest(unfinished)["files"]
 
         def send(file: str) -> None:
             self._bucket.upload(unfinished / file, _object(name, file, files[file][1]))
@@ -188,7 +188,7 @@ class BucketEntries:
     @property
     def encrypted(self) -> bool:
         """Whether what is sent is."""
-        return urlsplit(endpoint() or "https:").scheme == "https"
+        return urlsplit(bucket_address() or "https:").scheme == "https"
 
     def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
         """Fetch an entry into a folder, where a killed process may have left part of it; whether it is whole."""

@@ -26,7 +26,7 @@ from harness.config.canonical import digest
 from harness.config.places import BucketPlace, bucket_place
 from harness.errors import BadInput, Failed
 from harness.storage.atomic import write_text
-from harness.storage.bucket import Bucket, NotAllowed, endpoint
+from harness.storage.bucket import Bucket, NotAllowed, bucket_address
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.entries import (
     KEY,
@@ -39,7 +39,7 @@ from harness.storage.entries import (
     lock_name,
     manifest_text,
     missing_entry,
-    read_manifest,
+    read_entry_manifest,
     subfolders,
     unfinished_of,
     verify_entry,
@@ -64,7 +64,7 @@ def open_cache(path: str) -> Cache:
         is looked up in it.
     """
     if place := bucket_place(path):
-        return _in_bucket(place, local_copy(place), endpoint())
+        return _in_bucket(place, local_copy(place), bucket_address())
     return Cache(Path(path))
 
 
@@ -77,7 +77,7 @@ def local_copy(place: BucketPlace) -> Path:
     """The folder of this machine's copy of a cache in a bucket: one for each bucket, prefix and server."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
     folder = Path(os.environ.get(LOCAL) or usual).absolute()
-    return folder / f"{place.bucket}-{hashlib.sha256(f'{endpoint()} {place.url}'.encode()).hexdigest()[:16]}"
+    return folder / f"{place.bucket}-{hashlib.sha256(f'{bucket_address()} {place.url}'.encode()).hexdigest()[:16]}"
 
 
 @functools.cache
@@ -332,7 +332,7 @@ class Cache:
     def _manifest(self, name: str) -> Mapping[str, Any] | None:
         """The manifest of an entry, whose files are not fetched; None if there is none."""
         try:
-            return read_manifest(self.root / name)
+            return read_entry_manifest(self.root / name)
         except (OSError, ValueError):
             return self.bucket.manifest(name) if self.bucket else None
 

@@ -104,7 +104,7 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
     if place.name.endswith(UNFINISHED):
         return CacheEntry(kind, key, size, place.stat().st_mtime, "unfinished", {})
     try:
-        manifest = read_manifest(place)
+        manifest = read_entry_manifest(place)
         if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
             raise ValueError("a file has another size")
         return CacheEntry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
@@ -114,7 +114,7 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
 
 def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
     """The error for an entry that a read-only cache lacks, with what differs from the most similar one that it has."""
-    cached = [read_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
+    cached = [read_entry_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
     return BadInput(
         f"{place.parents[1]} has no entry in {place.parent.name} that matches this configuration"
         f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
@@ -133,7 +133,7 @@ def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]
 def verify_entry(place: Path) -> None:
     """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
     try:
-        files = read_manifest(place)["files"]
+        files = read_entry_manifest(place)["files"]
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged. Restore it."
@@ -170,7 +170,7 @@ def delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_manifest(place: Path) -> dict[str, Any]:
+def read_entry_manifest(place: Path) -> dict[str, Any]:
     """The manifest of an entry. FileNotFoundError if there is none, ValueError if it is damaged."""
     file = place / MANIFEST
     try:
@@ -202,7 +202,7 @@ def intact(place: Path) -> bool:
     try:
         return all(
             (place / name).stat().st_size == size and checksum(place / name) == known
-            for name, (size, known) in read_manifest(place)["files"].items()
+            for name, (size, known) in read_entry_manifest(place)["files"].items()
         )
     except PermissionError:
         raise

@@ -15,7 +15,7 @@ from harness.errors import BadInput, Failed
 from harness.experiment.timing import MS
 from harness.measures.measures import SPAN_MEASURES
 from harness.recording import provenance
-from harness.recording.run_kind import RunKind, kind_of
+from harness.recording.run_kind import RunKind, run_kind
 from harness.sweeps import plan
 from harness.sweeps.auto.menu import check_request
 from harness.sweeps.axes import Interval, axis_of
@@ -97,7 +97,7 @@ class Sweep:
 
     @cached_property
     def kind(self) -> RunKind:
-        return kind_of(self.settings)
+        return run_kind(self.settings)
 
     @property
     def trials_per_job(self) -> int | None:
@@ -168,12 +168,12 @@ def define(launcher: HydraLauncher) -> Sweep:
     A key inside a group applies to the trials whose choices have it. BadInput if no trial can run, and for keys that
     cannot be swept. Hydra's errors are raised as they are.
     """
-    fixed, swept = plan.split(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
+    fixed, swept = plan.split_overrides(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = launcher.composer
     planner = Planner(composer, fixed)
     some = {key: plan.some_values(override) for key, override in swept.items()}
     partial = composer.partial(fixed, some)
-    ends = [[plan.endpoint(override, last) for override in swept.values()] for last in (False, True)]
+    ends = [[plan.axis_end(override, last) for override in swept.values()] for last in (False, True)]
     tried = [planner.trial(0, overrides) for overrides in ends]
     points: list[Trial] = []
     way = build(planner.settings["search"], where="search")

@@ -20,9 +20,9 @@ import numpy as np
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.measures import grows_with
-from harness.measures.score_table import read_table
+from harness.measures.score_table import read_score_table
 from harness.recording import recording
-from harness.recording.run_kind import Retrieval, kind_of
+from harness.recording.run_kind import Retrieval, run_kind
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.runs.board import page
@@ -34,7 +34,7 @@ from harness.storage.atomic import write_text
 from harness.sweeps import plan
 from harness.sweeps.execution import Course, Execution, tell
 from harness.sweeps.recommendation import Edge, edges
-from harness.sweeps.report import sweep_report, write_files
+from harness.sweeps.report import sweep_report, write_sweep_files
 from harness.sweeps.summary import SweepSummary
 from harness.sweeps.trials import Context, Runner, TrialResult
 from harness.tracking import file_hashes
@@ -210,7 +210,7 @@ class Ending:
     def _close_parent(self, summary: SweepSummary, numbers: Mapping[str, float], status: str) -> None:
         """numbers: metrics of the best trial in full."""
         tracker, folder = self.execution.tracker, self.execution.context.folder
-        files = write_files(summary, folder / "summary")
+        files = write_sweep_files(summary, folder / "summary")
         if status == "FINISHED":
             write_boards(self.execution, summary, files)
         self.record.metrics = dict(numbers) | summary.parent_metrics()
@@ -277,7 +277,7 @@ def expected(
     best: number of the best trial. replay: of its choices.
     """
     objective = config["objective"]
-    if not kind_of(config).is_query_mean(objective):
+    if not run_kind(config).is_query_mean(objective):
         return None
     best_first = sorted(results, key=lambda number: number != best)
     different: dict[str, TrialResult] = {}
@@ -310,7 +310,7 @@ def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, 
     found = []
     for result in results:
         file_hashes.verify(result.logged(context), SCORES, _file(context, result))
-        found.append(read_table(_file(context, result), metric).by_id())
+        found.append(read_score_table(_file(context, result), metric).by_id())
         if found[-1].query_ids != found[0].query_ids or (found[-1].public != found[0].public).any():
             raise BadInput("the trials are scored on different queries.")
     return QueryValues.of(found, metric)

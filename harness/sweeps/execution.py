@@ -16,7 +16,7 @@ from harness.sweeps import plan
 from harness.sweeps.auto.procedure import Automatic
 from harness.sweeps.definition import JobsLost, Sweep
 from harness.sweeps.plan import Trial
-from harness.sweeps.report import watch
+from harness.sweeps.report import watch_trials
 from harness.sweeps.search import Study
 from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, read_journal, refused
 from harness.tracking.file_hashes import FILE_HASHES
@@ -139,7 +139,7 @@ class Execution:
             if waiting:
                 before = list(self.results.values())
                 total = total or len(before) + len(waiting)
-                with watch(self.context, total, self.trials, self.sweep.objectives[0].name, before=before):
+                with watch_trials(self.context, total, self.trials, self.sweep.objectives[0].name, before=before):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # such as a dead worker: its trials have failed, the others continue
             error = raised

@@ -52,7 +52,7 @@ class System:
         }
 
 
-def split(trials: Mapping[int, Trial]) -> list[TrialGroup]:
+def trial_groups(trials: Mapping[int, Trial]) -> list[TrialGroup]:
     """The groups of trials that compare; [] if all do. A trial that cannot run is in none."""
     members: dict[tuple[str, str], list[int]] = {}
     for number, trial in trials.items():

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from harness.config import check
 from harness.config.canonical import digest
 from harness.config.commands import RunConfig, SweepConfig
-from harness.config.components import WRITTEN, identity
+from harness.config.components import WRITTEN, component_identity
 from harness.config.composing import Composer
 from harness.config.places import full_place
-from harness.config.schema import Node, Role, groups, keys
+from harness.config.schema import Node, Role, keys, schema_groups
 from harness.config.text import counted, in_short, plural, short_number
 from harness.data.files import sha256_of
 from harness.errors import BadInput
@@ -31,7 +31,7 @@ from harness.experiment.preflight import DataFacts
 from harness.experiment.session import foreseen_queries, read_dataset
 from harness.measures.measures import requested
 from harness.recording import retrieval_run, task_run
-from harness.recording.run_kind import Retrieval, Text, kind_of
+from harness.recording.run_kind import Retrieval, Text, run_kind
 from harness.runs.board.settings import overrides_in_words
 from harness.storage.cache import Cache, open_cache
 from harness.sweeps.axes import MOST, Values, axis_of
@@ -100,7 +100,7 @@ class Planner:
         self._datasets: dict[str, DataFacts | Exception] = {}
         self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
         self._identities: dict[str, dict[str, Any]] = {}
-        self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *groups(RunConfig))}
+        self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
         self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -119,32 +119,32 @@ class Planner:
             raise
         self.settings = self.settings or config
         try:
-            config = check.checked(config, "sweep")
+            config = check.check_values(config, "sweep")
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
             run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
-            self._describe[type(kind_of(run))](trial, run, choices)
+            self._describe[type(run_kind(run))](trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
-            trial.rules = digest([kind_of(run).rules(run), run["objective"], chosen_by])
+            trial.rules = digest([run_kind(run).rules(run), run["objective"], chosen_by])
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
 
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         trial.config, trial.choices = config, choices
-        trial.config = scored_file.absolute(config)
+        trial.config = scored_file.with_absolute_files(config)
         scored_file.requested_measures(scored_file.task_of(config), config)
-        trial.key, trial.job_key = task_run.trial_key(trial.config), "text"
+        trial.key, trial.job_key = task_run.task_trial_key(trial.config), "text"
         trial.data = sha256_of(Path(trial.config["references"]))
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        plan = Plan.of(retrieval_run.absolute(document))
+        plan = Plan.of(retrieval_run.with_absolute_paths(document))
         dataset = self._facts(plan, choices["dataset"] or "")
         _check_scores(plan, dataset.qrels)
         rankings = [self._ranking_identity(node, dataset) for node in plan.retriever.values()]
         ranking_keys = tuple(digest(ranking) for ranking in rankings)
         reranker = self._identity(plan.rerank) if "rerank" in plan.active else None
-        trial.key = retrieval_run.trial_key(plan, dataset.fingerprints, dataset.texts, self._identity)
+        trial.key = retrieval_run.retrieval_trial_key(plan, dataset.fingerprints, dataset.texts, self._identity)
         trial.config, trial.choices, trial.fingerprints = dict(plan.document), choices, dataset.fingerprints
         trial.data = digest([dataset.fingerprints[name] for name in self._shared(plan)])
         trial.ranking_keys = ranking_keys
@@ -169,7 +169,7 @@ class Planner:
         alike = digest([trial.job_key, plan.depth, learning, split])
         if alike not in self._refused:
             try:
-                preflight.check(plan, facts, cache_of(trial), self._identity)
+                preflight.check_inputs(plan, facts, cache_of(trial), self._identity)
                 self._refused[alike] = None
             except BadInput as error:
                 self._refused[alike] = error
@@ -198,11 +198,11 @@ class Planner:
     def _identity(self, node: Node) -> dict[str, Any]:
         text = json.dumps(node, sort_keys=True)
         if text not in self._identities:
-            self._identities[text] = identity(node)
+            self._identities[text] = component_identity(node)
         return self._identities[text]
 
 
-def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
+def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
     """(the overrides that all trials share, key -> swept override); of several with the same key, the last counts."""
     last = {override.get_key_element(): override for override in overrides}
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
@@ -218,7 +218,7 @@ def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]
 
 def _decides(key: str) -> bool:
     """Whether a key decides the result of a trial."""
-    group = groups(SweepConfig).get(key.partition(".")[0])
+    group = schema_groups(SweepConfig).get(key.partition(".")[0])
     about = keys(SweepConfig).get(key) or group
     return about is None or not about.roles & (Role.ASIDE | Role.FIXED)
 
@@ -268,7 +268,7 @@ def points(swept: Mapping[str, Override], planner: Planner) -> list[tuple[str, .
     return list(dict.fromkeys(planner.words(overrides)[1] for overrides in combinations(expand(swept))))
 
 
-def endpoint(override: Override, last: bool = False) -> str:
+def axis_end(override: Override, last: bool = False) -> str:
     """The swept override with the first or the last value of its axis alone."""
     return f"{override.get_key_element()}={axis_of(override).ends[last]}"
 
@@ -425,7 +425,7 @@ def _absolute(path: str) -> str:
 
 def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
     """BadInput unless the trial will have its objective, by which trials are ranked, and nothing paid for but that."""
-    steps.check(plan, qrels)
+    steps.check_plan(plan, qrels)
     if "answer" in plan.active:
         raise BadInput(
             "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "

@@ -132,7 +132,7 @@ def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
             yield f"{there.command('export', f'run={short_id(run_id)}')}{of}"
 
 
-def write_files(summary: SweepSummary, folder: Path) -> Path:
+def write_sweep_files(summary: SweepSummary, folder: Path) -> Path:
     """Write the sweep's files: trials.csv, summary.json and, if any trial has a value, figures."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
@@ -285,7 +285,7 @@ def _failures(values: np.ndarray) -> str:
 
 
 @contextmanager
-def watch(
+def watch_trials(
     context: Context,
     total: int,
     trials: Mapping[int, Trial],

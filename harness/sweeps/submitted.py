@@ -108,7 +108,7 @@ class State:
         return self.name == "PENDING" and any(word in self.reason for word in NEVER)
 
 
-def check() -> None:
+def check_slurm() -> None:
     """BadInput unless SLURM's commands are on this machine."""
     if missing := [name for name in COMMANDS if shutil.which(name) is None]:
         raise BadInput(
@@ -127,7 +127,7 @@ def try_submission(script: str) -> None:
             asked = _run(["sbatch", "--test-only"], script)
         except SlurmSilent as error:
             raise Failed(f"SLURM does not answer: {error}.") from None
-        said = words(asked.stderr)
+        said = last_words(asked.stderr)
         if asked.returncode == 0 or any(one in said for one in FOR_NOW):
             return
         if RETURNING not in said or not left:
@@ -153,7 +153,7 @@ def states(job: str) -> dict[str, State]:
     if asked.returncode == 0:
         return _parsed(asked.stdout)
     if UNKNOWN_JOB not in asked.stderr:
-        raise SlurmSilent(words(asked.stderr))
+        raise SlurmSilent(last_words(asked.stderr))
     return {}
 
 
@@ -176,7 +176,7 @@ def cancel(job: str) -> str:
     except SlurmSilent as error:
         return str(error)
     gone = asked.returncode == 0 or UNKNOWN_JOB in asked.stderr
-    return "" if gone else words(asked.stderr)
+    return "" if gone else last_words(asked.stderr)
 
 
 def _parsed(lines: str) -> dict[str, State]:
@@ -189,7 +189,7 @@ def _parsed(lines: str) -> dict[str, State]:
     return found
 
 
-def words(said: str) -> str:
+def last_words(said: str) -> str:
     """The last line of what a command said on standard error, without the name of the command."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
     if not lines:
@@ -335,7 +335,7 @@ class Submitted:
     def check(self) -> None:
         """BadInput unless SLURM is there and would take such jobs; Failed if it does not answer."""
         if self._on_slurm:
-            check()
+            check_slurm()
             try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
 
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
@@ -366,7 +366,7 @@ class Submitted:
         try:
             jobs: list[Job[Any]] = executor.map_array(Element(self._launcher), *columns)
         except FailedJobError as error:  # of sbatch
-            said = words(str(error))
+            said = last_words(str(error))
             raise Failed(f"SLURM does not take the jobs: {said}. {advice(said)}".strip()) from None
         return jobs
 

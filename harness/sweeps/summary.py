@@ -17,7 +17,7 @@ from harness.measures.objective import Objective
 from harness.reports import markup
 from harness.runs.board.expected import Expected
 from harness.sweeps.auto.procedure import Automatic
-from harness.sweeps.groups import System, best_by_mean, cut_in_different_ways, split, systems
+from harness.sweeps.groups import System, best_by_mean, cut_in_different_ways, systems, trial_groups
 from harness.sweeps.plan import Trial, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
 from harness.sweeps.search import SweepObjective
@@ -59,7 +59,7 @@ class SweepSummary:
 
     def grouped(self) -> SweepSummary:
         """With a summary of each group of trials that compare, and the systems; as it is where all trials compare."""
-        found = split(self.trials)
+        found = trial_groups(self.trials)
         parts = []
         for group in found:
             trials = {number: self.trials[number] for number in group.numbers}

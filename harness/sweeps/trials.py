@@ -32,7 +32,7 @@ from harness.experiment.session import Clock, Session, open_session, queries_dig
 from harness.experiment.writing import QueryWriter
 from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
-from harness.recording.run_kind import Retrieval, Text, kind_of
+from harness.recording.run_kind import Retrieval, Text, run_kind
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
 from harness.sweeps.plan import Job, Trial
@@ -67,11 +67,11 @@ class FileTrials:
         self._write(trial, folder, record, light=False)
 
     def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool) -> None:
-        scored = scored_file.judge(trial.config)
+        scored = scored_file.judge_files(trial.config)
         if reason := scored.judged.absent.get(objective := trial.config["objective"]):
             raise BadInput(f"objective={objective} is absent: {reason}")
         tags = task_run.tags(trial.config, scored)
-        task_run.write(folder, record, trial.config, scored, light)
+        task_run.write_task_run(folder, record, trial.config, scored, light)
         record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
 
 
@@ -97,13 +97,13 @@ class RetrievalTrials:
     def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
         config, dataset = Plan.of(trial.config), self.session.dataset
         outcome = self._outcome(config, [config.objective])
-        record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome, light=True)
+        record.end_tags |= retrieval_run.write_run_files(folder, config, dataset, outcome, light=True)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=True)
 
     def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
         config, dataset = Plan.of(trial.config), self.session.dataset
         outcome = self._outcome(config)
-        record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
+        record.end_tags |= retrieval_run.write_run_files(folder, config, dataset, outcome)
         retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes)
 
@@ -134,7 +134,7 @@ _RUNNERS: dict[type, Callable[[Job], TrialRunner]] = {Retrieval: RetrievalTrials
 
 def trial_runner(job: Job) -> TrialRunner:
     """The runner for the kind of run that the job's trials are. It retrieves what they share."""
-    return _RUNNERS[type(kind_of(job.trials[0].config))](job)
+    return _RUNNERS[type(run_kind(job.trials[0].config))](job)
 
 
 def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
@@ -406,7 +406,7 @@ def read_journal(context: Context, position: Position = START) -> tuple[list[Tri
 def _record(trial: Trial, context: Context) -> RunRecord:
     params: dict[str, Any] = {key: value for key, _, value in (one.partition("=") for one in trial.overrides)}
     if trial.config:
-        params = kind_of(trial.config).params(trial.config, trial.choices)
+        params = run_kind(trial.config).params(trial.config, trial.choices)
     tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
     if trial.key:
         tags |= {"trial_key": trial.key} | provenance.of_components(trial.config)

@@ -68,7 +68,7 @@ def _walk(source, target, matched, shift):
 
 
 @njit(cache=True, nogil=True)
-def place(matched, source_starts, target_starts, merge_gap):
+def place_edits(matched, source_starts, target_starts, merge_gap):
     """int32 [source words], int32 [target words]: the place of each word's edit, -1 if the word is matched.
 
     merge_gap: -1 for one edit per source position (scheme `token`), else that of scheme `span`.
@@ -96,7 +96,9 @@ def place(matched, source_starts, target_starts, merge_gap):
 
 
 @njit(cache=True, nogil=True)
-def judge(starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap):
+def judge_places(
+    starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap
+):
     """int8 [source words + N]: the verdict on each place; those of text r, positions 0 to n, begin at `starts[r] + r`.
 
     wanted, made: the words of references and of predictions, with their `_starts`.

@@ -143,7 +143,7 @@ class JudgedEdits:
         return [self._vocabulary[number] for number in texts.of(row, texts.words)]
 
 
-def compare(
+def judge_edits(
     sources: Sequence[str],
     references: Sequence[str],
     predictions: Sequence[str],
@@ -164,9 +164,9 @@ def compare(
     aligned = []
     for texts in targets:
         matched = _alignment_kernels.align(source.words, source.starts, texts.words, texts.starts)
-        aligned.append(_Aligned(texts, *_alignment_kernels.place(matched, source.starts, texts.starts, gap)))
+        aligned.append(_Aligned(texts, *_alignment_kernels.place_edits(matched, source.starts, texts.starts, gap)))
     reference, prediction = aligned
-    verdicts = _alignment_kernels.judge(
+    verdicts = _alignment_kernels.judge_places(
         source.starts,
         reference.of_source,
         reference.texts.words,
@@ -194,7 +194,7 @@ def compare(
     )
 
 
-def words(text: str) -> list[str]:
+def words_of_text(text: str) -> list[str]:
     """The words of a text, in Unicode NFC."""
     return unicodedata.normalize("NFC", text).split()
 
@@ -202,7 +202,7 @@ def words(text: str) -> list[str]:
 def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts:
     numbers, starts = array("i"), array("q", [0])
     for text in texts:
-        numbers.extend(map(vocabulary.__getitem__, words(text)))
+        numbers.extend(map(vocabulary.__getitem__, words_of_text(text)))
         starts.append(len(numbers))
     return _Texts(np.array(numbers, np.int32), np.array(starts, np.int64))
 

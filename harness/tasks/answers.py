@@ -236,7 +236,7 @@ class Answers:
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """As `TextTask.judge`. Item counts: 1 in each group that an item is in, and its value of each measure."""
-        expected, predicted = read_references(references), read_predictions(predictions)
+        expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
         compared = [self._scheme.compare(one, text) for one, text in zip(expected.values(), texts, strict=True)]
@@ -362,7 +362,7 @@ def read_references(path: Path) -> dict[str, Reference]:
     return {item_id: _reference(row, where) for item_id, where, row in _rows(path)}
 
 
-def read_predictions(path: Path) -> dict[str, str]:
+def read_answers(path: Path) -> dict[str, str]:
     """id -> answer, which may be empty. The layout is that of references; only `id` and `output.answer` are read."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 

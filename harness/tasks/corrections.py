@@ -19,7 +19,7 @@ from harness.data.tables import strict_reader
 from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
 from harness.storage.cache import Cache
-from harness.tasks.alignment import JudgedEdits, Scheme, compare
+from harness.tasks.alignment import JudgedEdits, Scheme, judge_edits
 from harness.tasks.task import JudgedItems, Marked
 from retrievers.base import AtMost
 
@@ -102,7 +102,7 @@ class Corrections:
         check_pairs(predictions, predicted, references, expected)
         sources, right = [one.source for one in expected.values()], [one.reference for one in expected.values()]
         made = [predicted[item_id] for item_id in expected]
-        judged = compare(sources, right, made, self._scheme, self._merge_gap)
+        judged = judge_edits(sources, right, made, self._scheme, self._merge_gap)
         needs = zip(expected.values(), judged.wanted.tolist(), strict=True)
         kinds = [one.kind or ("to correct" if differs else "nothing to correct") for one, differs in needs]
         counts = dict(zip(COUNTS, judged.counts.T.astype(np.float64), strict=True))
@@ -129,7 +129,7 @@ class Corrections:
     def marked(self, item: Mapping[str, str]) -> Marked:
         """The prediction with its edits marked by their verdicts."""
         source, reference, made = ([item[name]] for name in ("source", "reference", "prediction"))
-        return compare(source, reference, made, self._scheme, self._merge_gap).show(0).prediction
+        return judge_edits(source, reference, made, self._scheme, self._merge_gap).show(0).prediction
 
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
         """Both measures from sums of tp, fp, fn and fr, of any shape."""

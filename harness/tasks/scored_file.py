@@ -14,7 +14,7 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.components import arguments, build
 from harness.errors import BadInput, did_you_mean
-from harness.measures.objective import Objective, from_summary, kind_of
+from harness.measures.objective import Objective, from_summary, score_kind
 from harness.measures.scores import Summary
 from harness.storage.cache import open_cache
 from harness.tasks.statistics import entering, in_public, measure_all, measure_kind, summaries
@@ -109,7 +109,7 @@ def fingerprints(judged: JudgedItems) -> dict[str, str]:
     return {"references": digest_of("id", *GIVEN), "predictions": digest_of("id", "prediction")}
 
 
-def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
+def with_absolute_files(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its two files, so that a run is found again from any folder."""
     for name in FILES:
         if config.get(name) is None:
@@ -117,7 +117,7 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config} | {name: os.path.abspath(config[name]) for name in FILES}  # noqa: PTH100
 
 
-def judge(config: Mapping[str, Any]) -> ScoredFile:
+def judge_files(config: Mapping[str, Any]) -> ScoredFile:
     """Read, pair and score the two files of a checked config."""
     task = task_of(config)
     wanted = requested_measures(task, config)
@@ -135,7 +135,7 @@ def judge(config: Mapping[str, Any]) -> ScoredFile:
         public=public,
         summary=summary,
         objective=objective,
-        ranked_by=from_summary(objective, chosen.get(objective), kind_of(False, select_on)),
+        ranked_by=from_summary(objective, chosen.get(objective), score_kind(False, select_on)),
     )
 
 

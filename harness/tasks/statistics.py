@@ -13,7 +13,7 @@ import numpy as np
 from harness.measures.scores import RESAMPLES, Summary
 from harness.statistics.bootstrap import Resampled, bca, draws
 from harness.statistics.significance import FEW, Difference, Pair, compared, pairs_of, randomisation_test
-from harness.statistics.split import split
+from harness.statistics.split import draw_public
 from harness.tasks.task import ItemCounts, JudgedItems, TextTask
 
 _EQUAL = 1e-12  # measures that differ by less differ by rounding
@@ -26,7 +26,7 @@ def strata(kinds: Sequence[str]) -> np.ndarray:
 
 def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
     """bool [N]: the public part, by ids and kinds alone, so that it is the same for every submission."""
-    return split(judged.item_ids, strata(judged.kinds), seed, public)
+    return draw_public(judged.item_ids, strata(judged.kinds), seed, public)
 
 
 def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = None) -> dict[str, float]:
@@ -74,7 +74,7 @@ def summaries(
     return found
 
 
-def differences(
+def task_differences(
     task: TextTask,
     submissions: Sequence[ItemCounts],
     wanted: Sequence[str],

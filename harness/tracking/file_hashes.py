@@ -59,7 +59,7 @@ class RunFiles:
         """Store tables as MLflow's pages read them. tables: file name -> column -> values."""
         with tempfile.TemporaryDirectory() as folder:
             for name, table in tables.items():
-                (Path(folder) / name).write_text(table_text(table), "utf-8")
+                (Path(folder) / name).write_text(mlflow_table_text(table), "utf-8")
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
@@ -93,7 +93,7 @@ class RunFiles:
         return self._opened[before], f"{found}{after}" or None
 
 
-def table_text(table: Mapping[str, Sequence[Any]]) -> str:
+def mlflow_table_text(table: Mapping[str, Sequence[Any]]) -> str:
     """A table as MLflow's pages read it. table: column -> values."""
     rows = list(zip(*table.values(), strict=True))
     return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
@@ -137,7 +137,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
         )
 
 
-def checked(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
+def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
     """The file that `fetch` gives, verified. NoFile if there is none; BadInput if the run has logged one."""
     try:
         file = fetch()
@@ -150,7 +150,9 @@ def checked(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
 
 
 def _hashes(record: RunRecord, folder: Path) -> dict[str, str]:
-    found = {name: hashlib.sha256(table_text(table).encode()).hexdigest() for name, table in record.tables.items()}
+    found = {
+        name: hashlib.sha256(mlflow_table_text(table).encode()).hexdigest() for name, table in record.tables.items()
+    }
     files = (file for file in folder.iterdir() if file.is_file() and file.suffix not in PAGES)
     return found | {file.name: sha256_of(file) for file in files}
 

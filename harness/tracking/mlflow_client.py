@@ -45,7 +45,7 @@ CHECK_SECONDS = 20.0  # limit of a thorough check, which reads about a gigabyte 
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; the others are details
 
 
-def place_of(uri: str | None) -> Path | None:
+def database_file(uri: str | None) -> Path | None:
     """The file that a `sqlite:///` URI names, percent-encoded as SQLAlchemy reads it; None for another URI."""
     return Path(unquote(uri.removeprefix(SCHEME))) if uri and uri.startswith(SCHEME) else None
 
@@ -165,7 +165,7 @@ def without_login(uri: str | None) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def redacted(uri: str | None) -> str:
+def shown_address(uri: str | None) -> str:
     """An address that may be shown: without user, password and query, and of a server without the path."""
     parts = urlsplit(without_login(uri))
     if not parts.netloc:
@@ -213,9 +213,11 @@ def open_client(uri: str) -> MlflowClient:
         client.search_experiments(max_results=1)
     except MlflowException as error:
         kind = BadInput if error.get_http_status_code() < 500 else NoAnswer
-        raise kind(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error, uri)}") from error
+        raise kind(f"tracking.uri={shown_address(uri)} cannot be used: {_first_line(error, uri)}") from error
     except SQLAlchemyError as error:
-        raise Unreachable(f"{redacted(uri)} cannot be opened: {_first_line(error, uri)}. Is the disk full?") from error
+        raise Unreachable(
+            f"{shown_address(uri)} cannot be opened: {_first_line(error, uri)}. Is the disk full?"
+        ) from error
     return client
 
 
@@ -300,7 +302,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
 
         tracker: Any = args[0]
         if time.monotonic() < tracker.down_until:
-            raise Unreachable(f"{redacted(tracker.uri)} did not answer a moment ago")
+            raise Unreachable(f"{shown_address(tracker.uri)} did not answer a moment ago")
         interrupted = interruption.exit_code()
         try:
             return method(*args, **kwargs)
@@ -312,7 +314,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
             if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # it answers: our mistake
                 raise
             tracker.down_until = time.monotonic() + AGAIN_SECONDS
-            raise Unreachable(f"{redacted(tracker.uri)}: {_first_line(error, tracker.uri)}") from error
+            raise Unreachable(f"{shown_address(tracker.uri)}: {_first_line(error, tracker.uri)}") from error
 
     return call
 

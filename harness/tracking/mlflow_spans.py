@@ -54,7 +54,7 @@ class Trace:
     tags: Mapping[str, str]
 
 
-def write(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
+def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
     """Store at most 100 traces and link them to a run. Raises MlflowException unless all of them are stored."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracing.client import TracingClient

@@ -23,14 +23,14 @@ from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import (
     ONCE,
     asked,
+    database_file,
     make_database,
     name_places,
     name_server,
     open_client,
-    place_of,
     reaching,
-    redacted,
     require_sound,
+    shown_address,
     uncollected,
     uri_of,
     without_secrets,
@@ -77,11 +77,11 @@ def begin_once(
     except MlflowException as error:
         if error.get_http_status_code() < 500 or interruption.exit_code():  # our mistake, or the user's wish
             raise
-    found = running(client, experiment_id, tags[TAG])
+    found = running_claims(client, experiment_id, tags[TAG])
     return (found[0] if found else create()), True
 
 
-def running(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
+def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
     """The RUNNING runs of a claim."""
     wanted = f"tags.`{TAG}` = '{claim}' AND attributes.status = 'RUNNING'"
     return list(client.search_runs([experiment_id], wanted))
@@ -166,7 +166,7 @@ class MlflowTracker:
 
     def exists(self, outputs: Path) -> bool:
         """Whether there can be runs to read: a local tracking store is made by the first `connect`."""
-        database = place_of(self.uri) if self.uri else outputs.absolute() / "mlflow.db"
+        database = database_file(self.uri) if self.uri else outputs.absolute() / "mlflow.db"
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
@@ -178,7 +178,7 @@ class MlflowTracker:
         self.outputs = outputs.absolute()
         chosen = self.uri is not None
         self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
-        if not (named := place_of(self.uri)):
+        if not (named := database_file(self.uri)):
             name_server(self.uri)
             self._open()
             return
@@ -275,7 +275,7 @@ class MlflowTracker:
         self.files.forget(str(run_id))
         if run_id in self._doubtful:
             self._doubtful.discard(run_id)
-            for twin in running(self.client, self._experiment_id(record.experiment), record.tags[TAG]):
+            for twin in running_claims(self.client, self._experiment_id(record.experiment), record.tags[TAG]):
                 self.client.set_terminated(twin.info.run_id, "KILLED", _now())
 
     @reaching
@@ -330,8 +330,8 @@ class MlflowTracker:
         run = self.client.get_run(run_id if self.has(run_id) else self._only_match(run_id))
         if run.info.lifecycle_stage != "active":
             raise BadInput(
-                f"run={run_id} was deleted in {redacted(self.uri)}. Choose another run, or restore it: "
-                f"MLFLOW_TRACKING_URI='{redacted(self.uri)}' mlflow runs restore --run-id {run_id}"
+                f"run={run_id} was deleted in {shown_address(self.uri)}. Choose another run, or restore it: "
+                f"MLFLOW_TRACKING_URI='{shown_address(self.uri)}' mlflow runs restore --run-id {run_id}"
             )
         return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
 
@@ -352,7 +352,7 @@ class MlflowTracker:
         hint = did_you_mean(beginning, [run.info.run_id for run in near])
         if len(beginning) < LEAST_DIGITS:
             hint = f" Give at least {LEAST_DIGITS} digits of its id."
-        raise BadInput(f"run={beginning}: no such run in {redacted(self.uri)}.{hint}")
+        raise BadInput(f"run={beginning}: no such run in {shown_address(self.uri)}.{hint}")
 
     @reaching
     def experiments(self) -> list[str]:
@@ -405,14 +405,14 @@ class MlflowTracker:
     @reaching
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
         """Store traces of a run's queries."""
-        mlflow_spans.write(self.client, run_id, self._experiment_id(experiment), traces)
+        mlflow_spans.write_spans(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
 
         NoFile if the run has logged no such file; BadInput if the file is not as the run has logged it.
         """
-        return file_hashes.checked(run, name, lambda: self.files.download(run.run_id, name, folder))
+        return file_hashes.fetch_verified(run, name, lambda: self.files.download(run.run_id, name, folder))
 
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
@@ -478,7 +478,7 @@ class MlflowTracker:
                     raise
         if found.lifecycle_stage != "active":
             raise BadInput(
-                f"experiment_name={name!r} is deleted in {redacted(self.uri)}. Restore it, or choose another name."
+                f"experiment_name={name!r} is deleted in {shown_address(self.uri)}. Restore it, or choose another name."
             )
         return self._experiments.setdefault(name, found.experiment_id)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from harness.data.files import DAMAGED, opened
+from harness.data.files import DAMAGED, open_unpacked
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.storage.typed import row_as
@@ -53,7 +53,7 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
     unfinished = held.with_name(held.name + UNFINISHED)
     unfinished.mkdir(parents=True)
     try:
-        write(unfinished, Held(run_id, cast(Status, status), without_login(tracker.uri), tracker.detail, saved))
+        write_saved(unfinished, Held(run_id, cast(Status, status), without_login(tracker.uri), tracker.detail, saved))
         if record.folder is not None:
             record.folder.rename(unfinished / FILES)
         return unfinished.rename(held)
@@ -62,16 +62,16 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
         raise
 
 
-def write(folder: Path, held: Held) -> None:
+def write_saved(folder: Path, held: Held) -> None:
     """Write the record of a saved run into its folder."""
     write_text(folder / RECORD, _text(held))
 
 
-def read(folder: Path) -> Held:
-    """A saved run, as `write` wrote it. BadInput, which names the file, if it is damaged."""
+def read_saved(folder: Path) -> Held:
+    """A saved run, as `write_saved` wrote it. BadInput, which names the file, if it is damaged."""
     file = folder / RECORD
     try:
-        with opened(file) as stream:
+        with open_unpacked(file) as stream:
             held = row_as(Held, json.loads(stream.read()), str(file))
         _text(held).encode()
     except BadInput as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from harness.config.text import short_id
 from harness.errors import BadInput
-from harness.measures.objective import Kind, Objective, kind_of, logged_name
+from harness.measures.objective import Kind, Objective, logged_name, score_kind
 from harness.statistics.prediction_powered import Estimate
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
     logged: the run's metrics, by MLflow's names.
     name: a measure, such as `ndcg@10`, or another logged number.
     """
-    for kind in (kind_of(True, select_on), kind_of(False, select_on)):
+    for kind in (score_kind(True, select_on), score_kind(False, select_on)):
         if (key := mlflow_name(logged_name(name, kind))) in logged:
             ends = (mlflow_name(logged_name(f"interval_{end}/{name}", kind)) for end in ("low", "high"))  # 0.2 has them
             low, high = (logged.get(end, math.nan) for end in ends)
@@ -238,7 +238,7 @@ class Tracker(Protocol):
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path: ...
 
 
-def refusal(tracker: Tracker, why: str) -> BadInput:
+def tracker_error(tracker: Tracker, why: str) -> BadInput:
     """The error for what a tracker cannot do. why: such as `keeps no runs to choose from`."""
     return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")
 
@@ -290,7 +290,7 @@ class NoTracker:
         return []
 
     def run(self, run_id: str) -> LoggedRun:
-        raise refusal(self, NO_RUNS)
+        raise tracker_error(self, NO_RUNS)
 
     def experiments(self) -> list[str]:
         return []
@@ -310,7 +310,7 @@ class NoTracker:
         return ""
 
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
-        raise refusal(self, "cannot store traces")
+        raise tracker_error(self, "cannot store traces")
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
-        raise refusal(self, "stores no files")
+        raise tracker_error(self, "stores no files")

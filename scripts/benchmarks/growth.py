@@ -78,13 +78,13 @@ def _searched(search: Callable[[], Any]) -> float:
 
 def _read(size: int, _: int, folder: Path) -> Callable[[], float]:
     from harness.config.components import build
-    from harness.data.dataset import load
+    from harness.data.dataset import checked_dataset
 
     corpus(folder / "corpus", documents=size, queries=min(size, QUERIES))
     reader = build({"_target_": "harness.data.trec.Beir", "path": str(folder / "corpus")}, where="dataset")
 
     def work() -> float:
-        assert len(load(reader, "generated").documents) == size
+        assert len(checked_dataset(reader, "generated").documents) == size
         return 0.0
 
     return work

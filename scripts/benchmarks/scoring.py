@@ -72,13 +72,13 @@ def _made_run(queries: int, depth: int, documents: int = 50_000) -> tuple[Rankin
 
 
 def _our_means(ranking: Ranking, qrels: Qrels, names: list[str]) -> dict[str, float]:
-    from harness.measures.judged import judge
-    from harness.measures.measures import MeasureFamily, parse
+    from harness.measures.judged import judge_lists
+    from harness.measures.measures import MeasureFamily, parse_measure
 
-    judged = judge(ranking, qrels, signal=ranking.scores[:, 0])
+    judged = judge_lists(ranking, qrels, signal=ranking.scores[:, 0])
     means = {}
     for name in names:
-        one = parse(name)
+        one = parse_measure(name)
         if one.family is MeasureFamily.POOLED:
             means[name], _ = one.pooled(judged)
         else:
@@ -152,13 +152,13 @@ def corrections(size: int = 100_000) -> None:
     subsequence: the share of equal counts is printed. Everything runs on one core; ours are the best of three.
     """
     from harness.storage.cache import Cache
-    from harness.tasks.alignment import compare
+    from harness.tasks.alignment import judge_edits
     from harness.tasks.corrections import Corrections
 
     texts = _sentences(size)
-    compare(*(column[:1] for column in texts))  # compiles
-    seconds, ours = best_of(3, lambda: compare(*texts))
-    rows = [("ours: scheme token", seconds), ("ours: scheme span", best_of(3, lambda: compare(*texts, "span"))[0])]
+    judge_edits(*(column[:1] for column in texts))  # compiles
+    seconds, ours = best_of(3, lambda: judge_edits(*texts))
+    rows = [("ours: scheme token", seconds), ("ours: scheme span", best_of(3, lambda: judge_edits(*texts, "span"))[0])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         references = _written(folder / "references.csv", source=texts[0], reference=texts[1])
@@ -170,7 +170,7 @@ def corrections(size: int = 100_000) -> None:
     rows.append(("difflib: scheme token", theirs))
     rng = random.Random(1)
     long = [" ".join(rng.choice(STEMS) + rng.choice(ENDINGS) for _ in range(LONG)) for _ in range(2)]
-    seconds, _ = best_of(3, lambda: compare(long[:1], long[1:], long[:1]))
+    seconds, _ = best_of(3, lambda: judge_edits(long[:1], long[1:], long[:1]))
     rows.append((f"ours: one pair of {LONG:,} words each", seconds))
     words = sum(len(text.split()) for column in texts for text in column)
     alike = (ours.counts == np.array(counts)).all(axis=1).mean()

@@ -76,10 +76,10 @@ def prepared(kind: str, folder: str, out: str) -> list[float]:
     if kind == "read":
         sum(len(one.path.read_text("utf-8")) for one in files)
     elif kind == "prepare":
-        preparation.prepare(files, Chunking(), Path(out))
+        preparation.prepare_documents(files, Chunking(), Path(out))
     else:
-        with mock.patch.object(near_duplicates, "find", return_value=[]):
-            preparation.prepare(files, Chunking(**options), Path(out))
+        with mock.patch.object(near_duplicates, "find_near_duplicates", return_value=[]):
+            preparation.prepare_documents(files, Chunking(**options), Path(out))
     return [time.perf_counter() - began, time.process_time() - used, _peak_mb()]
 
 
@@ -193,7 +193,7 @@ def draft(count: int = 2_000, delay: float = 0.1, parallel: int = 16) -> None:
         made = judged_set(Path(), -(-count // PAIRS))
         pool = made.pool()
         pairs = [pair for pair in pool.pairs if made.kinds[pair.query_id] != "none"][:count]
-        pools.write(made.folder, replace(pool, pairs=tuple(pairs)))
+        pools.write_pool(made.folder, replace(pool, pairs=tuple(pairs)))
         table.row("testset judge", *_asking("testset judge", "scripted_judge.py", ["limit=null"], delay, parallel))
 
 
@@ -257,7 +257,7 @@ def _judge_all(queries: int, documents: int) -> int:
     }
     ranks = dict.fromkeys(pool.about.runs, 1)
     pairs = [PooledPair(query_id, doc_id, ranks) for query_id in sorted(pooled) for doc_id in sorted(pooled[query_id])]
-    pools.write(made.folder, Pool(tuple(pairs), pool.about))
+    pools.write_pool(made.folder, Pool(tuple(pairs), pool.about))
     drawn = made.query_ids[:: max(1, queries // CHECKED)][:CHECKED]
     audit = {"seed": 0, "strata": dict(made.kinds), "drawn": drawn, "twice": []}
     (made.folder / "audit.json").write_text(json.dumps(audit))
@@ -299,10 +299,10 @@ def _resolving() -> Callable[[], object]:
 
 
 def _loading() -> Callable[[], object]:
-    from harness.data.dataset import load
+    from harness.data.dataset import checked_dataset
     from harness.data.frozen import Frozen
 
-    return lambda: load(Frozen(path=str(TESTSET / "v1")), "frozen").fingerprints
+    return lambda: checked_dataset(Frozen(path=str(TESTSET / "v1")), "frozen").fingerprints
 
 
 def _command(name: str, *words: str) -> Callable[[], Callable[[], object]]:

@@ -179,7 +179,7 @@ def _example() -> Any:
 def our_traces(uri: str, count: int) -> tuple[float, int, int]:
     """Write traces in batches, as the harness does; return the cells of a row."""
     from harness.recording.traces import BATCH
-    from harness.tracking.mlflow_spans import Trace, write
+    from harness.tracking.mlflow_spans import Trace, write_spans
 
     tracker = MlflowTracker(uri)
     tracker.connect(Path.cwd())
@@ -188,7 +188,7 @@ def our_traces(uri: str, count: int) -> tuple[float, int, int]:
     root, began = _example(), time.perf_counter()
     for first in range(0, count, BATCH):
         numbers = range(first, min(first + BATCH, count))
-        write(tracker.client, run_id, experiment_id, [Trace(root, {"query_id": str(n)}) for n in numbers])
+        write_spans(tracker.client, run_id, experiment_id, [Trace(root, {"query_id": str(n)}) for n in numbers])
     return _arrived(uri, count, time.perf_counter() - began, experiment_id)
 
 
@@ -255,7 +255,7 @@ def serving(*words: str) -> None:
     - search: milliseconds of the search alone, without HTTP, tables and JSON
     - equal: number of answers with the documents and scores (to six decimals) of the run's predictions
     """
-    from harness.commands.export.model import load
+    from harness.commands.export.model import load_model
     from retrievers.base import Query
 
     with tempfile.TemporaryDirectory() as folder:
@@ -277,7 +277,7 @@ def serving(*words: str) -> None:
                 done = Served.of(rows, at_once, ask)
                 table.row(name, *done.cells())
                 equal += sum(map(_as_predicted, done.answers, rows))
-        searcher = load(next((outputs / "artifacts").rglob("artifacts/package")))
+        searcher = load_model(next((outputs / "artifacts").rglob("artifacts/package")))
         direct = [Served.of(rows, 1, lambda text: searcher.search([Query.of("query", text)])) for _ in range(2)]
         table.row("search", *direct[1].cells())
         print(f"\nequal: {equal} of {2 * len(rows)}")

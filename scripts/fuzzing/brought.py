@@ -32,12 +32,12 @@ from harness.data.testset import SpanLabelled
 from harness.errors import BadInput
 from harness.llm.structured import read_prompt
 from harness.measures.measures import SPAN_MEASURES
-from harness.measures.scores import ShownLists, score
+from harness.measures.scores import ShownLists, score_lists
 from harness.storage.atomic import write_text
 from harness.storage.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
-from harness.testset.draft.drafts import KINDS, read_examples, shown
+from harness.testset.draft.drafts import KINDS, example_lines, read_examples
 from retrievers.base import Predictions, Qrels, Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]
@@ -60,7 +60,7 @@ CONTEST = {
 
 
 def _contest(folder: Path) -> dataset.Dataset:
-    return dataset.load(contest.Contest(path=str(folder)), "contest")
+    return dataset.checked_dataset(contest.Contest(path=str(folder)), "contest")
 
 
 @reads("contest", CONTEST)
@@ -118,7 +118,7 @@ def _labels(folder: Path) -> None:
     "qrels/test.tsv": b"query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\t2\t2\nq2\td1\t0\n",
 })  # fmt: skip
 def _beir(folder: Path) -> None:
-    assert dataset.load(trec.Beir(path=str(folder)), "beir").fingerprints
+    assert dataset.checked_dataset(trec.Beir(path=str(folder)), "beir").fingerprints
 
 
 SQUAD = [{"title": "달 의", "paragraphs": [
@@ -129,7 +129,7 @@ SQUAD = [{"title": "달 의", "paragraphs": [
 
 @reads("squad", {"squad.json": json.dumps({"version": "x", "data": SQUAD}).encode()})
 def _squad(folder: Path) -> None:
-    assert dataset.load(qa.Squad(path=str(folder / "squad.json")), "squad").fingerprints
+    assert dataset.checked_dataset(qa.Squad(path=str(folder / "squad.json")), "squad").fingerprints
 
 
 def _parquets() -> Files:
@@ -149,7 +149,7 @@ def _parquets() -> Files:
 
 @reads("autorag", _parquets)
 def _autorag(folder: Path) -> None:
-    assert dataset.load(qa.Autorag(path=str(folder)), "autorag").fingerprints
+    assert dataset.checked_dataset(qa.Autorag(path=str(folder)), "autorag").fingerprints
 
 
 # Ranked lists
@@ -186,7 +186,7 @@ def _predictions(folder: Path) -> None:
 
 def _scored(read: Predictions, qrels: Qrels, metrics: list[str], file: Path) -> None:
     try:
-        score(ShownLists(read), qrels, metrics, missing="zero", detailed=())
+        score_lists(ShownLists(read), qrels, metrics, missing="zero", detailed=())
     except BadInput as error:  # of two files together: neither is to blame
         raise BadInput(f"{file}: {error}") from None
 
@@ -325,14 +325,14 @@ def _labelled(folder: Path) -> None:
 
 @reads("test set", written(_labelled))
 def _testset(folder: Path) -> None:
-    read = dataset.load(SpanLabelled(path=str(folder / "ts")), "testset")
+    read = dataset.checked_dataset(SpanLabelled(path=str(folder / "ts")), "testset")
     assert isinstance(read.qrels, SpanQrels)
     for query_id, grades in read.qrels.grades.items():
         if bool(grades) != bool(read.qrels.evidence.get(query_id)):
             raise Wrong("a label without evidence", f"{query_id}: {grades}")
     if read.qrels.grades and read.fingerprints:
         found = Ranking.from_scores({one.query_id: {read.documents[0].doc_id: 1.0} for one in read.queries})
-        score(ShownLists(found), read.qrels, SPAN_MEASURES)
+        score_lists(ShownLists(found), read.qrels, SPAN_MEASURES)
 
 
 def _of_chunks(folder: Path) -> None:
@@ -345,8 +345,8 @@ def _of_chunks(folder: Path) -> None:
 def _chunked(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as store:
         source = Chunked(store=store, files=str(folder / "corpus" / "*.txt"), testset=str(folder / "ts"))
-        read = dataset.load(source, "chunked")
-        same(dataset.load(source, "chunked").fingerprints, read.fingerprints, "the dataset")
+        read = dataset.checked_dataset(source, "chunked")
+        same(dataset.checked_dataset(source, "chunked").fingerprints, read.fingerprints, "the dataset")
 
 
 REAL = lines({"eval_id": 7, "msg": TALK[:1], "relevant": ["d1"]}, {"eval_id": "b", "msg": TALK, "relevant": {"d2": 2}})
@@ -356,7 +356,7 @@ REAL = lines({"eval_id": 7, "msg": TALK[:1], "relevant": ["d1"]}, {"eval_id": "b
 def _examples(folder: Path) -> None:
     for name in ("real.jsonl", "real.txt"):
         found = read_examples(folder / name)
-        if any(not row.startswith("- ") for kind in KINDS for row in shown(found.queries, kind, 0).split("\n")):
+        if any(not row.startswith("- ") for kind in KINDS for row in example_lines(found.queries, kind, 0).split("\n")):
             raise Wrong("an example is more than a line", repr(found.queries)[:300])
 
 
@@ -421,13 +421,13 @@ outputs: elsewhere
 metrics:
   - mrr
 """
-_read_page = manual.read
+_read_page = manual.read_manual
 
 
 @reads("harness.yaml", {"harness.yaml": DEFAULTS.encode()})
 def _defaults(folder: Path) -> None:
     for word in ("top_k=3", "retriever=bm25"):
-        defaults.defaults("run", [word], folder)
+        defaults.command_defaults("run", [word], folder)
 
 
 def _page(path: Path) -> manual.Page:
@@ -441,7 +441,7 @@ def _recipe(folder: Path) -> None:
 
     if not (folder / "experiment" / "mine.yaml").exists():  # what the command line names, not a file
         raise BadInput("mine.yaml is missing")
-    with mock.patch.object(manual, "read", _page):
+    with mock.patch.object(manual, "read_manual", _page):
         settings, others = recipes.unfolded("search", ["experiment=mine", "top_k=3"], [folder])
     same(others, ["top_k=3"], "the command line")
     key_of = lookup("search", others)

@@ -33,8 +33,8 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.output import prepare_output
 from harness.data import tables
-from harness.data.dataset import load
-from harness.data.files import opened
+from harness.data.dataset import checked_dataset
+from harness.data.files import open_unpacked
 from harness.data.frozen import Frozen
 from harness.data.labels import FrozenQrels
 from harness.data.shards import CorpusWriter, ShardedDocuments, ShardWriter, fingerprint_row
@@ -49,7 +49,7 @@ from harness.llm.structured import Schema, WrongReply
 from harness.llm.usage import Completion, ReplyLog
 from harness.measures import checked_values
 from harness.measures.objective import Objective
-from harness.measures.score_table import read_table
+from harness.measures.score_table import read_score_table
 from harness.recording import provenance, recording, task_run
 from harness.recording.logged_run import Ahead, in_full, read_config
 from harness.recording.run_kind import Retrieval
@@ -109,8 +109,8 @@ TRIALS = {"trial": [0, 1], "status": ["FINISHED", "FAILED"], "map": [0.5, None],
 
 @reads("scores.csv", {"scores.csv": SCORES})
 def _scores(folder: Path) -> None:
-    read_table(folder / "scores.csv")
-    read_table(folder / "scores.csv", "mrr")
+    read_score_table(folder / "scores.csv")
+    read_score_table(folder / "scores.csv", "mrr")
 
 
 @reads("trials.csv", {"trials.csv": tables.csv_text(TRIALS).encode(), "items.csv": tables.csv_text(ITEMS).encode()})
@@ -222,8 +222,8 @@ def _retrieval(folder: Path) -> None:
         with contextlib.suppress(BadInput):
             part()
     with tempfile.TemporaryDirectory() as name:
-        runs = retrieval_runs.read(tracker, {"A": a, "B": b}, Path(name))
-        retrieval_runs.comparison(runs, Settings("modified_map@3", 100, 0))
+        runs = retrieval_runs.read_retrieval_runs(tracker, {"A": a, "B": b}, Path(name))
+        retrieval_runs.compare_retrieval(runs, Settings("modified_map@3", 100, 0))
         ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
         board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))
 
@@ -264,8 +264,8 @@ def _task_run(folder: Path) -> None:
     with contextlib.suppress(BadInput):
         task_run.validated(tracker, _run_of("b"))
     with tempfile.TemporaryDirectory() as name:
-        files = task_runs.read(tracker, {"A": _run_of("a"), "B": _run_of("b")}, Path(name))
-        task_runs.comparison(files, Settings("correction_recall", 100, 0))
+        files = task_runs.read_task_runs(tracker, {"A": _run_of("a"), "B": _run_of("b")}, Path(name))
+        task_runs.compare_tasks(files, Settings("correction_recall", 100, 0))
 
 
 LOGGED = {"scores.csv": b"query_id,map\n1,0.5\n", "run.trec": TREC}
@@ -278,8 +278,10 @@ def _hashes(folder: Path) -> None:
     tag = text(folder / "tag.json") or "{}"
     run = LoggedRun("a" * 32, "a", "e", "FINISHED", {}, {}, {file_hashes.FILE_HASHES: tag})
     for name, before in LOGGED.items():
-        read = file_hashes.checked(run, name, lambda name=name: Folder().download(run, str(folder / name), folder))  # type: ignore[misc]
-        with opened(read) as file:  # unpacks what is packed
+        read = file_hashes.fetch_verified(
+            run, name, lambda name=name: Folder().download(run, str(folder / name), folder)
+        )  # type: ignore[misc]
+        with open_unpacked(read) as file:  # unpacks what is packed
             if tag == HASHES.decode() and file.read() != before:
                 raise Wrong("an edited file is believed", name)
 
@@ -377,12 +379,12 @@ RECORD = RunRecord(
 HELD = outbox.Held(None, "FINISHED", "sqlite:///mlflow.db", "full", RECORD)
 
 
-@reads("unsent run", written(lambda folder: outbox.write(folder, HELD), "runs/run.unsent/"))
+@reads("unsent run", written(lambda folder: outbox.write_saved(folder, HELD), "runs/run.unsent/"))
 def _held(folder: Path) -> None:
-    held = outbox.read(folder / "runs" / "run.unsent")
+    held = outbox.read_saved(folder / "runs" / "run.unsent")
     assert held.record.all_metrics is not held.record.all_end_tags
-    read = lambda into: repr(dataclasses.asdict(outbox.read(into)))  # noqa: E731
-    again(lambda into: outbox.write(into, held), read, repr(dataclasses.asdict(held)), "the record")
+    read = lambda into: repr(dataclasses.asdict(outbox.read_saved(into)))  # noqa: E731
+    again(lambda into: outbox.write_saved(into, held), read, repr(dataclasses.asdict(held)), "the record")
 
 
 def _database(folder: Path) -> None:
@@ -545,8 +547,8 @@ def _judged_folder(folder: Path) -> None:
     folder /= "ts"
     read = pools.read_pool(folder)
     assert sum(map(len, read.by_query.values())) == len(read.pairs)
-    pools.documents_of(folder, None)
-    pools.write(folder, read)
+    pools.pooled_documents(folder, None)
+    pools.write_pool(folder, read)
     same(pools.read_pool(folder), read, "the pool")
     log = JudgementLog(folder)
     before = log.read()
@@ -594,10 +596,12 @@ CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr\n5,fact,
 
 @reads("checked.csv", {"checked.csv": CHECKED})
 def _checked(folder: Path) -> None:
-    read = checked_values.read_table(folder / "checked.csv")
+    read = checked_values.read_checked_table(folder / "checked.csv")
     read.estimates()
-    write = lambda into: (into / "x.csv").write_text(checked_values.table_text(read), "utf-8")  # noqa: E731
-    again(write, lambda into: checked_values.read_table(into / "x.csv").query_ids, read.query_ids, "the queries")
+    write = lambda into: (into / "x.csv").write_text(checked_values.checked_table_text(read), "utf-8")  # noqa: E731
+    again(
+        write, lambda into: checked_values.read_checked_table(into / "x.csv").query_ids, read.query_ids, "the queries"
+    )
 
 
 AGREED = {"progress": {"checked": ["7"]}, "relevant_from": 2, "models": ["tiny#0123"], "judgements": "0" * 64,
@@ -616,13 +620,13 @@ def _read_frozen(folder: Path) -> None:
     version = folder / "ts" / "v1"
     with contextlib.suppress(Exception):
         sealed(version)
-    read = load(Frozen(path=str(version)), "frozen")
+    read = checked_dataset(Frozen(path=str(version)), "frozen")
     assert isinstance(read.qrels, FrozenQrels)
     for query_id, grades in read.qrels.grades.items():
         if {*grades} & (read.qrels.not_relevant or {}).get(query_id, frozenset()):
             raise Wrong("a document that is relevant and is not", query_id)
-    same(load(Frozen(path=str(version)), "frozen").fingerprints, read.fingerprints, "the dataset")
-    exports.export(version, ["contest", "trec"])
+    same(checked_dataset(Frozen(path=str(version)), "frozen").fingerprints, read.fingerprints, "the dataset")
+    exports.export_testset(version, ["contest", "trec"])
     freezing.read_agreement(folder / "ts")
 
 

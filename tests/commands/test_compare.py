@@ -12,7 +12,7 @@ from html_pages import Parts, data_of
 
 from harness.measures import measures
 from harness.runs.board.queries import unpacked_places
-from harness.runs.comparison.comparison import Pair, verdict
+from harness.runs.comparison.comparison import Pair, pair_verdict
 from harness.statistics.significance import Difference, differences
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -236,7 +236,7 @@ def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monk
     from harness.measures import score_table
     from harness.runs.comparison import retrieval_runs
 
-    plain = score_table.read_table
+    plain = score_table.read_score_table
 
     def fitted(file):
         table = plain(file)
@@ -395,7 +395,7 @@ def told(mean, low, high, p, n=110, wins=10, losses=5):
     ],
 )  # fmt: skip
 def test_the_verdict_in_one_sentence(found, pairs, expected):
-    assert verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
+    assert pair_verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
 
 
 @pytest.mark.slow

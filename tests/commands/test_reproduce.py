@@ -120,7 +120,7 @@ def test_it_says_so_in_words_and_on_the_run(harness, run_id, client):
 
 
 def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
-    monkeypatch.setattr("harness.experiment.steps.run", None)
+    monkeypatch.setattr("harness.experiment.steps.run_steps", None)
     found = prove(run_id, verify_only=True)
     assert found["reproduced"] is None
     assert found["predictions"]["now"] is None
@@ -255,7 +255,7 @@ def test_nothing_is_sent_where_the_command_line_does_not_say_so(harness, toy, pr
 
 
 def test_a_config_that_is_not_the_run_s_own_is_refused_before_anything_runs(prove, run_id, client, monkeypatch):
-    monkeypatch.setattr("harness.experiment.steps.run", None)
+    monkeypatch.setattr("harness.experiment.steps.run_steps", None)
     edit_config(client, run_id, gate={"_target_": "harness.gates.gate.ScoreGate", "threshold": 99.0})
     for verify_only in (True, False):
         with pytest.raises(BadInput, match="its config is not the one that it ran with"):

@@ -38,7 +38,7 @@ def test_numbers_of_components_are_bounded(name, key, hint):
     assert not any(one in NUMBERS for one in parts(hint)), f"{name}.{key}: annotate it with AtMost"
     limits = [meta for one in parts(hint) for meta in getattr(one, "__metadata__", ()) if isinstance(meta, AtMost)]
     if limits:
-        bounds = components.keys_of(components._recorded_classes()[name])[key]
+        bounds = components.argument_keys(components._recorded_classes()[name])[key]
         assert bounds.most == limits[0].most
         assert bounds.why
         value = int(limits[0].most) + 1
@@ -70,7 +70,7 @@ def test_a_number_of_thousands_of_digits_is_not_written_out():
 def test_a_group_holds_components_recorded_under_its_name(path):
     group = path.parent.name
     content = yaml.safe_load(path.read_text("utf-8")) or {}
-    for where, node in canonical.nodes({group: content}, ""):
+    for where, node in canonical.mappings_in({group: content}, ""):
         if "_target_" in node and not node["_target_"].startswith("hydra"):
             kind = components.recorded_name(components.target_class(node, where)).partition("/")[0]
             inner = where.rpartition(".")[2]

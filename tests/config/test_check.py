@@ -14,7 +14,7 @@ GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
 @pytest.mark.parametrize(
     "target",
     ["os.system", "subprocess.Popen", "builtins.eval", "harness", "retrieversx.Evil", "harness.cli.os.system",
-     "harness.gates.gate._private", "harness._x.Y", 7, None, "harness.config.check.check",
+     "harness.gates.gate._private", "harness._x.Y", 7, None, "harness.config.check.check_config",
      "harness.storage.cache.Path"],
 )  # fmt: skip
 def test_the_leash(target):
@@ -43,13 +43,13 @@ def test_build_makes_inner_parts_first_and_splices_runtime():
 def test_identity_fills_defaults_and_leaves_runtime_out():
     short = {"_target_": "harness.gates.gate.ScoreGate"}
     full = {**short, "threshold": 0.0, "source": None, "signal": "top_score", "k": 10}
-    assert components.identity(short) == components.identity(full)
-    assert components.identity(full | {"k": 5}) != components.identity(full)
+    assert components.component_identity(short) == components.component_identity(full)
+    assert components.component_identity(full | {"k": 5}) != components.component_identity(full)
     kiwi = {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["NNG"]}
-    assert components.identity(kiwi | {"runtime": {"workers": 1}}) == components.identity(
+    assert components.component_identity(kiwi | {"runtime": {"workers": 1}}) == components.component_identity(
         kiwi | {"runtime": {"workers": 2}}
     )
-    assert "kiwipiepy" in components.identity(kiwi)["packages"]
+    assert "kiwipiepy" in components.component_identity(kiwi)["packages"]
 
 
 @pytest.mark.parametrize(

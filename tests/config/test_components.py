@@ -9,7 +9,7 @@ import yaml
 
 from harness.config import components
 from harness.config.canonical import digest
-from harness.config.components import conf_folder, identity, recorded, recorded_name, target_class
+from harness.config.components import component_identity, conf_folder, recorded, recorded_name, target_class
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.experiment.steps import ranking_identity
@@ -73,7 +73,7 @@ def test_a_logged_config_names_no_module():
 
 def test_the_identity_of_a_ranking_is_a_literal(versions):
     """If this changes, every cached ranking is computed again: raise it on purpose or not at all."""
-    index = {"retriever": identity(BM25), "documents": DATA["documents"]}
+    index = {"retriever": component_identity(BM25), "documents": DATA["documents"]}
     assert (
         digest(ranking_identity(index, "a" * 64)) == "2966f98e75e650aba3443eaebcd3af54c53548d91a4291080b464fb0075c6f84"
     )
@@ -85,8 +85,8 @@ def test_the_identity_of_dense_retrieval_is_a_literal(versions):
     node = {"_target_": "retrievers.dense.dense.Dense", "encoder": lsa, "index": {"_target_": "index/flat"}}
     later = {"passages": "none", "window": 5, "overlap": 2}
     assert (
-        digest(identity(node))
-        == digest(identity(node | later))
+        digest(component_identity(node))
+        == digest(component_identity(node | later))
         == "06f98da1305a9e1a5a9c29002d44d07583dc1ba88a150d600f8bc665ce66ee45"
     )
 
@@ -94,7 +94,7 @@ def test_the_identity_of_dense_retrieval_is_a_literal(versions):
 def test_a_trial_key_is_a_literal(versions):
     """If this changes, no sweep goes on where it stopped: raise it on purpose or not at all."""
     assert (
-        retrieval_run.trial_key(Plan.of(RUN), DATA, "b" * 64)
+        retrieval_run.retrieval_trial_key(Plan.of(RUN), DATA, "b" * 64)
         == "e32e667411ea03cb343119ddce3c7b8c149d2dc5725a7078edcd9f261856c4c1"
     )
 
@@ -110,9 +110,9 @@ def test_a_language_model_enters_a_trial_key_where_it_writes_something(versions,
         answers = {"llm": node, "prompt": str(answer)} if answer else {}
         target = {"_target_": f"harness.experiment.writing.{'Llm' if answer else 'No'}Answers"}
         config = RUN | {"llm": node, "query": query, "answer": target | answers}
-        return retrieval_run.trial_key(Plan.of(config), DATA, "b" * 64)
+        return retrieval_run.retrieval_trial_key(Plan.of(config), DATA, "b" * 64)
 
-    assert key() == key(model="other") == retrieval_run.trial_key(Plan.of(RUN), DATA, "b" * 64)
+    assert key() == key(model="other") == retrieval_run.retrieval_trial_key(Plan.of(RUN), DATA, "b" * 64)
     literal = "02f3651b734a928aa4734b33fee1a6296fc487f5ac0fa9d292319252d5d05d17"
     assert key("rewrite") == key("rewrite", price={"input": 1}, runtime={"parallel": 9}) == literal
     assert key(answer=prompt) == "de7a455d4155119698c341fdcf87525dd6899a57183b75b3a2439a00d90e8af8"
@@ -129,10 +129,10 @@ def test_nothing_changes_when_a_class_moves(versions, monkeypatch):
     monkeypatch.setitem(sys.modules, "retrievers.elsewhere", elsewhere)
     monkeypatch.setattr(elsewhere.BM25, "__module__", "retrievers.elsewhere")
     moved = BM25 | {"_target_": "retrievers.elsewhere.BM25"}
-    assert identity(moved) == identity(BM25)
+    assert component_identity(moved) == component_identity(BM25)
     assert recorded(moved) == recorded(BM25)
-    of_moved = retrieval_run.trial_key(Plan.of(RUN | {"retriever": {"bigram": moved}}), DATA, "b" * 64)
-    assert of_moved == retrieval_run.trial_key(Plan.of(RUN), DATA, "b" * 64)
+    of_moved = retrieval_run.retrieval_trial_key(Plan.of(RUN | {"retriever": {"bigram": moved}}), DATA, "b" * 64)
+    assert of_moved == retrieval_run.retrieval_trial_key(Plan.of(RUN), DATA, "b" * 64)
 
 
 def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():

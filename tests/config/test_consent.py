@@ -62,7 +62,7 @@ def listed(key):
 
 
 def test_every_key_of_every_command_is_reviewed():
-    wrong = [key for key in defaults.known_keys() if key not in defaults._groups() and listed(key) != 1]
+    wrong = [key for key in defaults.every_key() if key not in defaults._groups() and listed(key) != 1]
     assert not wrong, (
         f"{wrong}: each key must be in one list. Does it say where data or secrets go, what is overwritten or deleted, "
         "who reaches this machine, or which code runs? Then give it the role ACTS, or add its name to SENDS of "
@@ -71,7 +71,7 @@ def test_every_key_of_every_command_is_reviewed():
 
 
 def test_nothing_is_listed_that_no_command_has():
-    known = defaults.known_keys()
+    known = defaults.every_key()
     stale = [one for one in FREE if not any(fnmatchcase(key, one) for key in known)]
     assert stale == []
     roles = consent.SENDS
@@ -84,7 +84,7 @@ def test_nothing_is_listed_that_no_command_has():
 def test_choices_of_a_group_that_sends_are_reviewed(group):
     from harness.config import manual
 
-    assert {*manual.choices(group)} - {*consent.CHOICES[group]} == {"wandb"}
+    assert {*manual.choice_files(group)} - {*consent.CHOICES[group]} == {"wandb"}
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_places_outside_the_folder_are_refused(tmp_path, key, value):
     (tmp_path / "folder" / "link").symlink_to(tmp_path)
     file = tmp_path / "folder" / "harness.yaml"
     with pytest.raises(BadInput, match=r"harness\.yaml:1: .*outside this folder, .* on the command line"):
-        defaults.parse(f"{key}: {value}", file)
-    assert defaults.parse(f"{key}: inner/place", file)
+        defaults.parse_defaults(f"{key}: {value}", file)
+    assert defaults.parse_defaults(f"{key}: inner/place", file)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_places_outside_the_folder_are_refused(tmp_path, key, value):
 )
 def test_a_file_of_defaults_says_neither_where_nor_what_is_lost(tmp_path, line, message):
     with pytest.raises(BadInput) as raised:
-        defaults.parse(line, tmp_path / "harness.yaml")
+        defaults.parse_defaults(line, tmp_path / "harness.yaml")
     assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("choice", ["mlflow", "csv", "none", "null"])
 def test_tracking_that_sends_nothing_may_be_chosen(tmp_path, choice):
-    assert defaults.parse(f"tracking: {choice}", tmp_path / "harness.yaml")
+    assert defaults.parse_defaults(f"tracking: {choice}", tmp_path / "harness.yaml")

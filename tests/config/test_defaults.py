@@ -14,7 +14,7 @@ def taken(tmp_path):
 
     def call(text, name="run", *words):
         (tmp_path / "harness.yaml").write_text(text, "utf-8")
-        found = defaults.defaults(name, words, tmp_path)
+        found = defaults.command_defaults(name, words, tmp_path)
         choices = [f"{one.key}={one.text}" for one in found.settings if one.is_choice]
         key_of = overrides.lookup(name, [*choices, *words])
         return [overrides.override_of(one, key_of) for one in found.settings], found.note()
@@ -23,7 +23,7 @@ def taken(tmp_path):
 
 
 def test_no_file_no_defaults(tmp_path):
-    assert defaults.defaults("run", [], tmp_path) == defaults.Defaults()
+    assert defaults.command_defaults("run", [], tmp_path) == defaults.Defaults()
     assert defaults.Defaults().note() == ""
 
 
@@ -133,10 +133,10 @@ def test_what_no_command_can_mean_is_refused_with_its_place(taken, text, message
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "harness.yaml").write_bytes(b"top_k: \xff")
     with pytest.raises(BadInput, match="not UTF-8"):
-        defaults.read(tmp_path / "harness.yaml")
+        defaults.read_defaults(tmp_path / "harness.yaml")
     (tmp_path / "harness.yaml").write_text("#" * defaults.SIZE_LIMIT + "\n")
     with pytest.raises(BadInput, match="too many"):
-        defaults.read(tmp_path / "harness.yaml")
+        defaults.read_defaults(tmp_path / "harness.yaml")
 
 
 def test_a_run_uses_the_file_and_keeps_its_name(harness, toy, tmp_path):

@@ -14,7 +14,7 @@ from harness.config import check, help, manual
 def shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    return lambda command, *words: help.page(command, words)
+    return lambda command, *words: help.help_page(command, words)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -24,7 +24,7 @@ def test_every_key_and_every_choice_of_a_command_is_explained_in_80_columns(show
     assert all(f"{key}=" in page for key in found.keys)
     for group in found.groups:
         if (command, group) not in help.REFUSED:
-            assert all(re.search(rf"\b{choice}\b", page) for choice in manual.choices(group)), group
+            assert all(re.search(rf"\b{choice}\b", page) for choice in manual.choice_files(group)), group
     assert max(map(len, page.splitlines())) <= 80
 
 

@@ -15,22 +15,22 @@ def test_every_key_of_a_command_has_a_comment(command):
 
 @pytest.mark.parametrize("group", sorted(manual.manual("sweep").groups))
 def test_every_choice_says_what_it_is_and_every_key_what_it_does(group):
-    assert all(manual.read(path).about for path in manual.choices(group).values())
+    assert all(manual.read_manual(path).about for path in manual.choice_files(group).values())
     if group not in manual.RECIPES:  # they set what others explain
         bare = [key for key, entry in manual.all_keys(group).items() if not entry.comment]
         assert not [key for key in bare if not {"bigram", "bleurt", "weights"} & {*key.split(".")}]
 
 
 def test_entries_are_read_with_values_and_the_comments_beside_and_below():
-    keys = manual.keys_of("gate", "score")
+    keys = manual.manual_keys("gate", "score")
     assert keys["gate.k"] == manual.Entry("10", "number of top documents that mean_top_k, zscore and others read")
     assert keys["gate.signal"].comment.endswith("(the last two are slow, but cached)")  # two lines
-    assert manual.keys_of("task", "retrieval")["metrics"].value.startswith("[modified_map@3, ")
+    assert manual.manual_keys("task", "retrieval")["metrics"].value.startswith("[modified_map@3, ")
     assert "hydra" not in str(manual.manual("sweep").keys)
 
 
 def test_a_hybrid_has_the_keys_of_its_parts():
-    keys = manual.keys_of("retriever", "hybrid_lexical")
+    keys = manual.manual_keys("retriever", "hybrid_lexical")
     assert {"retriever.bm25.k1", "retriever.bigram.k1", "fusion.weights.bigram"} <= set(keys)
 
 
@@ -43,8 +43,8 @@ def test_a_command_has_the_keys_of_its_groups_alone():
 
 
 def test_a_named_sweep_sets_what_it_sweeps():
-    assert "gate.threshold" in manual.read(manual.choices("sweep")["threshold"]).keys
+    assert "gate.threshold" in manual.read_manual(manual.choice_files("sweep")["threshold"]).keys
 
 
 def test_no_key_is_unknown_to_the_file_of_defaults():
-    assert {"top_k", "gate", "gate.threshold", "fusion.weights.bm25", "tracking.uri"} <= set(defaults.known_keys())
+    assert {"top_k", "gate", "gate.threshold", "fusion.weights.bm25", "tracking.uri"} <= set(defaults.every_key())

@@ -7,7 +7,7 @@ import plugin_wheels
 import pytest
 
 from harness.config import components, help, manual, plugins
-from harness.config.components import identity, recorded_name, target_class
+from harness.config.components import component_identity, recorded_name, target_class
 from harness.errors import BadInput
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json")
@@ -24,14 +24,14 @@ def site(tmp_path, monkeypatch):
 
     def install(files=None, **about):
         plugin_wheels.unpack(plugin_wheels.wheel(tmp_path, files, **about), folder)
-        plugins.plugins.cache_clear()
+        plugins.installed_plugins.cache_clear()
 
     yield install
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
             del sys.modules[name]
     monkeypatch.undo()
-    plugins.plugins.cache_clear()
+    plugins.installed_plugins.cache_clear()
 
 
 def changed(**texts):
@@ -44,15 +44,15 @@ def changed(**texts):
 
 
 def test_no_plugin_is_installed_here():
-    assert plugins.plugins() == ()
+    assert plugins.installed_plugins() == ()
 
 
 def test_a_plugin_is_found_without_importing_it(site):
     site()
-    [found] = plugins.plugins()
+    [found] = plugins.installed_plugins()
     assert (found.name, found.distribution, found.version, found.problem) == ("overlap", "overlap-search", "1.0", "")
     assert found.choices == [("retriever", "overlap")]
-    assert "overlap" in manual.choices("retriever")
+    assert "overlap" in manual.choice_files("retriever")
     assert "overlap_search" not in sys.modules
 
 
@@ -61,7 +61,7 @@ def test_its_class_is_a_component_identified_by_name_version_and_distribution(si
     cls = target_class(OVERLAP, "retriever.overlap")
     assert recorded_name(cls) == "retriever/overlap"
     assert target_class({"_target_": "retriever/overlap"}, "x") is cls
-    assert identity(OVERLAP) == {
+    assert component_identity(OVERLAP) == {
         "target": "retriever/overlap",
         "version": 1,
         "packages": {},
@@ -73,7 +73,7 @@ def test_its_class_is_a_component_identified_by_name_version_and_distribution(si
 def test_help_and_hints_list_its_choices(site, tmp_path, monkeypatch):
     site()
     monkeypatch.chdir(tmp_path)
-    page = help.page("run", ["retriever=overlap"])
+    page = help.help_page("run", ["retriever=overlap"])
     assert "* overlap" in page
     assert "retriever.overlap.least=1" in page
     with pytest.raises(BadInput, match=r"Choose one as retriever=NAME does: .*hybrid_lexical, .*overlap"):
@@ -100,7 +100,7 @@ def test_without_the_plugin_reproduce_says_what_is_missing_and_compare_works(sit
     run_id = harness("run", *TOY, "retriever=overlap", "experiment_name=e").json["run_id"]
     harness("run", *TOY, "experiment_name=e")
     monkeypatch.setattr(sys, "path", [one for one in sys.path if not one.endswith("site")])
-    plugins.plugins.cache_clear()
+    plugins.installed_plugins.cache_clear()
     done = harness("reproduce", f"run={run_id}")
     assert done.code == 2
     assert "no component is recorded as 'retriever/overlap'" in done.err
@@ -130,7 +130,7 @@ def test_a_broken_plugin_is_named_and_harms_nobody(site, harness, toy, about, ho
     if "more" in how:
         files[f"overlap_search/conf/{how['more']}"] = "x: {_target_: overlap_search.retriever.Overlap}"
     site(files, **about)
-    [found] = plugins.plugins()
+    [found] = plugins.installed_plugins()
     assert problem in found.problem
     assert plugins.folders() == []
     with pytest.raises(BadInput, match=r"The plug-in overlap \(overlap-search 1\.0\) is broken: .* pip uninstall ov"):
@@ -171,7 +171,7 @@ def test_two_plugins_with_the_same_choice_are_both_named(site):
     site()
     files = {path.replace("overlap_search", "second"): text for path, text in plugin_wheels.FILES.items()}
     site(files, name="second-search", entry="second = second")
-    problems = [plugin.problem for plugin in plugins.plugins()]
+    problems = [plugin.problem for plugin in plugins.installed_plugins()]
     assert problems == [
         "the plug-in second (second-search 1.0) brings retriever=overlap, too",
         "the plug-in overlap (overlap-search 1.0) brings retriever=overlap, too",

@@ -29,14 +29,14 @@ BOMB = "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\
 def test_what_is_no_config_is_refused_with_its_line(tmp_path, text, message):
     (file := tmp_path / "x.yaml").write_text(text, "utf-8")
     with pytest.raises(BadInput, match=message) as refused:
-        yaml_files.load(file)
+        yaml_files.load_yaml(file)
     assert len(str(refused.value)) < 400 + len(str(file))
 
 
 def test_aliases_that_repeat_little_are_read(tmp_path):
     (file := tmp_path / "x.yaml").write_text("a: &a {x: &x 1, y: [*x]}\nb: {<<: *a, z: *x}\nc: [*a, *a]\n", "utf-8")
     a = {"x": 1, "y": [1]}
-    assert yaml_files.load(file) == {"a": a, "b": a | {"z": 1}, "c": [a, a]}
+    assert yaml_files.load_yaml(file) == {"a": a, "b": a | {"z": 1}, "c": [a, a]}
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):

@@ -5,7 +5,7 @@ from documents_folders import folder_of_testset, query, quoted
 
 from harness.corpus import chunked
 from harness.corpus.chunked import Chunked
-from harness.data.dataset import load
+from harness.data.dataset import checked_dataset
 from harness.errors import BadInput
 
 SEA = "해달은 조개를 돌로 깬다. 문어는 다리가 여덟이다. 고래는 젖을 먹인다."
@@ -24,7 +24,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(chunked, "prepare", lambda *given: calls.append(given[1]) or prepare(*given))
 
     def read(**chunk):
-        return load(Chunked(store="store", files="corpus/*.txt", testset="ts", chunk=chunk), "chunked")
+        return checked_dataset(Chunked(store="store", files="corpus/*.txt", testset="ts", chunk=chunk), "chunked")
 
     return read, calls
 
@@ -69,7 +69,7 @@ def test_names_do_not_depend_on_where_a_command_runs(made, tmp_path, monkeypatch
     chunk = {"note": str(tmp_path / "note.txt")}
     files, testset = [str(tmp_path / "corpus" / "**" / "*.txt")], str(tmp_path / "ts")
     monkeypatch.chdir(tmp_path / "corpus" / "sky")
-    there = load(Chunked(store="store", files=files, testset=testset, chunk=chunk), "chunked")
+    there = checked_dataset(Chunked(store="store", files=files, testset=testset, chunk=chunk), "chunked")
     assert {one.title for one in there.documents} == {"corpus/sea.txt", "corpus/sky/swallow.txt"}
     assert here.documents[0] in there.documents
 
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_read_leaves_nothing_that_counts(made, tmp_path):
 
 
 def test_without_arguments_it_is_the_sample(tmp_path):
-    dataset = load(Chunked(store=str(tmp_path)), "chunked")
+    dataset = checked_dataset(Chunked(store=str(tmp_path)), "chunked")
     assert len(dataset.queries) == 24
     assert len(dataset.qrels.evidence) == 19
     assert dataset.qrels.findings == ()
@@ -117,17 +117,17 @@ WRONG_FILES = [
 @pytest.mark.parametrize(("given", "message"), WRONG_FILES)
 def test_files_that_are_not_there(made, given, message):
     with pytest.raises(BadInput, match=message):
-        load(Chunked(store="store", **given), "chunked")
+        checked_dataset(Chunked(store="store", **given), "chunked")
 
 
 def test_files_that_cannot_be_read_are_left_out_by_the_key_that_the_error_names(made, tmp_path):
     (tmp_path / "corpus" / "broken.txt").write_bytes(b"\x00\xff binary")
     words = {"store": "store", "files": "corpus/*.txt", "testset": "ts"}
     with pytest.raises(BadInput, match=r"leave them out of dataset\.files, or set dataset\.unreadable=skip") as refused:
-        load(Chunked(**words), "chunked")
+        checked_dataset(Chunked(**words), "chunked")
     assert "corpus/broken.txt" in str(refused.value)
-    dataset = load(Chunked(**words, unreadable="skip"), "chunked")
+    dataset = checked_dataset(Chunked(**words, unreadable="skip"), "chunked")
     assert [one.text for one in dataset.documents] == [SEA]
     assert "1 file cannot be read and is left out: corpus/broken.txt." in dataset.notes
     with pytest.raises(BadInput, match="unreadable=skip"):  # nor does an entry that was made by skipping
-        load(Chunked(**words), "chunked")
+        checked_dataset(Chunked(**words), "chunked")

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.corpus.files import find_files, listed
+from harness.corpus.files import corpus_error, find_files
 from harness.errors import BadInput
 
 TREE = ("corpus/b.txt", "corpus/a.txt", "corpus/a/c.md", "corpus/a/b/d.txt", "corpus/a-b/e.txt", "corpus/.hidden.txt",
@@ -164,7 +164,7 @@ def test_two_files_of_one_name_are_refused(tree, monkeypatch):
 
 
 def test_problems_are_listed_together_up_to_a_hundred():
-    assert str(listed(["a is bad."])) == "a is bad."
-    lines = str(listed([f"{number} is bad." for number in range(102)])).splitlines()
+    assert str(corpus_error(["a is bad."])) == "a is bad."
+    lines = str(corpus_error([f"{number} is bad." for number in range(102)])).splitlines()
     assert (lines[0], lines[1], lines[100], lines[101:]) == (
         "102 problems with the files:", "- 0 is bad.", "- 99 is bad.", ["... and 2 more"])  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpus.near_duplicates import BLOCK, THRESHOLD, DuplicatePair, find
+from harness.corpus.near_duplicates import BLOCK, THRESHOLD, DuplicatePair, find_near_duplicates
 
 LETTERS = "가나다라마바사아자차카타파하강산달별빛물불흙금목토일월화수 abcdefghij "
 
@@ -50,7 +50,7 @@ def changed(text, generator, changes):
 @pytest.fixture
 def near(tmp_path):
     """The near-duplicates of a list of texts."""
-    return lambda texts: find(iter(texts), len(texts), tmp_path)
+    return lambda texts: find_near_duplicates(iter(texts), len(texts), tmp_path)
 
 
 ONE = "가람모터스는 2011년에 세워진 전기 화물차 제조사로, 본사는 울산에 있고 직원은 820명이다."
@@ -103,7 +103,7 @@ def test_a_chain_is_one_group_whose_pairs_are_all_similar(near):
 @given(st.lists(st.text(alphabet="ab가나 \n", max_size=12), max_size=30))
 @settings(max_examples=60)
 def test_every_pair_is_true_and_equal_texts_are_in_one_group(tmp_path_factory, texts):
-    pairs = find(texts, len(texts), tmp_path_factory.getbasetemp())
+    pairs = find_near_duplicates(texts, len(texts), tmp_path_factory.getbasetemp())
     for pair in pairs:
         assert pair.similarity == pytest.approx(jaccard(texts[pair.a], texts[pair.b]))
         assert pair.similarity >= THRESHOLD
@@ -168,7 +168,7 @@ def test_blocks_change_nothing(near, monkeypatch):
 
 def test_temporary_files_are_removed_and_progress_is_counted(tmp_path):
     seen = []
-    pairs = find([ONE, ONE], 2, tmp_path, lambda *call: seen.append(call))
+    pairs = find_near_duplicates([ONE, ONE], 2, tmp_path, lambda *call: seen.append(call))
     assert pairs == [DuplicatePair(0, 1, 1.0)]
     assert seen[0] == (2, 2, "documents")
     assert seen[-1] == (20, 20, "bands")

@@ -19,7 +19,14 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.manifest import Lengths, Manifest
 from harness.corpus.output import prepare_output
-from harness.corpus.preparation import Occurrences, TextSource, bytes_id, document_id, identity, prepare
+from harness.corpus.preparation import (
+    Occurrences,
+    TextSource,
+    bytes_id,
+    document_id,
+    preparation_identity,
+    prepare_documents,
+)
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import json_lines, json_text
 from harness.errors import BadInput
@@ -61,7 +68,7 @@ def sha(text):
 
 
 def test_a_folder_by_hand(corpus):
-    prepared = prepare(files(), Chunking(size=7, overlap=0), Path("docs"))
+    prepared = prepare_documents(files(), Chunking(size=7, overlap=0), Path("docs"))
     one, two = sha(ONE), sha(TWO)
     assert rows("docs") == [
         {"docid": sha("\0가나다라마."), "title": "", "content": "가나다라마.", "src": "in/one.txt",
@@ -92,7 +99,7 @@ def test_a_folder_by_hand(corpus):
 def test_the_note_is_the_title_and_part_of_the_id(corpus):
     Path("note.txt").write_text("이 문서는 '{name}'에 대한 정보를 담고 있습니다.\n", "utf-8")
     Path("in/two.txt").rename("in/Tesla_KR.txt")
-    prepare(files(), Chunking(size=7, overlap=0, note="note.txt"), Path("docs"))
+    prepare_documents(files(), Chunking(size=7, overlap=0, note="note.txt"), Path("docs"))
     found = rows("docs")
     assert {row["title"] for row in found} == {
         f"이 문서는 '{name}'에 대한 정보를 담고 있습니다." for name in ("Tesla", "one")
@@ -105,13 +112,13 @@ def test_the_note_is_the_title_and_part_of_the_id(corpus):
 def test_documents_are_written_as_other_json_lines_are(corpus):
     write({'"쉿"_\\.txt': 'He said "no\\yes". \u2028\x0b 탭\t끝. 😀'})
     Path("note.txt").write_text("{stem} \\ {path}", "utf-8")
-    prepare(files(), Chunking(size=7, overlap=3, note="note.txt"), Path("docs"))
+    prepare_documents(files(), Chunking(size=7, overlap=3, note="note.txt"), Path("docs"))
     assert Path("docs/documents.jsonl").read_text("utf-8") == json_text(rows("docs"))
 
 
 def test_a_text_in_two_files_is_kept_once(corpus):
     write({"three.txt": ONE})
-    prepared = prepare(files(), SMALL, Path("docs"))
+    prepared = prepare_documents(files(), SMALL, Path("docs"))
     assert (prepared.files, prepared.texts) == (3, 2)
     spans = [span for row in rows("docs") for span in row["spans"]]
     assert len(spans) == len({tuple(span.values()) for span in spans}) == prepared.spans
@@ -151,7 +158,7 @@ def test_an_added_file_changes_no_other_document(texts, added, place):
 def test_near_duplicates_are_listed(corpus):
     text = "나이테는 나무가 해마다 늘리는 테이다, 그 수를 세면 나무의 나이를 알 수 있다고 한다"
     write({"three.txt": f"{text}.", "four.txt": f"{text}!"})
-    assert prepare(files(), Chunking(), Path("docs")).near_duplicates == 1
+    assert prepare_documents(files(), Chunking(), Path("docs")).near_duplicates == 1
     ids = {row["src"]: row["docid"] for row in rows("docs")}
     [pair] = rows("docs", "near_duplicates.jsonl")
     assert {pair["a"], pair["b"]} == {ids["in/three.txt"], ids["in/four.txt"]}
@@ -159,10 +166,10 @@ def test_near_duplicates_are_listed(corpus):
 
 
 def test_the_same_files_give_the_same_bytes(corpus):
-    prepare(files(), SMALL, Path("docs"))
-    prepare(files(), SMALL, Path("again"))
+    prepare_documents(files(), SMALL, Path("docs"))
+    prepare_documents(files(), SMALL, Path("again"))
     assert contents("docs") == contents("again")
-    prepare(files(), SMALL, Path("again"))
+    prepare_documents(files(), SMALL, Path("again"))
     assert contents("docs") == contents("again")
 
 
@@ -175,7 +182,7 @@ class Stopped(Exception):
 
 def test_a_stopped_preparation_goes_on_with_the_next_file(corpus, monkeypatch):
     write({f"{number}.txt": f"{number}번 글이다. {ONE}" for number in range(6)})
-    prepare(files(), SMALL, Path("whole"))
+    prepare_documents(files(), SMALL, Path("whole"))
     extract, extracted = preparation.extract, []
 
     def until_four(path):
@@ -186,9 +193,9 @@ def test_a_stopped_preparation_goes_on_with_the_next_file(corpus, monkeypatch):
 
     monkeypatch.setattr(preparation, "extract", until_four)
     with pytest.raises(Stopped):
-        prepare(files(), SMALL, Path("docs"))
+        prepare_documents(files(), SMALL, Path("docs"))
     monkeypatch.setattr(preparation, "extract", lambda path: extracted.append(path) or extract(path))
-    prepare(files(), SMALL, Path("docs"))
+    prepare_documents(files(), SMALL, Path("docs"))
     assert len(extracted) == len(files()) == len(set(extracted))
     assert contents("docs") == contents("whole")
 
@@ -205,12 +212,12 @@ def test_slow_chunks_are_kept_and_only_for_their_settings(corpus, monkeypatch):
 
     monkeypatch.setattr(Chunking, "spans", spans)
     with pytest.raises(Stopped):
-        prepare(files(), SMALL, Path("docs"))
+        prepare_documents(files(), SMALL, Path("docs"))
     shutil.copytree("docs", "other")
     Path("go_on").touch()
-    prepare(files(), SMALL, Path("docs"))
+    prepare_documents(files(), SMALL, Path("docs"))
     assert counted == [ONE, TWO]
-    prepare(files(), Chunking(size=13, overlap=6), Path("other"))
+    prepare_documents(files(), Chunking(size=13, overlap=6), Path("other"))
     assert counted == [ONE, TWO, ONE, TWO]
 
 
@@ -228,7 +235,7 @@ def test_slow_chunks_are_kept_and_only_for_their_settings(corpus, monkeypatch):
     ],
 )
 def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
-    prepare(files(), SMALL, Path("whole"))
+    prepare_documents(files(), SMALL, Path("whole"))
 
     def stop(*_):
         raise Stopped
@@ -236,9 +243,9 @@ def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
     with monkeypatch.context() as patched:
         patched.setattr(preparation._Reading, "chunks", stop)
         with pytest.raises(Stopped):
-            prepare(files(), SMALL, Path("docs"))
+            prepare_documents(files(), SMALL, Path("docs"))
     damage(Path("docs/work/files.log"), sorted(Path("docs/texts").iterdir()))
-    prepare(files(), SMALL, Path("docs"))
+    prepare_documents(files(), SMALL, Path("docs"))
     assert contents("docs") == contents("whole")
 
 
@@ -262,10 +269,10 @@ def test_what_a_damaged_line_held_is_done_again(tmp_path):
 def test_texts_of_an_earlier_attempt_with_other_files_go_away(corpus):
     write({"empty.txt": ""})
     with pytest.raises(BadInput, match="the file is empty"):
-        prepare(files(), SMALL, Path("docs"))
+        prepare_documents(files(), SMALL, Path("docs"))
     Path("in/empty.txt").unlink()
     Path("in/two.txt").unlink()
-    prepare(files(), SMALL, Path("docs"))
+    prepare_documents(files(), SMALL, Path("docs"))
     assert [one.stem for one in Path("docs/texts").iterdir()] == [sha(ONE)]
 
 
@@ -346,7 +353,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(corpus, monkeypatch):
 
     monkeypatch.setattr(preparation, "extract", changing)
     with pytest.raises(BadInput, match="changed while it was read"):
-        prepare(files(), SMALL, Path("docs"))
+        prepare_documents(files(), SMALL, Path("docs"))
 
 
 # The output
@@ -471,12 +478,12 @@ def test_two_processes_do_not_write_one_output(corpus):
 
 
 def test_the_identity_is_of_contents_names_and_settings(corpus):
-    first = identity(files(), SMALL)
+    first = preparation_identity(files(), SMALL)
     os.utime("in/one.txt")
-    assert identity(files(), SMALL) == first
-    assert identity(files(), Chunking()) != first
+    assert preparation_identity(files(), SMALL) == first
+    assert preparation_identity(files(), Chunking()) != first
     Path("in/one.txt").rename("in/other.txt")
-    assert identity(files(), SMALL) != first
+    assert preparation_identity(files(), SMALL) != first
 
 
 MANIFEST = {

@@ -7,8 +7,8 @@ import pytest
 from harness.corpus.chunked import SAMPLE
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
-from harness.corpus.preparation import prepare
-from harness.data.dataset import load
+from harness.corpus.preparation import prepare_documents
+from harness.data.dataset import checked_dataset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.spans import cover
 from harness.data.testset import SpanLabelled, read_queries
@@ -20,7 +20,7 @@ PIECES = [(one.query.query_id, piece) for one in QUERIES for piece in one.eviden
 
 
 def prepared(folder, size, profiles=PROFILES):
-    prepare(find_files(f"{profiles}/*.txt"), Chunking(size=size, overlap=OVERLAP[size]), folder)
+    prepare_documents(find_files(f"{profiles}/*.txt"), Chunking(size=size, overlap=OVERLAP[size]), folder)
     return folder
 
 
@@ -31,7 +31,7 @@ def folders(tmp_path_factory):
 
 
 def labelled(folder):
-    return load(SpanLabelled(path=str(TESTSET), documents=str(folder)), "profiles")
+    return checked_dataset(SpanLabelled(path=str(TESTSET), documents=str(folder)), "profiles")
 
 
 def spans(folder):

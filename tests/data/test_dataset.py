@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.data.contest import Contest, Sample
-from harness.data.dataset import Dataset, load, search_queries
+from harness.data.dataset import Dataset, checked_dataset, search_queries
 from harness.data.qa import Autorag
 from harness.data.trec import Beir
 from harness.errors import BadInput
@@ -19,7 +19,7 @@ FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")
 
 
 def read(folder):
-    return load(Contest(path=str(folder)), "toy")
+    return checked_dataset(Contest(path=str(folder)), "toy")
 
 
 def test_documents_ascend_and_queries_keep_their_order(toy):
@@ -117,7 +117,7 @@ def test_fingerprints_hold_across_versions():
     assert changed()["documents"] == "85c8cecba39c04b12fac66175a760c80fd5e0282d360c927220c30ebb02fb691"
     assert changed(qrels=None)["qrels"] is None
     assert changed(qrels=Qrels({"2": {}, "1": {"a": 1}})) == changed()
-    sample = load(Sample(), "sample").fingerprints["qrels"]
+    sample = checked_dataset(Sample(), "sample").fingerprints["qrels"]
     assert sample == "9d54bd0918aa8d7e3c150ff2de074d587bae5f89bca48beed87a6cda50810f23"
     trec = Qrels({"1": {"a": 1.0}}, abstention=False)  # no zeros: as before they were read
     assert changed(qrels=replace(trec, not_relevant={})) == changed(qrels=trec)
@@ -143,7 +143,7 @@ def test_dangling_labels_of_other_formats(tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\td1\t0\n")
     with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 query .*: z"):
-        load(Beir(path=str(tmp_path)), "b")
+        checked_dataset(Beir(path=str(tmp_path)), "b")
     import pyarrow
     from pyarrow import parquet
 
@@ -151,7 +151,7 @@ def test_dangling_labels_of_other_formats(tmp_path):
     table = pyarrow.table({"qid": ["1"], "query": ["x"], "retrieval_gt": [[["b"]]]})
     parquet.write_table(table, tmp_path / "qa.parquet")
     with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 document .*: b"):
-        load(Autorag(path=str(tmp_path)), "a")
+        checked_dataset(Autorag(path=str(tmp_path)), "a")
 
 
 def test_documents_that_are_not_relevant_may_be_missing(tmp_path):
@@ -161,14 +161,14 @@ def test_documents_that_are_not_relevant_may_be_missing(tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
     head = "query-id\tcorpus-id\tscore\n"
     (tmp_path / "qrels" / "test.tsv").write_text(f"{head}q1\td1\t1\nq1\td8\t0\nq1\td9\t-1\n")
-    assert load(Beir(path=str(tmp_path)), "b").notes == (
+    assert checked_dataset(Beir(path=str(tmp_path)), "b").notes == (
         "2 judged pairs of a query and a document, 2.0 per query; 1 of them relevant.",
         "1 pair of a query and a document pooled, but not judged.",
         "2 documents of the labels, none of them relevant, missing from the dataset: d8, d9.",
     )
     (tmp_path / "qrels" / "test.tsv").write_text(f"{head}q1\td8\t1\n")
     with pytest.raises(BadInput, match=r"labels name 1 document .*: d8"):
-        load(Beir(path=str(tmp_path)), "b")
+        checked_dataset(Beir(path=str(tmp_path)), "b")
 
 
 # ---- what is searched
@@ -238,7 +238,7 @@ def test_choices_that_do_not_fit(how, expected):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")
 def test_real_conversations_and_rewrites():
     folder = SHARED / "science_qa"
-    dataset = load(Contest(path=str(folder)), "contest")
+    dataset = checked_dataset(Contest(path=str(folder)), "contest")
     whole, last = search_queries(dataset), search_queries(dataset, "last")
     assert sum(a.text != b.text for a, b in zip(whole, last, strict=True)) == 20
     file = search_queries(dataset, "file", str(folder / "sample_submission.csv"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.data import files
 from harness.data.files import (
-    finite,
+    finite_number,
     json_file,
     json_line,
     json_lines,
@@ -114,13 +114,13 @@ def test_a_json_file_holds_one_object(tmp_path):
 
 @pytest.mark.parametrize(("text", "value"), [("1e-3", 0.001), (" 2 ", 2.0), ("-0.5", -0.5)])
 def test_finite_numbers(text, value):
-    assert finite(text, "grade", "f:1") == value
+    assert finite_number(text, "grade", "f:1") == value
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e999", "1_0", "", "one"])
 def test_other_numbers_are_refused(text):
     with pytest.raises(BadInput, match=rf"^f:1: grade '{text}' is not a finite number"):
-        finite(text, "grade", "f:1")
+        finite_number(text, "grade", "f:1")
 
 
 def test_some_ids():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from frozen_sets import frozen, judged, sealed
 
-from harness.data.dataset import load
+from harness.data.dataset import checked_dataset
 from harness.data.frozen import Frozen
 from harness.errors import BadInput
 
@@ -28,7 +28,7 @@ def made(original, tmp_path, monkeypatch):
 
 
 def read(path="ts/v1", **more):
-    return load(Frozen(path=path, **more), "frozen")
+    return checked_dataset(Frozen(path=path, **more), "frozen")
 
 
 def edited(path, change):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.components import identity
+from harness.config.components import component_identity
 from harness.data.predictions import read_predictions
 from harness.data.run_file import RunFile, read_lists
 from harness.errors import BadInput
@@ -124,10 +124,10 @@ def test_the_content_identifies_a_file_and_its_path_does_not(tmp_path):
     (tmp_path / "one").write_text(TREC)
     (tmp_path / "other").write_text(TREC)
     nodes = [{"_target_": "retriever/file", "path": str(tmp_path / name)} for name in ("one", "other")]
-    first, second = map(identity, nodes)
+    first, second = map(component_identity, nodes)
     assert first == second
     (tmp_path / "other").write_text(TREC + "\n")
-    assert identity(nodes[1]) != first
+    assert component_identity(nodes[1]) != first
 
 
 # ---- in commands

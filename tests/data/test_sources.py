@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.data.contest import Contest, Sample
-from harness.data.dataset import load
+from harness.data.dataset import checked_dataset
 from harness.data.files import json_file
 from harness.data.qa import Autorag, Squad
 from harness.data.trec import Beir, Trec
@@ -102,7 +102,7 @@ def test_contest(tmp_path):
 
 
 def test_the_sample_ships_with_the_package():
-    dataset = load(Sample(), "sample")
+    dataset = checked_dataset(Sample(), "sample")
     assert dataset.qrels is not None
     assert {query.query_id for query in dataset.queries} == set(dataset.qrels.grades)
 
@@ -145,7 +145,7 @@ def test_beir_gzipped_in_its_folder(beir):
     for path in (beir / "corpus.jsonl", beir / "qrels" / "test.tsv"):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    assert len(load(Beir(path=str(beir)), "b").documents) == 2
+    assert len(checked_dataset(Beir(path=str(beir)), "b").documents) == 2
 
 
 def test_beir_names_the_splits(beir):
@@ -425,7 +425,7 @@ def test_any_labels_come_back(tmp_path, labels):
 @real
 def test_real_contest():
     folder = SHARED / "science_qa"
-    dataset = load(Contest(path=str(folder), qrels=str(folder / "qrels_public.jsonl")), "contest")
+    dataset = checked_dataset(Contest(path=str(folder), qrels=str(folder / "qrels_public.jsonl")), "contest")
     assert (len(dataset.documents), len(dataset.queries)) == (4272, 220)
     assert sum(len(query.turns) > 1 for query in dataset.queries) == 20
     assert dataset.queries[0].query_id == "78"
@@ -440,7 +440,7 @@ def test_real_contest():
 
 @real
 def test_real_korquad():
-    dataset = load(Squad(path=str(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")), "korquad")
+    dataset = checked_dataset(Squad(path=str(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")), "korquad")
     assert (len(dataset.documents), len(dataset.queries)) == (961, 5774)
     assert all(len(relevant) == 1 for relevant in dataset.qrels.grades.values())
     assert len(dataset.qrels.grades) == 5774
@@ -455,7 +455,7 @@ def test_real_korquad():
 
 @real
 def test_real_cranfield():
-    dataset = load(Beir(path=str(SHARED / "cranfield")), "cranfield")
+    dataset = checked_dataset(Beir(path=str(SHARED / "cranfield")), "cranfield")
     assert (len(dataset.documents), len(dataset.queries), len(dataset.qrels.grades)) == (1400, 225, 225)
     assert dataset.notes == (
         "2 of 1,400 documents are empty: 471, 995.",
@@ -474,6 +474,6 @@ def test_real_trec_labels():
 
 @real
 def test_real_autorag():
-    dataset = load(Autorag(path=str(SHARED / "autorag_ko")), "autorag")
+    dataset = checked_dataset(Autorag(path=str(SHARED / "autorag_ko")), "autorag")
     assert (len(dataset.documents), len(dataset.queries), len(dataset.qrels.grades)) == (55, 20, 20)
     assert all(dataset.qrels.grades.values())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.data.tables import csv_text, numbers, read_columns, taken, taken_ids
+from harness.data.tables import csv_text, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 
 
@@ -36,7 +36,7 @@ def test_any_table_comes_back(tmp_path_factory, rows):
 def test_numbers_come_back_to_the_last_bit(tmp_path_factory, values):
     file = tmp_path_factory.mktemp("table") / "scores.csv"
     file.write_text(csv_text({"map": values}), "utf-8")
-    read = numbers(read_columns(file)["map"], "map", file, lacking=True).tolist()
+    read = number_column(read_columns(file)["map"], "map", file, lacking=True).tolist()
     assert [None if math.isnan(one) else one for one in read] == values
 
 
@@ -65,4 +65,4 @@ def test_damaged_columns_are_refused_with_their_row(tmp_path):
         taken_ids({"id": ["x", "y", "x"]}, "id", file)
     for cell in ("x", "nan", "inf", "1e999", ""):
         with pytest.raises(BadInput, match=r"f\.csv: row 2: map '.*' is not a finite number"):
-            numbers(["1", cell], "map", file)
+            number_column(["1", cell], "map", file)

@@ -7,7 +7,7 @@ import pytest
 from documents_folders import documents_folder, folder_of_testset, lines, pieces, query, quoted
 
 from harness.data.contest import Contest
-from harness.data.dataset import load
+from harness.data.dataset import checked_dataset
 from harness.data.testset import SpanLabelled
 from harness.errors import BadInput
 
@@ -35,7 +35,7 @@ def contents(dataset, query_id):
 
 
 def test_labels_are_made_of_spans(made):
-    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
     assert contents(dataset, "q1") == {SEA[:15]: 1.0}  # [0, 14) of [0, 15)
     # [15, 28) is all in [15, 30); of the crane's [16, 28), 12 characters, [15, 29) has all
     assert contents(dataset, "2") == {SEA[15:30]: 2.0, SKY[15:]: 1.0}
@@ -49,14 +49,14 @@ def test_labels_are_made_of_spans(made):
 
 def test_the_documents_folder_may_be_another(made):
     documents_folder(made / "long", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: [(0, len(text))])
-    dataset = load(SpanLabelled(path=str(made / "ts"), documents=str(made / "long")), "testset")
+    dataset = checked_dataset(SpanLabelled(path=str(made / "ts"), documents=str(made / "long")), "testset")
     assert contents(dataset, "2") == {SEA: 2.0, SKY: 1.0}
 
 
 def test_split_evidence_is_labelled_where_most_of_it_stands(made):
     shutil.rmtree(made / "docs")
     documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 5))
-    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
     # [0, 14) lies in [0, 5), [5, 10) and [10, 15), which contain 5, 5 and 4 of its 14 characters: none has 7
     assert contents(dataset, "q1") == {SEA[:5]: 1.0}
     assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [(one, "split") for one in ("q1", "2", "2")]
@@ -118,7 +118,7 @@ WRONG_ROWS = [
 def test_wrong_rows_are_refused(made, change, message):
     rewritten(made / "ts" / "queries.jsonl", change)
     with pytest.raises(BadInput, match=message):
-        load(SpanLabelled(path=str(made / "ts")), "testset")
+        checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
 
 
 def manifest(text):
@@ -163,7 +163,7 @@ WRONG_FOLDERS = [
 def test_damaged_folders_are_refused(made, damage, message):
     damage(made)
     with pytest.raises(BadInput, match=message):
-        load(SpanLabelled(path=str(made / "ts")), "testset")
+        checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
 
 
 def test_a_text_that_is_gone_takes_its_labels_with_it(made):
@@ -171,7 +171,7 @@ def test_a_text_that_is_gone_takes_its_labels_with_it(made):
     shutil.rmtree(made / "docs")
     edited = SEA.replace(OTTER, "수달은 물고기를 잡는다.")
     documents_folder(made / "docs", {"sea.txt": edited, "sky.txt": SKY}, lambda text: pieces(text, 15))
-    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
     assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [("q1", "lost"), ("2", "moved")]
     assert "q1" not in dataset.qrels.grades
     assert dataset.qrels.grades["q3"] == {}
@@ -182,7 +182,7 @@ def test_a_text_that_is_gone_takes_its_labels_with_it(made):
 def test_what_the_documents_leave_out_is_not_labelled(made):
     shutil.rmtree(made / "docs")
     documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: [(15, len(text))])
-    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
     assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [("q1", "uncovered")]
     assert dataset.qrels.grades.keys() == {"2", "q3"}
 
@@ -197,23 +197,23 @@ def test_equal_documents_are_labelled_by_any_of_their_places(made):
         made / "ts" / "queries.jsonl",
         lambda row: query("q1", "?", [place]) if row["eval_id"] == "q1" else query(row["eval_id"], "안녕"),
     )
-    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
     assert contents(dataset, "q1") == {OTTER: 1.0}
 
 
 def test_fingerprints_see_places_and_evidence(made):
-    first = load(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    first = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
     shutil.rmtree(made / "docs")
     documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 20, 5))
-    other = load(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    other = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
     assert {name for name in first if first[name] != other[name]} == {"documents", "qrels"}
     rewritten(made / "ts" / "queries.jsonl", evidence(grade=3))
-    graded = load(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    graded = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
     assert {name for name in other if other[name] != graded[name]} == {"qrels", "evidence"}
 
 
 def test_the_contest_reads_the_documents_of_a_folder(made):
     """Titles are indexed, and spans are no field of its own."""
-    ours = load(SpanLabelled(path=str(made / "ts")), "testset")
+    ours = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
     theirs = Contest(documents=str(made / "docs" / "documents.jsonl")).documents()
     assert {one.doc_id: one.indexed_text for one in theirs} == {one.doc_id: one.indexed_text for one in ours.documents}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.config.canonical import digest
 from harness.data.contest import Contest, Sample
-from harness.data.dataset import Dataset, in_memory, load
+from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.files import json_text
 from harness.data.qa import Autorag, Squad
 from harness.data.trec import Beir, Trec
@@ -62,8 +62,8 @@ def parquet(path, ids):
 
 
 def test_a_dataset_is_the_one_in_memory(own, in_runs):
-    whole = load(Sample(), "sample")
-    cut = load(Sample(), "sample", sharded(Sample(), 20, own))
+    whole = checked_dataset(Sample(), "sample")
+    cut = checked_dataset(Sample(), "sample", sharded(Sample(), 20, own))
     assert len(cut.documents.shards) > 3
     assert tuple(cut.documents) == whole.documents
     assert cut.fingerprints == whole.fingerprints
@@ -77,15 +77,15 @@ def test_notes_and_dangling_labels_are_those_of_memory(tmp_path, own):
     row = {"eval_id": 1, "needs": True, "relevant": ["e1"], "not_relevant": ["e9"]}
     (tmp_path / "qrels.jsonl").write_text(json_text([row]))
     source = Contest(path=str(tmp_path))
-    notes = load(source, "x").notes
+    notes = checked_dataset(source, "x").notes
     assert "8 of 8 documents are empty: e0, e1, e2, e3, e4 and 3 more." in notes
     assert any("e9" in note for note in notes)
-    assert load(source, "x", sharded(source, 2, own)).notes == notes
+    assert checked_dataset(source, "x", sharded(source, 2, own)).notes == notes
     (tmp_path / "qrels.jsonl").write_text(json_text([{"eval_id": 1, "relevant": ["e1", "f"]}]))
     with pytest.raises(BadInput) as whole:
-        load(source, "x")
+        checked_dataset(source, "x")
     with pytest.raises(BadInput) as cut:
-        load(source, "x", sharded(source, 2, own))
+        checked_dataset(source, "x", sharded(source, 2, own))
     assert str(cut.value) == str(whole.value)
 
 

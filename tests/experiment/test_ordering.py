@@ -12,7 +12,7 @@ from harness.data.dataset import Dataset
 from harness.data.tables import read_columns
 from harness.experiment import steps
 from harness.experiment.plan import Plan
-from harness.experiment.session import load_dataset, open_session
+from harness.experiment.session import open_dataset, open_session
 from retrievers.base import Qrels
 
 HYBRID = ("retriever=hybrid_lexical", "tokenizer=word")
@@ -25,7 +25,7 @@ OBJECTIVE = "modified_map@3"
 def sample():
     """(config, session, rankings) of the shipped sample."""
     plan = Plan.of(compose("run", [*HYBRID, *FEW])[0])
-    session = open_session(plan, load_dataset(plan, "sample"))
+    session = open_session(plan, open_dataset(plan, "sample"))
     session.__dict__["timed"] = "never"
     return session, steps.retrieve(plan.retriever, session, plan.depth)
 

@@ -286,7 +286,7 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
         logged = tracker.client.get_logged_model(export["model"]["model_id"])
         package = Path(logged.artifact_location.removeprefix("file://")) / "artifacts" / "package"
         Path("mine.txt").unlink()
-        searcher = model.load(package)
+        searcher = model.load_model(package)
         searcher.warm()
         assert len(server.asked) == before
         talks = [json.loads(line) for line in (talk / "eval.jsonl").read_text("utf-8").splitlines()]

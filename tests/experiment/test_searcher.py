@@ -11,7 +11,7 @@ from chat_server import ChatServer
 
 from harness.config import composing
 from harness.config.components import build
-from harness.data.dataset import load, search_queries
+from harness.data.dataset import checked_dataset, search_queries
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.experiment.plan import Plan
@@ -29,7 +29,7 @@ def composed(*words):
 
 def run(config, dataset, own_cache):
     config = Plan.of(config)
-    return steps.run(config, replace(open_session(config, dataset), cache=own_cache))
+    return steps.run_steps(config, replace(open_session(config, dataset), cache=own_cache))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def own_cache(tmp_path):
 
 @pytest.fixture
 def sample():
-    return load(build(composed()["dataset"]), "sample")
+    return checked_dataset(build(composed()["dataset"]), "sample")
 
 
 def searcher_of(config, dataset, own_cache, tmp_path, fitted=None):

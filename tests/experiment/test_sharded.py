@@ -8,9 +8,9 @@ from fakes import TrigramEncoder
 
 from harness.cluster.cluster import Local
 from harness.config.canonical import digest
-from harness.config.components import identity
+from harness.config.components import component_identity
 from harness.data.contest import Sample
-from harness.data.dataset import Dataset, in_memory, load
+from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.qa import Squad
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, steps
@@ -44,7 +44,7 @@ class Counting(Local):
 
 @pytest.fixture(scope="module")
 def sample():
-    return load(Sample(), "sample")
+    return checked_dataset(Sample(), "sample")
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_more_documents_change_the_index_of_few_shards(sample, own, monkeypatch)
 
 
 def test_a_shard_that_vanished_is_named(sample, own):
-    job = sharded.ShardJob(str(own.root), LEXICAL, "0" * 64, digest(identity(LEXICAL)))
+    job = sharded.ShardJob(str(own.root), LEXICAL, "0" * 64, digest(component_identity(LEXICAL)))
     with pytest.raises(Failed, match=r"The shard 000000000000… of the documents is no longer in the cache"):
         sharded.survey(job)
 
@@ -214,7 +214,7 @@ def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     assert deciding(LEXICAL) is None
     assert Dense.sharding == "independent"
     with pytest.raises(BadInput, match="learns from all documents"):
-        sharded.check(DENSE | {"encoder": LSA})
+        sharded.check_cut(DENSE | {"encoder": LSA})
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
 def test_korquad_in_shards(real_data, own, tmp_path, variant):
     """Of 960 paragraphs, the documents and scores are equal for every question, of which each twentieth is asked."""
     source = Squad(path=str(real_data / "korquad" / "KorQuAD_v1.0_dev.json"))
-    data = load(source, "korquad")
+    data = checked_dataset(source, "korquad")
     data = replace(data, queries=data.queries[::20])
     node = LEXICAL | {"variant": variant, "tokenizer": {"_target_": "retrievers.lexical.tokenize.CharNgram"}}
     cut = session(data, own, 100, ingested(source, 100, own))

@@ -6,7 +6,7 @@ import pytest
 
 from harness.experiment import timing
 from harness.experiment.cached_parts import Caching
-from harness.experiment.timing import LEAST, MOST, SECONDS, Timing, measure
+from harness.experiment.timing import LEAST, MOST, SECONDS, Timing, timed_part
 from harness.storage.cache import Cache
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word
@@ -37,7 +37,7 @@ def working(clock, seconds, cold=0.0):
 
 def test_loading_is_not_timed_and_quick_work_is_timed_on_all_queries(clock):
     work, samples = working(clock, 0.0001, cold=10.0)
-    assert measure(work, 220) == Timing(*[pytest.approx(0.1)] * 3)
+    assert timed_part(work, 220) == Timing(*[pytest.approx(0.1)] * 3)
     assert samples[-LEAST:] == [list(range(220))] * LEAST
     assert len([sample for sample in samples if len(sample) == 220]) <= MOST + 1
     assert clock[0] < 10 + SECONDS
@@ -46,10 +46,10 @@ def test_loading_is_not_timed_and_quick_work_is_timed_on_all_queries(clock):
 def test_slow_work_is_timed_on_few_queries(clock):
     """Two seconds a query: a run of 200 queries takes 400 s, and timing it 10."""
     work, samples = working(clock, 2.0)
-    assert measure(work, 200).median == pytest.approx(2000)
+    assert timed_part(work, 200).median == pytest.approx(2000)
     assert samples == [[0]] * (2 + LEAST)
     work, samples = working(clock, 0.02)
-    measure(work, 100)
+    timed_part(work, 100)
     assert samples[-1] == [0, 6, 12, 18, 25, 31, 37, 43, 50, 56, 62, 68, 75, 81, 87, 93]
 
 
@@ -60,7 +60,7 @@ def test_the_spread_is_that_of_the_passes(clock):
         clock[0] += next(took)
         return 2  # pairs of a query, say
 
-    assert measure(work, 1) == Timing(*map(pytest.approx, (100, 50, 200)))
+    assert timed_part(work, 1) == Timing(*map(pytest.approx, (100, 50, 200)))
 
 
 def test_timing_bypasses_cached_tokens(tmp_path):

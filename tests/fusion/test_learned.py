@@ -11,8 +11,8 @@ from harness.fusion.learned import FIXED, WEIGHTS, LearnedFusion
 from harness.fusion.pool import CandidatePool, FusionLabels
 from harness.fusion.weights import NORMALISATIONS, POINTS, WeightGrid, regress, simplex
 from harness.gates.payoff import payoffs
-from harness.measures.judged import judge
-from harness.measures.measures import parse
+from harness.measures.judged import judge_lists
+from harness.measures.measures import parse_measure
 from harness.statistics.split import Split
 from retrievers.base import Qrels, Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
@@ -40,7 +40,7 @@ def learning(rankings, qrels, fusion=None, depth=8, **given):
 
 
 def mean(ranking, qrels, name="modified_map@3"):
-    return float(np.nanmean(parse(name).values(judge(ranking.top(3), qrels))))
+    return float(np.nanmean(parse_measure(name).values(judge_lists(ranking.top(3), qrels))))
 
 
 def test_a_ranking_that_knows_nothing_loses_its_weight():

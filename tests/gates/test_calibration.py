@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.gates import calibration
-from harness.gates.calibration import bootstrap, cross_validated, curve, decide, fit, folds, held_out, plateau
+from harness.gates.calibration import (
+    bootstrap,
+    counts_at,
+    cross_validated,
+    curve,
+    fit,
+    folds,
+    held_out,
+    threshold_plateau,
+)
 from harness.statistics.bootstrap import draws
 
 
@@ -37,15 +46,15 @@ def test_the_plateau_and_its_middle_by_hand():
     #   i = 0: d 2, m 4: 2.00, within    i = 1: d 1, m 3: 1.84, within    i = 2: d 0    i = 3: d 1, m 1: 1.00, within
     #   i = 5: d 1, m 1: 1.00, within    i = 6: d 2, m 2: 1.26, not within
     # So it is i = 0..5: thresholds above 1. The upper end is bounded by the highest signal, 9: the middle is 5.
-    assert plateau(SIGNAL, EARNED) == (1.0, math.inf)
+    assert threshold_plateau(SIGNAL, EARNED) == (1.0, math.inf)
     assert fit(weights(6), SIGNAL, EARNED).tolist() == [[5.0]]
 
 
 def test_a_threshold_between_two_neighbours():
     signal, earned = np.array([3.0, 1.0]), np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert decide(signal, fit(weights(2), signal, earned)[0], (3, 0)).tolist() == [3, 0]
+    assert counts_at(signal, fit(weights(2), signal, earned)[0], (3, 0)).tolist() == [3, 0]
     close = np.array([np.nextafter(1.0, 2.0), 1.0])  # no number lies between them
-    assert decide(close, fit(weights(2), close, earned)[0], (3, 0)).tolist() == [3, 0]
+    assert counts_at(close, fit(weights(2), close, earned)[0], (3, 0)).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize(
@@ -209,5 +218,5 @@ def test_a_level_that_earns_no_more_than_the_next_does_not_hide_one_that_does():
     assert thresholds[0] == math.inf
     # Above 59 and up to 60 two documents are shown, above 19 and up to 20 three.
     assert thresholds[1:].tolist() == pytest.approx([59.5, 19.5], abs=0.5)
-    shown = decide(signal, thresholds, (1, 2, 3, 0))
+    shown = counts_at(signal, thresholds, (1, 2, 3, 0))
     assert shown.tolist() == [0] * 20 + [3] * 40 + [2] * 40

@@ -234,13 +234,17 @@ def test_the_shipped_config_says_the_defaults():
     asked = Query.of("q", "a")
     assert made.llm.body(made._prompt(asked)) == plain.llm.body(plain._prompt(asked))
     made.check(["bm25", "dense"])  # it fits any rankings
-    assert components.identity(chosen) == components.identity({"_target_": chosen["_target_"], "model": "tiny"})
+    assert components.component_identity(chosen) == components.component_identity(
+        {"_target_": chosen["_target_"], "model": "tiny"}
+    )
 
 
 def test_what_decides_an_answer():
     def identity(prompt=None, request=None, **arguments):
         chosen = {"_target_": "llm/chat", "model": "tiny", "base_url": "http://localhost/v1", **arguments}
-        return components.identity({"_target_": "gate/llm", "llm": chosen, "prompt": prompt, "request": request})
+        return components.component_identity(
+            {"_target_": "gate/llm", "llm": chosen, "prompt": prompt, "request": request}
+        )
 
     base = identity()
     same = {"base_url": "http://localhost/v1/", "price": {"input": 1}, "runtime": {"timeout": 1, "parallel": 9}}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.gates.signals import SIGNALS, choices, random_queries, signal_of, signal_spec
+from harness.gates.signals import SIGNALS, random_queries, signal_choices, signal_of, signal_spec
 from retrievers.base import Query, Ranking
 
 RANKED = [name for name, spec in SIGNALS.items() if spec.reads == "ranking" and not spec.slow]
@@ -340,19 +340,19 @@ def test_a_signal_without_places_is_the_same_for_every_k(name):
 
 def test_choices():
     names = ["top_score", "agreement", "query_words"]
-    assert choices(names, ["a"]) == [("a", "top_score"), (None, "query_words")]
-    assert choices(names, ["a", "b"]) == [
+    assert signal_choices(names, ["a"]) == [("a", "top_score"), (None, "query_words")]
+    assert signal_choices(names, ["a", "b"]) == [
         ("a", "top_score"),
         ("b", "top_score"),
         ("a", "agreement"),
         (None, "query_words"),
     ]
-    agreeing = [source for source, name in choices(names, ["a", "b", "c"]) if name == "agreement"]
+    agreeing = [source for source, name in signal_choices(names, ["a", "b", "c"]) if name == "agreement"]
     assert agreeing == ["a", "b", "c"]
 
 
 def test_an_unknown_signal_is_named():
-    for ask in (lambda: signal_spec("top_scor"), lambda: choices(["top_scor"], ["a"])):
+    for ask in (lambda: signal_spec("top_scor"), lambda: signal_choices(["top_scor"], ["a"])):
         with pytest.raises(BadInput, match=r"'top_scor' is not a gate signal.*Did you mean 'top_score'"):
             ask()
 

@@ -8,10 +8,10 @@ import pytest
 from harness.data.labels import Checked, FrozenQrels
 from harness.errors import BadInput
 from harness.measures import checked_values
-from harness.measures.checked_values import averaged, read_table, table_text
+from harness.measures.checked_values import averaged_checked, checked_table_text, read_checked_table
 from harness.measures.objective import objective_of
-from harness.measures.scores import ShownLists, score
-from harness.measures.scores import averaged as averaged_scores
+from harness.measures.scores import ShownLists, score_lists
+from harness.measures.scores import averaged_scores as averaged_scores
 from harness.statistics.split import Split
 from retrievers.base import Qrels, Ranking
 
@@ -42,7 +42,7 @@ def frozen(model=MODEL, people=PEOPLE, strata=STRATA, final=FINAL):
 
 
 def scored(qrels=None, lists=LISTS, **more):
-    return score(ShownLists(ranking(lists)), frozen() if qrels is None else qrels, MEASURES, **more)
+    return score_lists(ShownLists(ranking(lists)), frozen() if qrels is None else qrels, MEASURES, **more)
 
 
 def test_values_by_both_sets_of_labels():
@@ -78,7 +78,7 @@ def test_documents_that_a_measure_reads_and_nobody_has_judged():
 
 def test_measures_that_skip_what_is_unjudged_have_an_estimate():
     lists = ShownLists(ranking(LISTS))
-    found = score(
+    found = score_lists(
         lists, frozen(), ["ndcg_condensed@3", "bpref", "judged@3", "hit_upper@3", "precision_upper@3"]
     ).checked
     unjudged = {name: float(np.nansum(counts)) for name, counts in found.unjudged.items()}
@@ -114,7 +114,7 @@ def test_means_over_labels_of_both_origins_have_no_interval():
             inside = found.in_public if split.select_on == "public" else np.ones(40, bool)
             assert objective.estimate.checked == int(inside[:30].sum())
         assert folds.estimates["hit@1"] == found.estimates["hit@1"]
-    plain = score(ShownLists(ranking(many)), Qrels(final), MEASURES)
+    plain = score_lists(ShownLists(ranking(many)), Qrels(final), MEASURES)
     assert plain.checked is None
     assert plain.estimates == {}
     assert plain.summary["hit@1"].low < plain.summary["hit@1"].mean
@@ -144,20 +144,20 @@ def test_a_query_without_a_row_is_as_wrong_as_can_be():
 
 def test_the_table_is_read_as_it_was_written(tmp_path):
     found, file = scored().checked, tmp_path / checked_values.FILE
-    file.write_text(table_text(found))
-    read = read_table(file)
+    file.write_text(checked_table_text(found))
+    read = read_checked_table(file)
     assert (read.query_ids, read.strata, read.checked.tolist()) == (found.query_ids, found.strata, [True, False] * 2)
     for part in ("people", "model", "unjudged"):
         for name, values in getattr(found, part).items():
             np.testing.assert_array_equal(getattr(read, part)[name], values)
-    file.write_text(table_text(found).replace("model/mrr", "other/mrr"))
+    file.write_text(checked_table_text(found).replace("model/mrr", "other/mrr"))
     with pytest.raises(BadInput, match=r"checked.csv:1: there is no column 'model/mrr'"):
-        read_table(file)
+        read_checked_table(file)
 
 
 def test_folds_are_averaged_and_keep_what_is_unjudged():
     one, other = scored().checked, scored(lists=LISTS | {"q1": ["b"]}).checked
-    both = averaged([one, other])
+    both = averaged_checked([one, other])
     assert both.people["modified_map@3"][0] == (0.5 + 1.0) / 2
     assert both.unjudged["modified_map@3"][0] == 1
     assert other.unjudged["modified_map@3"][0] == 0

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from harness.data.spans import Evidence, Places, Span, SpanQrels, label
 from harness.errors import BadInput
-from harness.measures.judged import judge
-from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse, requested
-from harness.measures.scores import ShownLists, score
+from harness.measures.judged import judge_lists
+from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse_measure, requested
+from harness.measures.scores import ShownLists, score_lists
 from retrievers.base import Predictions, Qrels, Ranking
 
 
@@ -35,7 +35,7 @@ def labels(evidence, places):
 
 
 def value(name, found, qrels):
-    return parse(name).values(judge(found, qrels)).tolist()
+    return parse_measure(name).values(judge_lists(found, qrels)).tolist()
 
 
 # Chunks of 100 characters that overlap by 20; "e" is the text of "d" again, in another file, as one document "twice".
@@ -77,8 +77,8 @@ def test_queries_without_evidence_have_no_value():
     found = lists(["a"], ["a"], doc_ids=list(PLACES))
     np.testing.assert_array_equal(value("span_recall@3", found, qrels), [1.0, np.nan])
     np.testing.assert_array_equal(value("span_precision@3", found, qrels), [0.5, np.nan])
-    whole = judge(found, qrels)
-    assert parse("span_recall@3").values(whole.take(np.array([True, False]))).tolist() == [1.0]
+    whole = judge_lists(found, qrels)
+    assert parse_measure("span_recall@3").values(whole.take(np.array([True, False]))).tolist() == [1.0]
 
 
 # ---- an independent oracle: sets of positions
@@ -174,12 +174,12 @@ def test_labels_made_of_evidence_are_scored_by_spans_too():
 def test_other_labels_are_refused():
     found = Ranking.from_scores({"q0": {"a": 1.0}})
     with pytest.raises(BadInput, match=r"'span_recall@3' counts characters of evidence, .* dataset=testset"):
-        score(ShownLists(found), Qrels({"q0": {"a": 1.0}}), ["hit@1", "span_recall@3"])
+        score_lists(ShownLists(found), Qrels({"q0": {"a": 1.0}}), ["hit@1", "span_recall@3"])
 
 
 def test_a_document_of_another_chunking_leaves_them_unknown():
     qrels = labels([[piece("A", 90, 110)]], PLACES)
-    scores = score(ShownLists(lists(["a", "elsewhere"])), qrels, ["hit@1", "span_precision@3"])
+    scores = score_lists(ShownLists(lists(["a", "elsewhere"])), qrels, ["hit@1", "span_precision@3"])
     assert scores.summary["hit@1"].mean == 1.0
     assert np.isnan(scores.summary["span_precision@3"].mean)
     assert (

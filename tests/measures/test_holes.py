@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from harness.data.labels import Label, qrels_of
 from harness.errors import BadInput
-from harness.measures.judged import Holes, Judged, judge
-from harness.measures.measures import MEASURES, check_labels, of_holes, parse, requested
-from harness.measures.scores import ShownLists, score
+from harness.measures.judged import Holes, Judged, judge_lists
+from harness.measures.measures import MEASURES, check_labels, of_holes, parse_measure, requested
+from harness.measures.scores import ShownLists, score_lists
 from retrievers.base import Qrels, Ranking
 
 Pairs = Mapping[str, Mapping[str, int]]
@@ -34,11 +34,11 @@ def trec(pairs: Pairs) -> Qrels:
 
 
 def judged(returned: str, pairs: Mapping[str, int]) -> Judged:
-    return judge(predictions({"q": list(returned)}), trec({"q": pairs}))
+    return judge_lists(predictions({"q": list(returned)}), trec({"q": pairs}))
 
 
 def one(name: str, returned: str, pairs: Mapping[str, int]) -> float:
-    return float(parse(name).values(judged(returned, pairs))[0])
+    return float(parse_measure(name).values(judged(returned, pairs))[0])
 
 
 # Returned x a u b p, of which x is judged and not relevant, a and b are relevant (grades 2 and 1), u is unknown and p
@@ -112,10 +112,10 @@ def test_queries_that_need_no_retrieval_do_not_count() -> None:
             Label("unmet", True, {}, frozenset("x")),
         ]
     )
-    got = judge(predictions({"needs": ["a"], "none": ["x"], "unmet": ["x"]}), qrels)
+    got = judge_lists(predictions({"needs": ["a"], "none": ["x"], "unmet": ["x"]}), qrels)
     assert got.needs.tolist() == [True, False, True]
     for name in OF_HOLES:
-        values = parse(name).values(got)
+        values = parse_measure(name).values(got)
         assert np.isnan(values).tolist() == [False, True, False]
         assert values[0] == 1
         assert values[2] == (1 if name == "judged" else 0)
@@ -123,10 +123,12 @@ def test_queries_that_need_no_retrieval_do_not_count() -> None:
 
 def test_some_of_the_queries() -> None:
     lists = predictions({"q1": list("xa"), "q2": list("uxa"), "q3": []})
-    got = judge(lists, trec({"q1": {"x": 0, "a": 1}, "q2": {"a": 1, "x": -1}, "q3": {"a": 1, "x": 0, "y": 0}}))
+    got = judge_lists(lists, trec({"q1": {"x": 0, "a": 1}, "q2": {"a": 1, "x": -1}, "q3": {"a": 1, "x": 0, "y": 0}}))
     for rows in (np.array([True, False, True]), np.array([2, 0]), np.array([1])):
         for name in OF_HOLES:
-            np.testing.assert_array_equal(parse(name).values(got.take(rows)), parse(name).values(got)[rows], name)
+            np.testing.assert_array_equal(
+                parse_measure(name).values(got.take(rows)), parse_measure(name).values(got)[rows], name
+            )
 
 
 # Names and labels ---------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def test_some_of_the_queries() -> None:
 def test_labels_that_do_not_say_what_was_judged_have_no_such_measure() -> None:
     without = Qrels({"q": {"a": 1.0}})
     for name in OF_HOLES:
-        assert np.isnan(parse(name).values(judge(predictions({"q": ["a"]}), without))).all()  # never 0
+        assert np.isnan(parse_measure(name).values(judge_lists(predictions({"q": ["a"]}), without))).all()  # never 0
         with pytest.raises(BadInput, match=rf"metrics: '{name}' asks which documents were judged, and these labels do"):
             check_labels(["hit", name], without)
     check_labels(OF_HOLES, trec({"q": {"a": 1}}))
@@ -145,13 +147,13 @@ def test_labels_that_do_not_say_what_was_judged_have_no_such_measure() -> None:
 @pytest.mark.parametrize("name", ["bpref@3", "infap@10"])
 def test_measures_of_whole_lists_take_no_cutoff(name: str) -> None:
     with pytest.raises(BadInput, match=r"reads whole lists and takes no cut-off"):
-        parse(name)
+        parse_measure(name)
 
 
 @pytest.mark.parametrize(("name", "meant"), [("ndcg_condensd@10", "ndcg_condensed@10"), ("judget@3", "judged@3")])
 def test_a_similar_name_is_offered(name: str, meant: str) -> None:
     with pytest.raises(BadInput, match=f"Did you mean '{meant}'"):
-        parse(name)
+        parse_measure(name)
 
 
 def test_a_run_counts_what_was_judged_where_the_labels_have_zeros() -> None:
@@ -166,7 +168,7 @@ def test_condensed_lists_are_made_of_whole_lists() -> None:
     # Shown u v w, below them a: the first judged document of the whole list is relevant, of the shown ones none is.
     deep = Ranking.from_scores({"q": {"u": 4.0, "v": 3.0, "w": 2.0, "a": 1.0}})
     lists = ShownLists(deep.top(3), deep=deep, top_k=3)
-    found = score(
+    found = score_lists(
         lists, trec({"q": {"a": 1, "x": 0}}), ["mrr@3", "mrr_condensed@3", "mrr_upper@3", "judged@3", "bpref"]
     )
     means = {name: summary.mean for name, summary in found.summary.items()}
@@ -175,7 +177,7 @@ def test_condensed_lists_are_made_of_whole_lists() -> None:
 
 def test_lists_that_may_be_cut_have_no_measures_of_whole_lists() -> None:
     cut = ShownLists(predictions({"q": list("uax")}), complete=False)
-    found = score(cut, trec({"q": {"a": 1, "x": 0}}), ["judged@3", "mrr_upper@3", "mrr_condensed@3", "bpref"])
+    found = score_lists(cut, trec({"q": {"a": 1, "x": 0}}), ["judged@3", "mrr_upper@3", "mrr_condensed@3", "bpref"])
     assert {name: summary.n for name, summary in found.summary.items()} == {
         "judged@3": 1, "mrr_upper@3": 1, "mrr_condensed@3": 0, "bpref": 0,
     }  # fmt: skip
@@ -215,10 +217,10 @@ def test_bpref_and_infap_are_those_of_trec_eval(rows: list[Any]) -> None:
     lists = {f"q{i}": trec_order(row) for i, (row, _) in enumerate(rows)}
     pairs = {f"q{i}": row for i, (_, row) in enumerate(rows)}
     theirs = evaluated(lists, pairs, {"bpref", "infAP"})
-    got = judge(predictions(lists), trec(pairs))
+    got = judge_lists(predictions(lists), trec(pairs))
     for name, trec_name in (("bpref", "bpref"), ("infap", "infAP")):
         expected = [theirs[query][trec_name] if lists[query] else 0 for query in lists]
-        np.testing.assert_allclose(parse(name).values(got), expected, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(parse_measure(name).values(got), expected, atol=1e-9, err_msg=name)
 
 
 CONDENSED = {
@@ -238,10 +240,10 @@ def test_condensed_measures_are_those_of_lists_without_unjudged_documents(rows: 
     cuts = {f"{name}.3" for name in ("ndcg_cut", "map_cut", "P", "recall", "success")}
     known = {query: row for query, row in known.items() if row}  # queries that have judged pairs
     theirs = evaluated({query: left[query] for query in known}, known, {"ndcg", "map", "recip_rank", "set_P"} | cuts)
-    got = judge(predictions(lists), trec(pairs))
+    got = judge_lists(predictions(lists), trec(pairs))
     for name, trec_name in CONDENSED.items():
         expected = [theirs[query][trec_name] if left[query] else 0 for query in lists]
-        np.testing.assert_allclose(parse(name).values(got), expected, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(parse_measure(name).values(got), expected, atol=1e-9, err_msg=name)
 
 
 @settings(deadline=None)
@@ -255,11 +257,13 @@ def test_judged_and_bpref_are_those_of_ir_measures(rows: list[Any]) -> None:
     run = {query: {doc: float(-rank) for rank, doc in enumerate(lists[query])} for query in pairs}
     if not pairs:
         return
-    got = judge(predictions({query: lists[query] for query in pairs}), trec(pairs))
+    got = judge_lists(predictions({query: lists[query] for query in pairs}), trec(pairs))
     for theirs, name in (("Judged@3", "judged@3"), ("Judged@10", "judged@10"), ("Bpref", "bpref")):
         calculated = ir_measures.iter_calc([ir_measures.parse_measure(theirs)], pairs, run)
         found = {one.query_id: one.value for one in calculated}
-        np.testing.assert_allclose(parse(name).values(got), [found[q] for q in pairs], atol=1e-9, err_msg=theirs)
+        np.testing.assert_allclose(
+            parse_measure(name).values(got), [found[q] for q in pairs], atol=1e-9, err_msg=theirs
+        )
 
 
 @settings(deadline=None)
@@ -271,11 +275,11 @@ def test_bounds_hold_whatever_the_unjudged_documents_are(rows: list[Any], rng: A
         query: {doc: grade if (grade := pairs[query].get(doc, -1)) >= 0 else rng.randint(0, 1) for doc in DOCS}
         for query in pairs
     }
-    known, true = judge(predictions(lists), trec(pairs)), judge(predictions(lists), trec(settled))
+    known, true = judge_lists(predictions(lists), trec(pairs)), judge_lists(predictions(lists), trec(settled))
     for name in ("hit", "precision", "mrr"):
         for cut in ("", "@1", "@3"):
-            least, most = parse(name + cut).values(known), parse(f"{name}_upper{cut}").values(known)
-            value = parse(name + cut).values(true)
+            least, most = parse_measure(name + cut).values(known), parse_measure(f"{name}_upper{cut}").values(known)
+            value = parse_measure(name + cut).values(true)
             assert (least <= value).all()
             assert (value <= most).all()
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from harness.measures.judged import Judged, judge
-from harness.measures.measures import MEASURES, MeasureFamily, ceilings, losses, of_holes, of_spans, parse
+from harness.measures.judged import Judged, judge_lists
+from harness.measures.measures import MEASURES, MeasureFamily, ceilings, losses, of_holes, of_spans, parse_measure
 from harness.tracking.tracker import mlflow_name
 from retrievers.base import Qrels, Ranking
 
@@ -28,16 +28,16 @@ STANDARD = [name for name, family in PLAIN.items() if family is MeasureFamily.ST
 def judged(
     lists: Mapping[str, list[str]], grades: Mapping[str, Mapping[str, float]], abstention: bool = True
 ) -> Judged:
-    return judge(predictions(lists), Qrels(grades, abstention))
+    return judge_lists(predictions(lists), Qrels(grades, abstention))
 
 
 def one(name: str, returned: str, relevant: dict[str, float]) -> float:
     """A measure for one query; documents are letters."""
-    return float(parse(name).values(judged({"q": list(returned)}, {"q": relevant}))[0])
+    return float(parse_measure(name).values(judged({"q": list(returned)}, {"q": relevant}))[0])
 
 
 def mean(name: str, of: Judged) -> float:
-    measure = parse(name)
+    measure = parse_measure(name)
     if measure.family is MeasureFamily.POOLED:
         return measure.pooled(of)[0]
     values = measure.values(of)
@@ -55,10 +55,10 @@ def test_a_query_without_relevant_documents_needs_retrieval_where_labels_cannot_
 
 def test_a_query_without_a_row_is_as_wrong_as_can_be() -> None:
     qrels = Qrels({"q": {"a": 1}, "gone": {"a": 1}, "gone_none": {}, "none": {}})
-    got = judge(predictions({"q": ["a"], "none": []}), qrels, list(qrels.grades), np.array([2.0, 1.0]))
+    got = judge_lists(predictions({"q": ["a"], "none": []}), qrels, list(qrels.grades), np.array([2.0, 1.0]))
     for name in ("modified_map@3", "modified_mrr", "modified_ndcg@3", "abstention_accuracy"):
-        assert parse(name).values(got).tolist() == [1, 0, 0, 1]
-    assert parse("ndcg").values(got)[:2].tolist() == [1, 0]
+        assert parse_measure(name).values(got).tolist() == [1, 0, 0, 1]
+    assert parse_measure("ndcg").values(got)[:2].tolist() == [1, 0]
     assert got.signal is not None
     assert got.signal.tolist() == [2, -math.inf, math.inf, 1]
 
@@ -66,7 +66,7 @@ def test_a_query_without_a_row_is_as_wrong_as_can_be() -> None:
 def test_empty_lists_and_no_query_at_all() -> None:
     empty = judged({"q": []}, {"q": {"a": 1}})
     assert all(one(name, "", {"a": 1}) == 0 for name in STANDARD)
-    assert all(len(parse(name).values(judge(predictions({}), Qrels({})))) == 0 for name in STANDARD)
+    assert all(len(parse_measure(name).values(judge_lists(predictions({}), Qrels({})))) == 0 for name in STANDARD)
     assert empty.gains.shape == (1, 0)
 
 
@@ -155,19 +155,19 @@ def test_abstention_worked_by_hand() -> None:
     # Empty for q1 and q2; q1 and q3 need no retrieval.
     grades: dict[str, dict[str, float]] = {"q1": {}, "q2": {"a": 1}, "q3": {}, "q4": {"a": 1}}
     got = judged({"q1": [], "q2": [], "q3": ["a"], "q4": ["a"]}, grades)
-    assert parse("abstention_precision").values(got).tolist()[:2] == [1, 0]
-    assert np.isnan(parse("abstention_precision").values(got)[2:]).all()
-    assert parse("abstention_accuracy").values(got).tolist() == [1, 0, 0, 1]
+    assert parse_measure("abstention_precision").values(got).tolist()[:2] == [1, 0]
+    assert np.isnan(parse_measure("abstention_precision").values(got)[2:]).all()
+    assert parse_measure("abstention_accuracy").values(got).tolist() == [1, 0, 0, 1]
     assert (mean("abstention_precision", got), mean("abstention_recall", got)) == (0.5, 0.5)
-    assert parse("abstention_f1").pooled(got) == (0.5, 3)
+    assert parse_measure("abstention_f1").pooled(got) == (0.5, 3)
     kept = judged({"q2": ["a"]}, {"q2": {"a": 1}})
-    assert parse("abstention_f1").pooled(kept) == (0.0, 0)
+    assert parse_measure("abstention_f1").pooled(kept) == (0.0, 0)
 
 
 def auroc(signal: list[float], needs: list[bool]) -> tuple[float, int]:
     grades: dict[str, dict[str, float]] = {str(i): {"a": 1} if need else {} for i, need in enumerate(needs)}
     lists = predictions({query: [] for query in grades})
-    return parse("abstention_auroc").pooled(judge(lists, Qrels(grades), signal=np.array(signal)))
+    return parse_measure("abstention_auroc").pooled(judge_lists(lists, Qrels(grades), signal=np.array(signal)))
 
 
 def test_auroc_worked_by_hand() -> None:
@@ -176,7 +176,7 @@ def test_auroc_worked_by_hand() -> None:
     assert auroc([3, 1], [True, False]) == (1.0, 2)
     assert np.isnan(auroc([3, 1], [True, True])[0])
     no_signal = judged({"q": []}, {"q": {}})
-    assert np.isnan(parse("abstention_auroc").pooled(no_signal)[0])
+    assert np.isnan(parse_measure("abstention_auroc").pooled(no_signal)[0])
 
 
 @settings(deadline=None)
@@ -243,16 +243,16 @@ def test_equal_to_trec_eval(seed: int) -> None:
         {"success.1,5", "recall.5,10", "P.1,5,10", "recip_rank", "map", "map_cut.5,10", "ndcg", "ndcg_cut.5,10"}
         | {"set_P", "set_recall", "set_F"},
     ).evaluate(ranking.to_dict())
-    got = judge(ranking, positive(qrels))
+    got = judge_lists(ranking, positive(qrels))
     for name, trec_name in TREC_EVAL.items():
         expected = [theirs[query][trec_name] for query in ranking.query_ids]
-        np.testing.assert_allclose(parse(name).values(got), expected, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(parse_measure(name).values(got), expected, atol=1e-9, err_msg=name)
 
 
 def test_equal_to_ir_measures() -> None:
     ir_measures = pytest.importorskip("ir_measures")
     ranking, qrels = random_case(9)
-    got = judge(ranking, positive(qrels))
+    got = judge_lists(ranking, positive(qrels))
     names = {
         "nDCG@10": "ndcg@10",
         "nDCG": "ndcg",
@@ -267,7 +267,7 @@ def test_equal_to_ir_measures() -> None:
             for m in ir_measures.iter_calc([ir_measures.parse_measure(theirs)], qrels, ranking.to_dict())
         }
         np.testing.assert_allclose(
-            parse(name).values(got), [found[q] for q in ranking.query_ids], atol=1e-9, err_msg=name
+            parse_measure(name).values(got), [found[q] for q in ranking.query_ids], atol=1e-9, err_msg=name
         )
 
 
@@ -298,7 +298,7 @@ def test_equal_to_what_trec_eval_printed(run_file: str, qrels_file: str, expecte
     lists = {
         q: [doc for _, doc in sorted(((s, doc) for doc, s in row.items()), reverse=True)] for q, row in run.items()
     }
-    got = judge(predictions(lists), positive(qrels))
+    got = judge_lists(predictions(lists), positive(qrels))
     expected = {name: value for name, _, value in map(str.split, (folder / expected_file).read_text().splitlines())}
     compared = [name for name, trec_name in TREC_EVAL.items() if trec_name in expected]
     assert len(compared) >= 4
@@ -327,7 +327,7 @@ def contest(returned: list[str], relevant: dict[str, int]) -> float:
 @given(case)
 def test_the_contest_score_is_that_of_a_plain_loop(rows: list[tuple[list[str], dict[str, int]]]) -> None:
     got = judged({str(i): row[0] for i, row in enumerate(rows)}, {str(i): row[1] for i, row in enumerate(rows)})
-    np.testing.assert_allclose(parse("modified_map@3").values(got), [contest(*row) for row in rows], atol=1e-12)
+    np.testing.assert_allclose(parse_measure("modified_map@3").values(got), [contest(*row) for row in rows], atol=1e-12)
 
 
 # Properties ---------------------------------------------------------------------------------------
@@ -344,10 +344,10 @@ def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows
     before, after = judged(lists, grades), judged(renamed, mixed)
     for name, (family, _) in MEASURES.items():
         if family is MeasureFamily.POOLED:
-            assert parse(name).pooled(before) == pytest.approx(parse(name).pooled(after), nan_ok=True)
+            assert parse_measure(name).pooled(before) == pytest.approx(parse_measure(name).pooled(after), nan_ok=True)
             continue
-        values = dict(zip(lists, parse(name).values(before), strict=True))
-        np.testing.assert_allclose(parse(name).values(after), [values[query] for query in order], err_msg=name)
+        values = dict(zip(lists, parse_measure(name).values(before), strict=True))
+        np.testing.assert_allclose(parse_measure(name).values(after), [values[query] for query in order], err_msg=name)
 
 
 @settings(deadline=None)
@@ -356,7 +356,7 @@ def test_every_measure_lies_between_0_and_1_and_applies_where_it_says(rows, cuto
     got = judged({str(i): row[0] for i, row in enumerate(rows)}, {str(i): row[1] for i, row in enumerate(rows)})
     for name, family in PLAIN.items():
         if family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
-            values = parse(name + cutoff).values(got)
+            values = parse_measure(name + cutoff).values(got)
             applies = np.ones(len(rows), bool) if family is MeasureFamily.MODIFIED else got.needs & (not of_spans(name))
             assert (np.isnan(values) == ~applies).all()
             assert (values[applies] >= 0).all()
@@ -367,10 +367,10 @@ def test_every_measure_lies_between_0_and_1_and_applies_where_it_says(rows, cuto
 
 
 def test_names() -> None:
-    assert (parse("ndcg@10").name, parse("ndcg@10").k, parse("map").k) == ("ndcg@10", 10, None)
+    assert (parse_measure("ndcg@10").name, parse_measure("ndcg@10").k, parse_measure("map").k) == ("ndcg@10", 10, None)
     assert mlflow_name("ndcg@10") == "ndcg_at_10"
     assert mlflow_name("private/map@3") == "private/map_at_3"
-    assert all(parse(name).name == name for name in MEASURES)
+    assert all(parse_measure(name).name == name for name in MEASURES)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_names() -> None:
 )
 def test_names_that_are_refused(name: object, part: str) -> None:
     with pytest.raises(BadInput, match=r"^metrics: ") as error:
-        parse(name)
+        parse_measure(name)
     assert part in str(error.value)
 
 
@@ -454,6 +454,6 @@ def test_losses_add_up_query_by_query(rows, gate, top_k, deep, gated) -> None:  
     keep = np.array(gate[: len(rows)])
     shown, candidates = judged(final, grades), judged(before, grades)
     known = (shown, candidates if deep else None, keep if gated else None)
-    score = parse("modified_map@3").values(shown)
+    score = parse_measure("modified_map@3").values(shown)
     assert (np.sum(list(losses(*known).values()), axis=0) == 1 - score).all()
     assert all((part >= score).all() for part in ceilings(*known, top_k=top_k).values())

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from harness.measures.objective import Objective, kind_of, logged_name, objective_of
-from harness.measures.scores import ShownLists, averaged, score
+from harness.measures.objective import Objective, logged_name, objective_of, score_kind
+from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.statistics.split import Split
 from retrievers.base import Qrels, Ranking
 
@@ -20,18 +20,18 @@ def scored(right, split):
     docs = np.zeros((len(IDS), 1), np.int32)
     docs[right:] = 1
     ranking = Ranking(IDS, ("a", "b"), docs, np.ones(docs.shape))
-    return score(ShownLists(ranking), QRELS, [NAME, "hit@1"], split=split)
+    return score_lists(ShownLists(ranking), QRELS, [NAME, "hit@1"], split=split)
 
 
 @pytest.mark.parametrize("select_on", ["all", "public"])
 @pytest.mark.parametrize("learnt", [False, True])
 def test_value_and_interval_are_those_of_the_kind(select_on, learnt):
     split = Split(select_on=select_on)
-    scores, folds = scored(30, split), averaged([scored(20, split)], split) if learnt else None
+    scores, folds = scored(30, split), averaged_scores([scored(20, split)], split) if learnt else None
     found = objective_of(NAME, scores, folds, select_on)
     read = folds or scores
     rows = scores.in_public if select_on == "public" else np.ones(len(IDS), bool)
-    assert found.kind == kind_of(learnt, select_on)
+    assert found.kind == score_kind(learnt, select_on)
     assert found.value == pytest.approx(read.values[NAME][rows].mean())
     assert found.low < found.value < found.high
     assert found.select_on == select_on
@@ -48,14 +48,15 @@ def test_the_interval_of_the_public_part_does_not_depend_on_what_else_is_detaile
                       np.where(np.arange(40) % 3 == 0, 0.0, 1.0)[:, None])  # fmt: skip
     split = Split(select_on="public")
     whole, light = (
-        score(ShownLists(ranking), QRELS, [NAME, "hit@1"], split=split, detailed=wanted) for wanted in (None, [NAME])
+        score_lists(ShownLists(ranking), QRELS, [NAME, "hit@1"], split=split, detailed=wanted)
+        for wanted in (None, [NAME])
     )
     assert objective_of(NAME, whole, None, "public") == objective_of(NAME, light, None, "public")
 
 
 def test_nothing_ranks_without_labels_or_a_value():
     assert objective_of(NAME, None, None, "all") is None
-    assert objective_of("abstention_auroc", score(ShownLists(Ranking(IDS, ("a",), np.zeros((40, 1), np.int32),
+    assert objective_of("abstention_auroc", score_lists(ShownLists(Ranking(IDS, ("a",), np.zeros((40, 1), np.int32),
                         np.ones((40, 1)))), QRELS, ["abstention_auroc"]), None, "all") is None  # fmt: skip
 
 
@@ -76,8 +77,8 @@ def test_as_json_and_in_words():
 def test_measures_that_read_deeper_than_a_file_are_absent_with_the_reason():
     ranking = Ranking(IDS, ("a",), np.zeros((40, 1), np.int32), np.ones((40, 1)))
     names = [NAME, "hit@1", "recall@100", "map"]
-    found = score(ShownLists(ranking, complete=False), QRELS, names).summary
+    found = score_lists(ShownLists(ranking, complete=False), QRELS, names).summary
     assert [name for name in names if math.isnan(found[name].mean)] == ["recall@100", "map"]
     assert found["recall@100"].note == "the longest list has 1 document"
-    whole = score(ShownLists(ranking), QRELS, names).summary
+    whole = score_lists(ShownLists(ranking), QRELS, names).summary
     assert all(whole[name].mean == 1 for name in ("recall@100", "map"))

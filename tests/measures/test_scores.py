@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from harness.errors import BadInput
 from harness.gates.payoff import fixed_mean, payoffs
 from harness.measures.objective import objective_of
-from harness.measures.score_table import read_table, table_text
-from harness.measures.scores import Scores, ShownLists, averaged, score
+from harness.measures.score_table import read_score_table, score_table_text
+from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
 from harness.recording import retrieval_run
 from harness.statistics.bootstrap import bootstrap_means
-from harness.statistics.split import Split, split
+from harness.statistics.split import Split, draw_public
 from retrievers.base import Predictions, Qrels, Ranking
 
 
@@ -36,7 +36,7 @@ def means(scores: Scores) -> dict[str, float]:
 
 def test_only_labelled_queries_with_a_row_are_scored() -> None:
     final = predictions({"u": ["a"], "q1": ["a"], "none": []})
-    scores = score(ShownLists(final), Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
+    scores = score_lists(ShownLists(final), Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
     assert scores.query_ids == ("q1", "none")
     assert means(scores) == {"modified_map@3": 1, "hit@3": 1}
     assert (scores.summary["modified_map@3"].n, scores.summary["hit@3"].n) == (2, 1)
@@ -57,7 +57,7 @@ def test_missing_queries_as_wrong() -> None:
     final = predictions({"q1": ["a"], "none": []})
     qrels = Qrels({"q1": A, "gone": A, "none": {}, "gone_none": {}})
     names = ["modified_map@3", "map", "abstention_accuracy", "abstention_f1", "abstention_auroc"]
-    scores = score(
+    scores = score_lists(
         ShownLists(final, signal=np.array([2.0, 1.0]), keep=np.array([True, False])), qrels, names, missing="zero"
     )
     assert scores.query_ids == ("q1", "none", "gone", "gone_none")
@@ -81,7 +81,7 @@ def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
     names = ["hit@3", "hit@4", "hit", "modified_mrr@5", "modified_map@3", "abstention_accuracy"]
     qrels = Qrels({"q": {"a": 1, "b": 1}, "withheld": A})
     keep = np.array([True, False])
-    scores = score(
+    scores = score_lists(
         ShownLists(final, deep=gated, candidates=raw, keep=keep, rankings={"bm25": raw}, top_k=3), qrels, names
     )
     assert {name: values.tolist() for name, values in scores.values.items()} == {
@@ -98,15 +98,15 @@ def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
 
 
 def test_without_deep_everything_reads_the_file() -> None:
-    scores = score(ShownLists(predictions({"q": list("xyza")})), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
+    scores = score_lists(ShownLists(predictions({"q": list("xyza")})), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
     assert means(scores) == {"hit@3": 0, "hit@4": 1, "hit": 1}
     assert scores.first_hit.tolist() == [4]
-    assert score(ShownLists(predictions({"q": ["x"]})), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
+    assert score_lists(ShownLists(predictions({"q": ["x"]})), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
 
 
 def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
     final = predictions({"q1": list("xaaxb"), "q2": ["a"]})
-    scores = score(ShownLists(final), Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
+    scores = score_lists(ShownLists(final), Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
     assert scores.duplicates == {"q1": ["a", "x"]}
     assert scores.counts["duplicates"] == 1
     assert scores.values["modified_map@3"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 2, 1])
@@ -117,7 +117,9 @@ def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
 def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_misranked(longest: int) -> None:
     lists = {"none": list("xyzv")[:longest], "low": list("xaz")[:longest]}
     labels = Qrels(dict.fromkeys(lists, A))
-    whole, found = (score(ShownLists(predictions(lists), complete=known), labels, ["map@2"]) for known in (True, False))
+    whole, found = (
+        score_lists(ShownLists(predictions(lists), complete=known), labels, ["map@2"]) for known in (True, False)
+    )
     assert whole.losses == {"wrongly_returned": 0, "wrongly_withheld": 0, "not_found": 0.5, "misranked": 0.25}
     merged = {"wrongly_returned": 0, "wrongly_withheld": 0, "not_found_or_misranked": 0.75}
     assert found.losses == (merged if longest <= 3 else whole.losses)
@@ -126,23 +128,23 @@ def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_
 
 def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
     names = ["abstention_precision", "abstention_recall", "abstention_f1", "abstention_auroc"]
-    scores = score(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
+    scores = score_lists(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
     assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]  # as the reference values have them
     assert all(math.isnan(scores.summary[name].known) for name in names)
     assert scores.to_json()["metrics"] == dict.fromkeys(names)
-    assert not retrieval_run.scored(scores).keys() & {*names, *(f"public/{name}" for name in names)}
+    assert not retrieval_run.scores_by_name(scores).keys() & {*names, *(f"public/{name}" for name in names)}
     assert objective_of(names[0], scores, None, "all") is None
     assert [scores.summary[name].note for name in names[:3]] == [
         "no list is empty", "every query needs retrieval", "no list is empty and every query needs retrieval",
     ]  # fmt: skip
     assert math.isnan(scores.summary["abstention_auroc"].mean)
     assert scores.summary["abstention_auroc"].note == "no gate signal"
-    with_signal = score(ShownLists(predictions({"q": ["a"]}), signal=np.array([1.0])), Qrels({"q": A}), names)
+    with_signal = score_lists(ShownLists(predictions({"q": ["a"]}), signal=np.array([1.0])), Qrels({"q": A}), names)
     assert with_signal.summary["abstention_auroc"].note == "all queries are of one kind"
 
 
 def test_no_query_that_needs_retrieval() -> None:
-    scores = score(ShownLists(predictions({"q": []})), Qrels({"q": {}}), ["map", "modified_map@3"])
+    scores = score_lists(ShownLists(predictions({"q": []})), Qrels({"q": {}}), ["map", "modified_map@3"])
     assert math.isnan(scores.summary["map"].mean)
     assert scores.summary["map"].note == "no query needs retrieval"
     assert scores.summary["modified_map@3"].mean == 1
@@ -158,14 +160,14 @@ def many(n: int = 60) -> tuple[Predictions, Qrels, dict[str, bool]]:
 def test_intervals_and_public_and_private() -> None:
     final, qrels, multi_turn = many()
     names = ["modified_map@3", "ndcg@3", "abstention_accuracy", "abstention_f1"]
-    scores = score(ShownLists(final), qrels, names, split=Split(seed=3), multi_turn=multi_turn)
+    scores = score_lists(ShownLists(final), qrels, names, split=Split(seed=3), multi_turn=multi_turn)
     for name in names[:3]:
         one = scores.summary[name]
         assert one.low < one.mean < one.high
         assert one.note == ""
     assert scores.summary["abstention_f1"].note == "no interval: not a mean of queries"
     needs = np.array([bool(row) for row in qrels.grades.values()])
-    public = split(list(qrels.grades), 2 * needs + np.array(list(multi_turn.values())), 3)
+    public = draw_public(list(qrels.grades), 2 * needs + np.array(list(multi_turn.values())), 3)
     for part, rows in ((scores.public, public), (scores.private, ~public)):
         assert part["modified_map@3"].n == rows.sum()
         for name in names[:3]:
@@ -179,8 +181,8 @@ def test_only_what_is_asked_for_is_detailed() -> None:
     final, qrels, _ = many()
     names = ["modified_map@3", "ndcg@3", "abstention_f1", "abstention_auroc"]
     whole, some = (
-        score(ShownLists(final), qrels, names),
-        score(ShownLists(final), qrels, names, detailed=["ndcg@3", "abstention_f1"]),
+        score_lists(ShownLists(final), qrels, names),
+        score_lists(ShownLists(final), qrels, names, detailed=["ndcg@3", "abstention_f1"]),
     )
     assert means(some) == pytest.approx(means(whole), nan_ok=True)
     assert some.summary["ndcg@3"] == whole.summary["ndcg@3"]
@@ -191,9 +193,9 @@ def test_only_what_is_asked_for_is_detailed() -> None:
     assert math.isnan(left_out.high)
     assert left_out.note == ""
     assert some.summary["abstention_auroc"].note == "no gate signal"
-    assert score(ShownLists(final), qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
+    assert score_lists(ShownLists(final), qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
     with pytest.raises(BadInput, match="metrics: 'ndgc@3'"):
-        score(ShownLists(final), qrels, names, detailed=["ndgc@3"])
+        score_lists(ShownLists(final), qrels, names, detailed=["ndgc@3"])
 
 
 def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
@@ -201,7 +203,7 @@ def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
     final = ranking({"q1": "c", "q2": "c"})
 
     def ceiling(grades: dict[str, dict[str, float]]) -> float:
-        return score(ShownLists(final, rankings={"raw": raw}), Qrels(grades), ["map"]).ceilings["oracle_fusion"]
+        return score_lists(ShownLists(final, rankings={"raw": raw}), Qrels(grades), ["map"]).ceilings["oracle_fusion"]
 
     assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
     assert ceiling({"q1": A}) == 1
@@ -213,11 +215,11 @@ def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
     final, qrels, _ = many()
     some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
     whole, part = (
-        score(ShownLists(final), qrels, ["modified_map@3"]),
-        score(ShownLists(some), qrels, ["modified_map@3"]),
+        score_lists(ShownLists(final), qrels, ["modified_map@3"]),
+        score_lists(ShownLists(some), qrels, ["modified_map@3"]),
     )
     labelled = list(qrels.grades)
-    public = split(labelled, np.array([bool(g) for g in qrels.grades.values()]), 0)
+    public = draw_public(labelled, np.array([bool(g) for g in qrels.grades.values()]), 0)
     assert whole.public["modified_map@3"].n == public.sum()
     assert part.public["modified_map@3"].n == public[:40].sum()
 
@@ -225,14 +227,14 @@ def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
 def test_order_of_the_file_does_not_matter() -> None:
     final, qrels, _ = many()
     back = Predictions(final.query_ids[::-1], final.doc_ids, final.docs[::-1])
-    one, other = (score(ShownLists(lists), qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
+    one, other = (score_lists(ShownLists(lists), qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
     assert means(one) == pytest.approx(means(other))
     assert one.public["ndcg@3"].mean == pytest.approx(other.public["ndcg@3"].mean)
     assert one.losses == pytest.approx(other.losses)
 
 
 def test_to_json_is_json() -> None:
-    scores = score(
+    scores = score_lists(
         ShownLists(predictions({"q": ["a", "a"], "none": []})), Qrels({"q": A, "none": {}}), ["map", "abstention_auroc"]
     )
     plain = scores.to_json()
@@ -246,19 +248,19 @@ def test_to_json_is_json() -> None:
 
 def test_nothing_labelled_is_refused_with_an_example_of_both_sides() -> None:
     with pytest.raises(BadInput, match=r"'q1'.*'0001'"):
-        score(ShownLists(predictions({"q1": ["a"]})), Qrels({"0001": A}), ["map"])
+        score_lists(ShownLists(predictions({"q1": ["a"]})), Qrels({"0001": A}), ["map"])
     with pytest.raises(BadInput, match="0 queries"):
-        score(ShownLists(predictions({})), Qrels({"0001": A}), ["map"])
+        score_lists(ShownLists(predictions({})), Qrels({"0001": A}), ["map"])
 
 
 def test_arguments_that_do_not_fit_together() -> None:
     final, qrels = ranking({"q": "ab"}), Qrels({"q": A})
     with pytest.raises(BadInput, match="metrics: 'mpa'"):
-        score(ShownLists(final), qrels, ["mpa"])
+        score_lists(ShownLists(final), qrels, ["mpa"])
     with pytest.raises(ValueError, match="same queries"):
-        score(ShownLists(final, candidates=ranking({"other": "ab"})), qrels, ["map"])
+        score_lists(ShownLists(final, candidates=ranking({"other": "ab"})), qrels, ["map"])
     with pytest.raises(ValueError, match="top_k"):
-        score(ShownLists(final, deep=final), qrels, ["map"])
+        score_lists(ShownLists(final, deep=final), qrels, ["map"])
 
 
 @settings(deadline=None)
@@ -269,7 +271,7 @@ def test_arguments_that_do_not_fit_together() -> None:
 def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]], zero: bool) -> None:
     lists = {str(i): list(row[0]) for i, row in enumerate(rows) if row[2] or i == 0}
     qrels = Qrels({str(i): dict.fromkeys(row[1], 1.0) for i, row in enumerate(rows)})
-    scores = score(ShownLists(predictions(lists)), qrels, ["modified_map@3"], missing="zero" if zero else "skip")
+    scores = score_lists(ShownLists(predictions(lists)), qrels, ["modified_map@3"], missing="zero" if zero else "skip")
     assert sum(scores.losses.values()) == pytest.approx(1 - scores.summary["modified_map@3"].mean, abs=1e-12)
     assert len(scores.query_ids) == (len(rows) if zero else len(lists))
 
@@ -277,9 +279,11 @@ def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]]
 def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
     qrels = Qrels({"a,1": {"d1": 1}, 'b"2': {}, "다": {"d2": 1, "d3": 1}}, abstention=True)
     final = Ranking.from_scores({'b"2': {}, "a,1": {"d2": 2.0, "d1": 1.0}, "다": {"d1": 3.0, "d4": 2.0, "d3": 1.0}})
-    scores = score(ShownLists(final), qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True})
-    (tmp_path / "scores.csv").write_text(table_text(scores, scores), "utf-8")
-    table = read_table(tmp_path / "scores.csv")
+    scores = score_lists(
+        ShownLists(final), qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True}
+    )
+    (tmp_path / "scores.csv").write_text(score_table_text(scores, scores), "utf-8")
+    table = read_score_table(tmp_path / "scores.csv")
     assert table.query_ids == scores.query_ids
     for found, expected in ((table.needs, scores.needs), (table.multi_turn, scores.multi_turn),
                             (table.public, scores.in_public)):  # fmt: skip
@@ -301,7 +305,9 @@ def two() -> tuple[Scores, Scores]:
 
     def of(keep: list[bool]) -> Scores:
         gated = raw.where(np.array(keep))
-        return score(ShownLists(gated.top(2), deep=gated, candidates=raw, keep=np.array(keep), top_k=2), qrels, names)
+        return score_lists(
+            ShownLists(gated.top(2), deep=gated, candidates=raw, keep=np.array(keep), top_k=2), qrels, names
+        )
 
     return of([True, True, False, False]), of([False, True, True, True])
 
@@ -309,7 +315,7 @@ def two() -> tuple[Scores, Scores]:
 def test_an_average_by_hand() -> None:
     # q is [x, a] of {a, b}: 1/2 by modified_map@3 (the hits' precision over their number), then 0, withheld.
     # r is right in both; w is 0, then 1; none is 1, then 0.
-    found = averaged(two(), Split(seed=0))
+    found = averaged_scores(two(), Split(seed=0))
     assert {name: values.tolist() for name, values in found.values.items()} == {
         "modified_map@3": [0.25, 1, 0.5, 0.5],
         "hit@1": [0, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
@@ -338,7 +344,7 @@ def test_an_average_by_hand() -> None:
 
 def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
     several = two()
-    found = averaged(several, Split(seed=3))
+    found = averaged_scores(several, Split(seed=3))
     values = found.values["modified_map@3"]
     low, high, [note] = bootstrap_means(values[None], 3)
     one = found.summary["modified_map@3"]
@@ -351,21 +357,21 @@ def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
             each = [getattr(one, part)[name] for one in several]
             assert summary.mean == pytest.approx(np.mean([one.mean for one in each]), nan_ok=True)
             assert (summary.n, math.isnan(summary.low)) == (each[0].n, True)
-    some = averaged(several, Split(seed=3), detailed=["hit@1"])
+    some = averaged_scores(several, Split(seed=3), detailed=["hit@1"])
     assert math.isnan(some.summary["modified_map@3"].low)
     assert not math.isnan(some.summary["hit@1"].low)
 
 
 def test_the_average_of_one_is_that_one() -> None:
     final, qrels, multi_turn = many()
-    one = score(
+    one = score_lists(
         ShownLists(final),
         qrels,
         ["modified_map@3", "ndcg@3", "abstention_f1"],
         split=Split(seed=3),
         multi_turn=multi_turn,
     )
-    found = averaged([one], Split(seed=3))
+    found = averaged_scores([one], Split(seed=3))
     assert found.summary == one.summary
     for part in ("public", "private"):
         assert {name: summary.mean for name, summary in getattr(found, part).items()} == pytest.approx(
@@ -408,7 +414,7 @@ def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) 
         keep = np.full(40, shown > 0)
         cut = raw.cut(np.full(40, shown))
         lists = ShownLists(cut, deep=raw.where(keep), candidates=raw, keep=keep, top_k=top_k)
-        scores = score(lists, qrels, [objective], split=Split(seed=4), multi_turn=turns)
+        scores = score_lists(lists, qrels, [objective], split=Split(seed=4), multi_turn=turns)
         rows = [place[query_id] for query_id in scores.query_ids]
         np.testing.assert_array_equal(found.values[rows, shown], scores.values[objective])
     assert np.isnan(np.delete(found.values, rows, axis=0)).all()  # what is not labelled

@@ -123,7 +123,7 @@ def test_an_outage_saves_the_run(tmp_path, caplog, down_at):
     about = json.loads((tmp_path / "run.unsent" / "record.json").read_text("utf-8"))
     assert about["run_id"] == (None if down_at == "begin" else "r1")
     assert (about["status"], about["store"]) == ("FINISHED", "http://server")
-    assert outbox.read(tmp_path / "run.unsent").record.inputs == record.inputs
+    assert outbox.read_saved(tmp_path / "run.unsent").record.inputs == record.inputs
     with pytest.raises(SystemExit):
         exit_if_unsent(record)
 

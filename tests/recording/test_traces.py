@@ -289,7 +289,7 @@ def arrive(tracker, traces, calls_of):
     for first in range(0, traces, calls_of):
         numbers = range(first, first + calls_of)
         written = [Trace(root, {"query_id": str(n)}) for n in numbers]
-        mlflow_spans.write(tracker.client, run_id, experiment_id, written)
+        mlflow_spans.write_spans(tracker.client, run_id, experiment_id, written)
     found, token = [], None
     while token or not found:
         page = tracker.client.search_traces(locations=[experiment_id], run_id=run_id, max_results=500, page_token=token)

@@ -19,7 +19,7 @@ from harness.experiment.steps import Outcome
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import payoffs
 from harness.gates.rule import Rule
-from harness.measures.scores import ShownLists, averaged, score
+from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.reports.gate_view import BINS, _apart, draw_gate, learnt_view
 from harness.statistics.split import Split
 from retrievers.base import Qrels, Query, Ranking
@@ -44,11 +44,11 @@ def outcome(gate, scores, needs, hits=None, public=False, objective=OBJECTIVE):
 
     def scored(shown):
         final = ranking.cut(np.minimum(shown, 3))
-        return score(ShownLists(final, candidates=ranking, keep=shown > 0), qrels, [OBJECTIVE])
+        return score_lists(ShownLists(final, candidates=ranking, keep=shown > 0), qrels, [OBJECTIVE])
 
     held_out = None
     if decision.out_of_fold is not None:
-        held_out = averaged([scored(shown) for shown in decision.out_of_fold], Split())
+        held_out = averaged_scores([scored(shown) for shown in decision.out_of_fold], Split())
     queries = tuple(Query.of(query, "two words") for query in ids)
     return Outcome(queries, {"bm25": ranking}, ranking, decision, ranking, scored(decision.shown), held_out, {})
 

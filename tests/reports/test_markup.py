@@ -44,7 +44,7 @@ def test_what_a_gate_shows(levels, thresholds, text):
 
 
 def test_json_gets_finite_numbers_alone():
-    assert [markup.finite(value) for value in (1 / 3, math.nan, -math.inf)] == [0.333333, None, None]
+    assert [markup.rounded_or_none(value) for value in (1 / 3, math.nan, -math.inf)] == [0.333333, None, None]
 
 
 def test_a_snippet_is_one_line_that_says_where_it_is_cut():

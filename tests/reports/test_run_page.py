@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from harness.gates.gate import Decision
 from harness.recording import provenance
 from harness.reports import gate_view, run_page
-from harness.reports.gate_view import SignalRule, objective_of
+from harness.reports.gate_view import SignalRule, curve_measure
 from harness.reports.markup import marked
-from harness.reports.run_note import RunSummary, ShownScores, note
+from harness.reports.run_note import RunSummary, ShownScores, run_note
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import TAG_LIMIT, as_note
 
@@ -315,7 +315,7 @@ def test_no_text_is_markup(text):
 
 def test_a_long_description_ends_at_a_line():
     run = RunSummary([(f"Fact {i}", "x" * 200) for i in range(100)])
-    text = as_note(note(run, ShownScores(None, None, "hit", None), None, []))
+    text = as_note(run_note(run, ShownScores(None, None, "hit", None), None, []))
     assert len(text) <= TAG_LIMIT
     assert text.endswith("x\n…")
 
@@ -335,8 +335,8 @@ def test_requirements_are_pinned_names():
 
 
 def test_an_objective_that_depends_on_the_gate_falls_back_to_the_contest_measure():
-    assert objective_of(SimpleNamespace(objective="abstention_f1")) == "modified_map@3"
-    assert objective_of(SimpleNamespace(objective="ndcg@3")) == "ndcg@3"
+    assert curve_measure(SimpleNamespace(objective="abstention_f1")) == "modified_map@3"
+    assert curve_measure(SimpleNamespace(objective="ndcg@3")) == "ndcg@3"
 
 
 @pytest.mark.parametrize(

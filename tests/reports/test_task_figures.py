@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 from harness.measures.scores import Summary
 from harness.reports.figure import LONGEST, shortened
-from harness.reports.task_page import MARKS, MOST, draw_scored, scored
+from harness.reports.task_page import MARKS, MOST, draw_scored, task_figure
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -102,5 +102,5 @@ def test_words_of_a_run_do_not_overlap(kinds, counts):
 
 @pytest.mark.drawn
 def test_figures_are_written(tmp_path):
-    scored(CORRECTIONS, KINDS, "correction_recall", tmp_path / "measures.png", COUNTS)
+    task_figure(CORRECTIONS, KINDS, "correction_recall", tmp_path / "measures.png", COUNTS)
     assert (tmp_path / "measures.png").read_bytes().startswith(b"\x89PNG")

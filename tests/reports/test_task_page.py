@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness.measures.scores import Summary
 from harness.reports import run_page, task_page
-from harness.reports.page import TEMPLATES, filled
+from harness.reports.page import TEMPLATES, fill_page
 from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
 from harness.tracking.tracker import TAG_LIMIT, as_note
@@ -73,7 +73,7 @@ def scored(judged, values=(), shown="correction_recall", **given):
 
 
 def made(judged, values, shown="correction_recall", facts=None, **given):
-    return task_page.page(scored(judged, values, shown, **given), facts or {})
+    return task_page.task_page(scored(judged, values, shown, **given), facts or {})
 
 
 def answers(texts, **more):
@@ -189,7 +189,7 @@ def test_hostile_texts_are_texts():
 
 @pytest.mark.parametrize("template", [run_page.TEMPLATE, task_page.TEMPLATE], ids=lambda path: path.name)
 def test_only_its_own_styles_and_scripts_may_run(template):
-    text = filled(template, {})
+    text = fill_page(template, {})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     for kind in ("style", "script"):
         [body] = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
@@ -203,7 +203,7 @@ def test_only_its_own_styles_and_scripts_may_run(template):
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.text(), st.text() | st.lists(st.text()) | st.floats(allow_nan=False, allow_infinity=False)))
 def test_a_page_contains_its_data(data):
-    assert data_of(filled(task_page.TEMPLATE, data)) == data
+    assert data_of(fill_page(task_page.TEMPLATE, data)) == data
 
 
 def test_marks_differ_by_sign_and_line_as_well_as_by_colour():
@@ -220,7 +220,7 @@ def test_marks_differ_by_sign_and_line_as_well_as_by_colour():
 def described(judged=None, shown="exact_match", summary=None, public=None, files=(), totals=None, facts=None):
     summary = {"exact_match": Summary(0.5, 8, 0.25, 0.75)} if summary is None else summary
     file = scored(judged or answers("가"), shown=shown, summary=summary, public=public or {}, totals=totals or {})
-    return task_page.note(file, facts or {}, files)
+    return task_page.task_note(file, facts or {}, files)
 
 
 def test_the_description_lists_numbers_absent_measures_counts_and_files():

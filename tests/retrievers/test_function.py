@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.config import plugins
-from harness.config.components import build, identity
+from harness.config.components import build, component_identity
 from harness.errors import BadInput, Failed
 from retrievers.base import Document, Query
 from retrievers.external import function as module
@@ -138,11 +138,11 @@ def test_an_error_in_it_is_told_with_its_place(mine):
 
 def test_its_source_identifies_it_and_a_changed_one_is_imported_again(mine):
     mine("def search(queries, k):\n    return [[('a', 1)] for _ in queries]")
-    first, found = identity(NODE), searched()
+    first, found = component_identity(NODE), searched()
     assert first["arguments"]["function"] == "mine:search"
-    assert identity(NODE | {"version": "2"}) != first
+    assert component_identity(NODE | {"version": "2"}) != first
     mine("def search(queries, k):\n    return [[('bb'[:1], 1)] for _ in queries]")
-    assert identity(NODE) != first
+    assert component_identity(NODE) != first
     assert found["q1"] == {"a": 1.0}
     assert searched()["q1"] == {"b": 1.0}
 
@@ -151,7 +151,7 @@ def test_identity_imports_nothing(mine, tmp_path):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit")
     (tmp_path / "pack" / "inner.py").write_text("raise SystemExit")
-    assert identity(NODE | {"function": "pack.inner:search"})["arguments"]["sha256"]
+    assert component_identity(NODE | {"function": "pack.inner:search"})["arguments"]["sha256"]
     assert "pack" not in sys.modules
     assert str(tmp_path) not in sys.path
 

@@ -378,7 +378,7 @@ NODE = {"_target_": "retriever/http", "url": "https://h/s", **PLAIN}
 
 
 def identity(**more):
-    return components.identity(NODE | more)
+    return components.component_identity(NODE | more)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import yaml
 from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 from tiny_models import SENTENCES, tiny_cross_encoder
 
-from harness.config.components import arguments, build, check_component, conf_folder, identity
+from harness.config.components import arguments, build, check_component, component_identity, conf_folder
 from harness.errors import BadInput
 from retrievers.combine.rerank import CrossEncoder
 from retrievers.dense import models
@@ -149,11 +149,11 @@ def test_the_shipped_configs_are_checked_and_name_every_argument(path):
 
 def test_identity_leaves_out_depth_and_what_changes_no_score(tiny):
     node = {"_target_": "retrievers.combine.rerank.CrossEncoder", "model": None, "path": str(tiny)}
-    found = identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
-    assert found == identity(node | {"depth": 30, "runtime": {"device": "cpu"}})
+    found = component_identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
+    assert found == component_identity(node | {"depth": 30, "runtime": {"device": "cpu"}})
     assert found["arguments"] == models.fingerprint(models.ModelSource(path=str(tiny))) | {
         "dtype": "float32",
         "max_length": 1024,
     }
     assert set(found["packages"]) == {"sentence-transformers", "transformers"}
-    assert found != identity(node | {"max_length": 512})
+    assert found != component_identity(node | {"max_length": 512})

@@ -4,7 +4,7 @@ import pytest
 
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
-from harness.runs.full_lists import best, named
+from harness.runs.full_lists import best_repeatable, named
 from harness.runs.ranking import Wanted
 from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import Document, Qrels, Query, Ranking
@@ -115,7 +115,7 @@ def test_the_best_that_fit_are_taken(tmp_path):
     ]
     lists = {key: {"q2": {"d": 1.0}} for key in ("first", "again", "second", "third")}
     store = Store(tmp_path, lists, *runs)
-    found, notes = best(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
+    found, notes = best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
     assert [one.run.run_id for one in found] == ["first", "second"]
     assert notes == [
         "Left out: 1 run that has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness "
@@ -128,6 +128,6 @@ def test_the_best_that_fit_are_taken(tmp_path):
 def test_without_any_that_fits_it_is_said_why(tmp_path):
     store = Store(tmp_path, {}, run("light"), run("other", **{"data.documents": "x"}))
     with pytest.raises(BadInput) as refused:
-        best(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
+        best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
     assert str(refused.value).startswith("Experiment 'e' has no run to pool. Left out: 1 run that has no full lists")
     assert "other documents than the test set has" in str(refused.value)

@@ -8,7 +8,7 @@ import pytest
 from harness.config.commands import RankingConfig
 from harness.errors import BadInput
 from harness.measures.objective import Objective
-from harness.runs.ranking import Wanted, best, chosen, distinct, is_same, leader, needed_metric, rank, settled
+from harness.runs.ranking import Wanted, best_run, chosen_run, distinct, is_same, leader, needed_metric, rank, settled
 from harness.tracking.tracker import LoggedRun, NoFile, NoTracker, RunRecord, measured, objective_metrics
 
 METRIC = "map@3"
@@ -52,7 +52,7 @@ class Store:
 
 
 def first(*runs, select_on=None, metric=METRIC, **more):
-    return best(Store(*runs, **more), Wanted("e", metric, select_on)).run_id
+    return best_run(Store(*runs, **more), Wanted("e", metric, select_on)).run_id
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_files_are_ranked_with_runs_but_tasks_apart():
     runs = [logged("run", all=0.5), logged("file", verb="score", all=0.6), logged("text", task="answers", all=0.7),
             logged("sweep", verb="sweep", all=0.9)]  # fmt: skip
     assert first(*runs) == "file"
-    assert best(Store(*runs), Wanted("e", METRIC, verbs=("run",))).run_id == "run"
-    assert best(Store(*runs), Wanted("e", METRIC, task="answers")).run_id == "text"
+    assert best_run(Store(*runs), Wanted("e", METRIC, verbs=("run",))).run_id == "run"
+    assert best_run(Store(*runs), Wanted("e", METRIC, task="answers")).run_id == "text"
 
 
 def test_of_equals_the_earliest():
@@ -136,7 +136,7 @@ def test_runs_that_return_the_same_are_one_a_run_before_a_file():
     file = twin(logged("file", verb="score", all=0.9), None, began=1)
     own, other = twin(logged("own", all=0.9, oof=0.6), "a", began=2), twin(logged("other", all=0.7), "b", "m", began=3)
     assert once(file, own, other) == [("other", []), ("own", ["file"])]  # by what the run scores out of fold
-    assert best(Store(file, own), Wanted("e", METRIC)).run_id == "own"
+    assert best_run(Store(file, own), Wanted("e", METRIC)).run_id == "own"
     late = twin(logged("late", all=0.9), "c", began=4)
     assert once(own, late) == [("own", ["late"])]
     assert once(own, late, by_lists=False) == [("late", []), ("own", [])]
@@ -168,9 +168,9 @@ def test_nothing_to_choose_from_is_said():
     with pytest.raises(BadInput, match=r"Experiment 'e' has no finished run\. To see what it has: harness runs exp"):
         first()
     with pytest.raises(BadInput, match=r"experiment_name='f': no such experiment in .*Known: e\."):
-        best(Store(), Wanted("f", METRIC))
+        best_run(Store(), Wanted("f", METRIC))
     with pytest.raises(BadInput, match="tracking=none keeps no runs"):
-        best(NoTracker(), Wanted("e", METRIC))
+        best_run(NoTracker(), Wanted("e", METRIC))
 
 
 def asked(**values):
@@ -228,8 +228,8 @@ def test_a_command_line_names_the_measure_only_where_runs_do_not_say_it():
 def test_a_run_is_chosen_by_id_or_as_the_best():
     store = Store(logged("a", all=0.5), logged("b", all=0.4))
     config = {"run": None, "experiment_name": "e", "metric": METRIC, "select_on": None}
-    assert chosen(store, config).run_id == "a"
-    assert chosen(store, config | {"run": "b"}).run_id == "b"
+    assert chosen_run(store, config).run_id == "a"
+    assert chosen_run(store, config | {"run": "b"}).run_id == "b"
 
 
 @pytest.mark.stored

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.statistics.bootstrap import _quantiles, _resampled_means, bootstrap_means
-from harness.statistics.split import split
+from harness.statistics.split import draw_public
 
 
 def interval(values: list[float] | np.ndarray, seed: int = 0, resamples: int = 2000) -> tuple[float, float, str]:
@@ -169,7 +169,7 @@ def items(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
 @given(st.integers(0, 120), st.floats(0, 1), st.integers(0, 5))
 def test_the_share_is_right_in_the_whole_and_in_each_stratum(n: int, share: float, seed: int) -> None:
     item_ids, strata = items(n, seed)
-    public = split(item_ids, strata, seed, share)
+    public = draw_public(item_ids, strata, seed, share)
     assert public.sum() == round(share * n)
     for stratum in range(4):
         inside = strata == stratum
@@ -177,14 +177,14 @@ def test_the_share_is_right_in_the_whole_and_in_each_stratum(n: int, share: floa
 
 
 def test_110_queries_are_split_40_to_60() -> None:
-    public = split(*items(110), 0)
+    public = draw_public(*items(110), 0)
     assert (public.sum(), (~public).sum()) == (44, 66)
 
 
 def test_the_order_of_the_file_does_not_matter_and_the_seed_does() -> None:
     item_ids, strata = items(100)
-    public = split(item_ids, strata, 0)
+    public = draw_public(item_ids, strata, 0)
     order = random.Random(0).sample(range(100), 100)
-    mixed = split([item_ids[i] for i in order], strata[order], 0)
+    mixed = draw_public([item_ids[i] for i in order], strata[order], 0)
     assert (mixed == public[order]).all()
-    assert (split(item_ids, strata, 1) != public).any()
+    assert (draw_public(item_ids, strata, 1) != public).any()

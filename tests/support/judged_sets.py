@@ -164,7 +164,7 @@ class JudgedSet:
             queries={query_id: text_digest(query) for query_id, query in self.queries.items()},
         )
         made = Pool(tuple(pairs[key] for key in sorted(pairs)), about)
-        pools.write(self.folder, made)
+        pools.write_pool(self.folder, made)
         return made
 
     def judge(self, by, queries=None, grade=None, needs=False, **more) -> list[Judgement]:

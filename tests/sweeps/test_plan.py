@@ -161,9 +161,9 @@ def test_what_can_change_no_result_changes_no_key(planner, toy, word):
     ],
 )
 def test_the_key_is_that_of_a_single_run(planner, monkeypatch, words):
-    keys, plain = [], retrieval_run.trial_key
+    keys, plain = [], retrieval_run.retrieval_trial_key
     trial = planner().trial(0, words)
-    monkeypatch.setattr(retrieval_run, "trial_key", lambda *asked: keys.append(plain(*asked)) or keys[-1])
+    monkeypatch.setattr(retrieval_run, "retrieval_trial_key", lambda *asked: keys.append(plain(*asked)) or keys[-1])
     assert cli.call("run", [*TOY, *words, "tracking=none"]) == 0
     assert keys == [trial.key]
 
@@ -184,7 +184,7 @@ def test_spellings_of_a_value_are_one_trial_with_one_result_in_the_cache(planner
     plans = planner()
     first, *respelt = [plans.trial(0, words) for words in (whole, *others)]
     assert {(one.key, one.ranking_keys, one.error) for one in respelt} == {(first.key, first.ranking_keys, None)}
-    params = [retrieval_run.params(one.config, one.choices) for one in (first, *respelt)]
+    params = [retrieval_run.retrieval_params(one.config, one.choices) for one in (first, *respelt)]
     assert all(json.dumps(one) == json.dumps(params[0]) for one in params)
     assert whole[-1].rpartition("=")[2] in {str(value) for value in params[0].values()}
 
@@ -320,11 +320,13 @@ def parsed(*words):
 
 
 def test_overrides_are_split_into_swept_and_fixed_ones():
-    fixed, swept = plan.split(parsed("a=1", "b=1,2", "c='x,y'", "d=[1,2]", "+e=3", "f=range(0,2)", "~g", "h=glob(*)"))
+    fixed, swept = plan.split_overrides(
+        parsed("a=1", "b=1,2", "c='x,y'", "d=[1,2]", "+e=3", "f=range(0,2)", "~g", "h=glob(*)")
+    )
     assert fixed == ["a=1", "c='x,y'", "d=[1,2]", "+e=3", "~g"]
     assert list(swept) == ["b", "f", "h"]
     # Of several for a key the last counts, so that the command line overrules a named sweep.
-    fixed, swept = plan.split(parsed("a=1,2", "b=1", "a=3", "b=4,5"))
+    fixed, swept = plan.split_overrides(parsed("a=1,2", "b=1", "a=3", "b=4,5"))
     assert (fixed, {key: plan.value_text(one) for key, one in swept.items()}) == (["a=3"], {"b": "4,5"})
 
 
@@ -332,13 +334,13 @@ def test_overrides_are_split_into_swept_and_fixed_ones():
                                  "objective", "objectives", "dry_run", "search", "search.trials", "sweep"])  # fmt: skip
 def test_what_decides_no_result_cannot_be_swept(key):
     with pytest.raises(BadInput, match=f"^{key} cannot be swept"):
-        plan.split(parsed("top_k=1,2", f"{key}=a,b"))
-    assert plan.split(parsed(f"{key}=a")) == ([f"{key}=a"], {})
+        plan.split_overrides(parsed("top_k=1,2", f"{key}=a,b"))
+    assert plan.split_overrides(parsed(f"{key}=a")) == ([f"{key}=a"], {})
 
 
 def test_the_words_of_a_grid():
     # range() leaves out its end; texts keep their quotes, so that Hydra reads them again as they were.
-    _, swept = plan.split(parsed("a=1,2", "b=range(0,1,0.5)", "c='x, y',z", "d=null,true", "+e=[1,2],[3]"))
+    _, swept = plan.split_overrides(parsed("a=1,2", "b=range(0,1,0.5)", "c='x, y',z", "d=null,true", "+e=[1,2],[3]"))
     assert plan.expand(swept) == {
         "a": ["a=1", "a=2"],
         "b": ["b=0", "b=0.5"],
@@ -347,11 +349,11 @@ def test_the_words_of_a_grid():
         "+e": ["+e=[1,2]", "+e=[3]"],
     }
     with pytest.raises(BadInput, match=r"x=interval\(1,5\) is an interval"):
-        plan.expand(plan.split(parsed("x=interval(1,5)"))[1])
+        plan.expand(plan.split_overrides(parsed("x=interval(1,5)"))[1])
 
 
 def test_one_value_in_several_spellings_is_one_value():
-    _, swept = plan.split(parsed("a=1,1.0,2,1_0,10,0.50,0.5,5e-1", "b=1,2", "c='1',1", "d=interval(0,1)"))
+    _, swept = plan.split_overrides(parsed("a=1,1.0,2,1_0,10,0.50,0.5,5e-1", "b=1,2", "c='1',1", "d=interval(0,1)"))
     del swept["d"]
     assert plan.expand(swept) == {"a": ["a=1", "a=2", "a=10", "a=0.5"], "b": ["b=1", "b=2"], "c": ["c='1'", "c=1"]}
     assert axis_of(swept["a"]).texts == ("1", "2", "10", "0.5")
@@ -360,11 +362,11 @@ def test_one_value_in_several_spellings_is_one_value():
 
 def test_the_ends_of_the_axes():
     words = ("a=1,2,3", "b=range(0,1,0.5)", "c='x, y',z", "d=null,[1]", "x=interval(1,5)", "y=int(interval(2,5))")
-    _, swept = plan.split(parsed(*words))
+    _, swept = plan.split_overrides(parsed(*words))
     first = ["a=1", "b=0", "c='x, y'", "d=null", "x=1", "y=2"]
-    assert [plan.endpoint(override) for override in swept.values()] == first
+    assert [plan.axis_end(override) for override in swept.values()] == first
     last = ["a=3", "b=0.5", "c=z", "d=[1]", "x=5", "y=5"]
-    assert [plan.endpoint(override, last=True) for override in swept.values()] == last
+    assert [plan.axis_end(override, last=True) for override in swept.values()] == last
 
 
 def test_the_last_axis_changes_fastest():

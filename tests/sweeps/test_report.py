@@ -18,7 +18,7 @@ from harness.reports.tables import Number
 from harness.runs.board.expected import Expected
 from harness.sweeps import report
 from harness.sweeps.plan import Trial
-from harness.sweeps.report import watch, write_files
+from harness.sweeps.report import watch_trials, write_sweep_files
 from harness.sweeps.search import SweepObjective
 from harness.sweeps.summary import SweepSummary, objective_values
 from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
@@ -277,7 +277,7 @@ def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
 
 
 def test_figures_are_of_one_group_each(tmp_path):
-    names = {file.name for file in write_files(apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb"), tmp_path).iterdir()}
+    names = {file.name for file in write_sweep_files(apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb"), tmp_path).iterdir()}
     assert names == {"trials.csv", "summary.json", "objective-0.png", "objective-1.png"}
 
 
@@ -319,7 +319,7 @@ def test_files_hold_all_trials_in_utf8(tmp_path):
     import csv
 
     found = summary([{"mrr": 0.5}, "FAILED"], words=[("name='가, 나'",), ("name=b",)])
-    folder = write_files(found, tmp_path / "summary")
+    folder = write_sweep_files(found, tmp_path / "summary")
     with (folder / "trials.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["name"], row["mrr"], row["status"]) for row in rows] == [
@@ -337,7 +337,7 @@ def test_files_hold_all_trials_in_utf8(tmp_path):
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path):
-    folder = write_files(summary(["FAILED"]), tmp_path)
+    folder = write_sweep_files(summary(["FAILED"]), tmp_path)
     assert {path.name for path in folder.iterdir()} == {"trials.csv", "summary.json"}
 
 
@@ -384,7 +384,7 @@ def looks(monkeypatch):
 def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     journal(5, 0.9)  # of an earlier batch: not printed again
-    with watch(journal.context, 4, TRIALS, "mrr"):
+    with watch_trials(journal.context, 4, TRIALS, "mrr"):
         looks()
         journal(0, 0.25)
         journal(2, 0.125, token="another")
@@ -403,7 +403,7 @@ def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, mo
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     plain = report._follow
     monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
-    with watch(journal.context, 1, TRIALS, "mrr"):
+    with watch_trials(journal.context, 1, TRIALS, "mrr"):
         journal(0, 0.25)
     assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
 
@@ -411,7 +411,7 @@ def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, mo
 def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with watch(journal.context, 6, TRIALS, "mrr"):
+    with watch_trials(journal.context, 6, TRIALS, "mrr"):
         looks()
         journal(0, 0.25)
         looks()
@@ -429,13 +429,13 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
 def test_a_later_batch_of_a_search_counts_on(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     before = [finished(0, {"mrr": 0.75}), TrialResult(1, "b", None, "FAILED")]
-    with watch(journal.context, 6, TRIALS, "mrr", before=before):
+    with watch_trials(journal.context, 6, TRIALS, "mrr", before=before):
         journal(2, 0.5)
     assert capsys.readouterr().err.splitlines() == ["[3/6] mrr 0.5000  best 0.7500  k=2 name=달"]
 
 
 def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
-    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, TRIALS, "mrr"):
+    with pytest.raises(KeyboardInterrupt), watch_trials(journal.context, 1, TRIALS, "mrr"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
 
@@ -521,7 +521,7 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
 
 def test_lines_show_the_number_that_trials_are_ranked_by(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    with watch(journal.context, 2, TRIALS, "map@3"):
+    with watch_trials(journal.context, 2, TRIALS, "map@3"):
         for number, metrics in enumerate((RANKED, PLAIN)):
             write_journal(journal.context, finished(number, metrics, "map@3", "public"))
     assert [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()] == [

@@ -100,7 +100,7 @@ def test_a_silent_controller_refuses_nothing_but_the_sweep_fails(cluster):
 def test_a_machine_without_slurm_is_told_of(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, match="PATH has no sbatch or srun or squeue or scancel"):
-        submitted.check()
+        submitted.check_slurm()
 
 
 def test_cancelling_what_is_gone_succeeds(cluster):

@@ -12,8 +12,8 @@ from harness.data.files import sha256_of
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.measures.objective import Objective
-from harness.measures.score_table import table_text
-from harness.measures.scores import ShownLists, averaged, score
+from harness.measures.score_table import score_table_text
+from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.runs.board.expected import Replay
 from harness.statistics.prediction_powered import Estimate
 from harness.statistics.split import Split
@@ -256,12 +256,12 @@ def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
     def of(wrong):
         right = {q: {"a": 1.0} if QRELS.grades[q] else {} for q in ids}
         lists = {q: ({} if row else {"x": 1.0}) if q in wrong else row for q, row in right.items()}
-        return score(ShownLists(Ranking.from_scores(lists)), QRELS, ["modified_map@3"])
+        return score_lists(ShownLists(Ranking.from_scores(lists)), QRELS, ["modified_map@3"])
 
     place = folder / "trials" / str(number)
     place.mkdir(parents=True)
-    held_out = None if oof_wrong is None else averaged([of(oof_wrong)], Split())
-    (place / "scores.csv").write_text(table_text(of(wrong), held_out), "utf-8")
+    held_out = None if oof_wrong is None else averaged_scores([of(oof_wrong)], Split())
+    (place / "scores.csv").write_text(score_table_text(of(wrong), held_out), "utf-8")
     objective = Objective("modified_map@3", 1 - len(wrong if oof_wrong is None else oof_wrong) / 20)
     hashes = json.dumps({"scores.csv": sha256_of(place / "scores.csv")})
     return TrialResult(number, f"key{number}", None, "FINISHED", objective=objective, hashes=hashes)

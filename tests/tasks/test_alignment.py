@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.tasks import _alignment_kernels
-from harness.tasks.alignment import Change, Edit, compare, words
+from harness.tasks.alignment import Change, Edit, judge_edits, words_of_text
 
 quick = settings(max_examples=80, deadline=None, derandomize=True)
 # Few different words, so that common subsequences of equal length abound.
@@ -19,11 +19,11 @@ schemes = st.sampled_from([("token", 0), ("span", 0), ("span", 1), ("span", 2), 
 
 
 def count(source, reference, prediction, scheme="token", merge_gap=2):
-    return compare([source], [reference], [prediction], scheme, merge_gap).counts[0].tolist()
+    return judge_edits([source], [reference], [prediction], scheme, merge_gap).counts[0].tolist()
 
 
 def show(source, reference, prediction, scheme="token", merge_gap=2):
-    return compare([source], [reference], [prediction], scheme, merge_gap).show(0)
+    return judge_edits([source], [reference], [prediction], scheme, merge_gap).show(0)
 
 
 def edits_of(source, target, scheme="token", merge_gap=2):
@@ -214,18 +214,18 @@ def test_a_source_word_that_both_edit_bears_the_verdict_on_the_references_edit()
 
 def test_words_of_any_white_space_in_nfc():
     decomposed = unicodedata.normalize("NFD", "갑자기\t침대에서\n 일어났다\u3000")
-    assert words(decomposed) == ["갑자기", "침대에서", "일어났다"]
+    assert words_of_text(decomposed) == ["갑자기", "침대에서", "일어났다"]
 
 
 def test_no_sentences():
-    compared = compare([], [], [])
+    compared = judge_edits([], [], [])
     assert compared.counts.shape == (0, 4)
     assert compared.wanted.shape == compared.made.shape == (0,)
 
 
 def test_columns_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="one reference and one prediction"):
-        compare(["가", "나"], ["가"], ["가"])
+        judge_edits(["가", "나"], ["가"], ["가"])
 
 
 # What must hold of any texts ------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_the_length_is_that_of_another_library(rouge_scorer):
 @quick
 @given(st.lists(st.tuples(texts, texts, texts), max_size=5), schemes)
 def test_the_counts_are_those_of_a_slow_second_implementation(sentences, scheme):
-    compared = compare(*([row[i] for row in sentences] for i in range(3)), *scheme)
+    compared = judge_edits(*([row[i] for row in sentences] for i in range(3)), *scheme)
     assert compared.counts.tolist() == [
         plain_counts(*(tuple(text.split()) for text in row), *scheme) for row in sentences
     ]
@@ -312,7 +312,7 @@ def test_counts_never_exceed_the_edits(source, reference, prediction, scheme):
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=6), schemes, st.randoms(use_true_random=False))
 def test_sentences_do_not_touch_each_other(sentences, scheme, rng):
     shuffled = rng.sample(sentences, len(sentences))
-    together = compare(*zip(*shuffled, strict=True), *scheme)
+    together = judge_edits(*zip(*shuffled, strict=True), *scheme)
     for row, sentence in enumerate(shuffled):
         assert together.counts[row].tolist() == count(*sentence, *scheme)
         assert together.show(row) == show(*sentence, *scheme)

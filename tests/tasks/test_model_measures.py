@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import COMMIT, SENTENCES, hub_cache, tiny_sentence_model, use_hub_cache
 
-from harness.config.components import check_component, identity
+from harness.config.components import check_component, component_identity
 from harness.errors import BadInput
 from harness.storage.cache import Cache
 from harness.tasks import model_measures
@@ -334,13 +334,13 @@ def test_cached_pairs_need_no_torch(encoder, store):
 def test_other_weights_are_another_measure(tmp_path, store):
     folder = tiny_bleurt(tmp_path / "model")
     node = {"_target_": "harness.tasks.model_measures.Bleurt", "path": str(folder), "runtime": {"device": "cpu"}}
-    before, found = identity(node), Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
+    before, found = component_identity(node), Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
     assert "sha256" in before["arguments"]
     assert set(before["arguments"]["packages"]) == {"torch", "transformers"}
     state = load_file(folder / "model.safetensors")
     state["classifier.bias"] += 1
     save_bleurt(folder, state)
-    assert identity(node) != before
+    assert component_identity(node) != before
     np.testing.assert_allclose(
         Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store), found + 1, atol=1e-6
     )
@@ -352,8 +352,10 @@ def test_layers_are_other_measures(encoder, store):
     nodes = [
         {"_target_": "harness.tasks.model_measures.BertScore", "path": str(encoder), "layer": layer} for layer in (1, 2)
     ]
-    assert identity(nodes[0]) != identity(nodes[1])
-    assert identity(nodes[0]) == identity(nodes[0] | {"runtime": {"device": "cpu", "batch_tokens": 5}})
+    assert component_identity(nodes[0]) != component_identity(nodes[1])
+    assert component_identity(nodes[0]) == component_identity(
+        nodes[0] | {"runtime": {"device": "cpu", "batch_tokens": 5}}
+    )
 
 
 # What is not to be had
@@ -399,9 +401,9 @@ def test_sentencepiece_is_needed_for_its_models_alone(bleurt, tmp_path, store, m
 
 def test_the_identity_of_what_is_absent(cache, encoder):
     node = {"_target_": "harness.tasks.model_measures.BertScore", "model": NAME, "layer": 1}
-    assert identity(node)["arguments"] == {"model": NAME, "revision": None, "absent": True}
+    assert component_identity(node)["arguments"] == {"model": NAME, "revision": None, "absent": True}
     hub_cache(cache, NAME, encoder)
-    assert identity(node)["arguments"]["commit"] == COMMIT
+    assert component_identity(node)["arguments"]["commit"] == COMMIT
 
 
 def test_a_model_of_the_hub(cache, encoder, store):

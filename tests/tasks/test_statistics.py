@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.measures.scores import RESAMPLES
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.significance import holm
-from harness.tasks.statistics import differences, entering, in_public, measure_all, strata, summaries, swap_test
+from harness.tasks.statistics import entering, in_public, measure_all, strata, summaries, swap_test, task_differences
 from harness.tasks.task import JudgedItems
 
 NAMES = ("right", "made", "items", "rare", "rare_items")
@@ -294,14 +294,14 @@ def test_p_depends_neither_on_who_is_first_nor_on_the_order_of_the_counts(n):
 
 def test_the_same_submission_twice():
     one = drawn(4, 30)
-    found = differences(TASK, [one, drawn(4, 30)], ["mean", "ratio"], 0, 500)[0, 1]
+    found = task_differences(TASK, [one, drawn(4, 30)], ["mean", "ratio"], 0, 500)[0, 1]
     for gap in found.values():
         assert (gap.mean, gap.low, gap.high, gap.p, gap.p_holm, gap.exact) == (0, 0, 0, 1, 1, True)
         assert (gap.wins, gap.ties, gap.losses, gap.note) == (0, 30, 0, "the submissions are the same")
 
 
 def test_one_item():
-    gap = differences(TASK, [item_counts([1], [2]), item_counts([0], [2])], ["ratio"], 0, 100)[0, 1]["ratio"]
+    gap = task_differences(TASK, [item_counts([1], [2]), item_counts([0], [2])], ["ratio"], 0, 100)[0, 1]["ratio"]
     assert (gap.n, gap.mean, gap.wins, gap.p, gap.note) == (1, 0.5, 1, 1, "one item: no interval")
     assert np.isnan([gap.low, gap.high]).all()
 
@@ -309,7 +309,7 @@ def test_one_item():
 def test_wins_and_losses_are_of_items():
     # 2/2, 0/1, 1/2, 0/0 against 1/2, 1/1, 1/2, 0/3: better, worse, equal, and equal with 0 both.
     first, second = item_counts([2, 0, 1, 0], [2, 1, 2, 0]), item_counts([1, 1, 1, 0], [2, 1, 2, 3])
-    gap = differences(TASK, [first, second], ["ratio"], 0, 100)[0, 1]["ratio"]
+    gap = task_differences(TASK, [first, second], ["ratio"], 0, 100)[0, 1]["ratio"]
     assert (gap.wins, gap.ties, gap.losses) == (1, 2, 1)
     assert gap.mean == pytest.approx(3 / 5 - 3 / 8)
     assert gap.note == "percentile interval: fewer than 10 items"
@@ -319,7 +319,7 @@ def test_few_differing_items_get_a_note():
     second = drawn(6, 40)
     second["right"] = second["right"].copy()
     second["right"][:3] += 1
-    gap = differences(TASK, [drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
+    gap = task_differences(TASK, [drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
     assert (gap.losses, gap.exact) == (3, True)
     assert gap.note == "only 3 items differ: trust p, not the interval"
     assert gap.p == 0.25  # none and all of the three swapped, of 8 ways
@@ -327,14 +327,14 @@ def test_few_differing_items_get_a_note():
 
 def test_a_rare_measure_is_compared_on_the_samples_that_define_it():
     first, second = (item_counts([1] * 20, rare=[*rare, *[None] * 18]) for rare in ([0.5, 1.0], [0.25, 0.5]))
-    gap = differences(TASK, [first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
+    gap = task_differences(TASK, [first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
     # Differences of 1/4 and 1/2: 3/8 in the mean, and of the four ways to swap two are as far apart.
     assert (gap.mean, gap.low, gap.high, gap.p) == (0.375, 0.25, 0.5, 0.5)
     assert re.fullmatch(r"percentile interval: undefined in \d+ of 1000 samples", gap.note)
 
 
 def test_p_is_corrected_over_all_pairs_in_each_measure():
-    found = differences(TASK, [drawn(1, 12), drawn(2, 12, 0.3), drawn(3, 12, -0.3)], ["mean", "ratio"], 0, 5000)
+    found = task_differences(TASK, [drawn(1, 12), drawn(2, 12, 0.3), drawn(3, 12, -0.3)], ["mean", "ratio"], 0, 5000)
     assert list(found) == [(0, 1), (0, 2), (1, 2)]
     for name in ("mean", "ratio"):
         p = [measures[name].p for measures in found.values()]
@@ -353,8 +353,8 @@ def test_p_is_corrected_over_all_pairs_in_each_measure():
 def test_the_other_way_round_everything_is_the_negative(seed, n):
     first, second = drawn(seed, n), drawn(seed + 1, n, 0.2)
     wanted = ["mean", "ratio", "rare_mean"]
-    ours = differences(TASK, [first, second], wanted, 0, 200)[0, 1]
-    theirs = differences(TASK, [second, first], wanted, 0, 200)[0, 1]
+    ours = task_differences(TASK, [first, second], wanted, 0, 200)[0, 1]
+    theirs = task_differences(TASK, [second, first], wanted, 0, 200)[0, 1]
     for name in wanted:
         one, other = ours[name], theirs[name]
         assert one.mean == pytest.approx(-other.mean, abs=1e-12)
@@ -368,17 +368,17 @@ def test_the_other_way_round_everything_is_the_negative(seed, n):
 
 def test_a_pair_does_not_depend_on_the_other_submissions():
     three = [drawn(seed, 25) for seed in range(3)]
-    alone = differences(TASK, three[:2], ["ratio"], 0, 300)[0, 1]["ratio"]
-    among = differences(TASK, three, ["ratio", "mean"], 0, 300)[0, 1]["ratio"]
+    alone = task_differences(TASK, three[:2], ["ratio"], 0, 300)[0, 1]["ratio"]
+    among = task_differences(TASK, three, ["ratio", "mean"], 0, 300)[0, 1]["ratio"]
     assert {**vars(alone), "p_holm": None} == {**vars(among), "p_holm": None}
 
 
 def test_in_parts_as_at_once(monkeypatch):
     """Draws and swaps are made a few rows at a time: the samples do not depend on how many, p but for chance."""
     first, second = drawn(11, 30), drawn(12, 30)
-    whole = differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
+    whole = task_differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
     monkeypatch.setattr("harness.statistics.bootstrap._CELLS", 30 * 700)
     monkeypatch.setattr("harness.statistics.significance._CELLS", 30 * 700)
-    parts = differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
+    parts = task_differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
     assert (parts.low, parts.high) == (pytest.approx(whole.low, abs=1e-12), pytest.approx(whole.high, abs=1e-12))
     assert parts.p == pytest.approx(whole.p, abs=0.05)

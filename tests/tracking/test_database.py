@@ -188,13 +188,13 @@ def test_text_that_is_not_utf_8_is_damage(tmp_path):
 def test_a_file_has_a_uri_that_sqlalchemy_reads_as_the_same_file(tmp_path, name):
     uri = mlflow_client.uri_of(tmp_path / name)
     assert sqlalchemy.make_url(uri).database == str(tmp_path / name)
-    assert mlflow_client.place_of(uri) == tmp_path / name
+    assert mlflow_client.database_file(uri) == tmp_path / name
 
 
 def test_a_percent_encoded_uri_names_a_file_as_sqlalchemy_reads_it(tmp_path):
     uri = f"sqlite:///{tmp_path}/a%20b/x%2By.db"
-    assert str(mlflow_client.place_of(uri)) == sqlalchemy.make_url(uri).database == f"{tmp_path}/a b/x+y.db"
-    assert mlflow_client.place_of("http://host/sqlite:///x") is mlflow_client.place_of(None) is None
+    assert str(mlflow_client.database_file(uri)) == sqlalchemy.make_url(uri).database == f"{tmp_path}/a b/x+y.db"
+    assert mlflow_client.database_file("http://host/sqlite:///x") is mlflow_client.database_file(None) is None
     tracker = MlflowTracker(uri)
     assert not tracker.exists(tmp_path)
     tracker.connect(tmp_path)

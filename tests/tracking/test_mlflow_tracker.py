@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from harness.errors import BadInput
-from harness.runs.ranking import Wanted, best
+from harness.runs.ranking import Wanted, best_run
 from harness.tracking.file_hashes import seal
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import shown_address
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import NoFile, RunRecord
 
@@ -140,10 +140,10 @@ def test_no_other_key_repeats_the_tracking_address(harness, toy, monkeypatch):
 
 
 def test_passwords_are_never_shown():
-    assert redacted("http://user:secret@host:5000/path?key=x#y") == "http://host:5000/…"
-    assert redacted("http://host:5000") == "http://host:5000"
-    assert redacted("postgresql://user:secret@host:5432/x") == "postgresql://host:5432/x"
-    assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
+    assert shown_address("http://user:secret@host:5000/path?key=x#y") == "http://host:5000/…"
+    assert shown_address("http://host:5000") == "http://host:5000"
+    assert shown_address("postgresql://user:secret@host:5432/x") == "postgresql://host:5432/x"
+    assert shown_address("sqlite:///a/b.db") == "sqlite:///a/b.db"
 
 
 def test_long_params_are_cut_and_many_fit(tracker):
@@ -313,6 +313,6 @@ def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
 def test_the_experiment_that_mlflow_makes_counts_once_it_has_runs(tracker):
     assert "Default" not in tracker.experiments()
     with pytest.raises(BadInput, match=r"experiment_name='e': no such experiment in .* There is none yet\."):
-        best(tracker, Wanted("e", "mrr"))
+        best_run(tracker, Wanted("e", "mrr"))
     tracker.finish(tracker.begin(RunRecord("Default", "mine")), RunRecord("Default", "mine"), "FINISHED")
     assert tracker.experiments() == ["Default"]

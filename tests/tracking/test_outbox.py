@@ -124,7 +124,7 @@ def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed(harness, toy
         raise RuntimeError("no more memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "run", broken)
+        patch.setattr(steps, "run_steps", broken)
         assert harness(*RUN).code == 1
     store()
     [sent] = harness("doctor sync", "format=json").json["sent"]
@@ -229,7 +229,7 @@ def test_a_run_goes_to_the_store_it_was_meant_for(harness, toy, tmp_path, store)
 def test_a_server_that_dies_in_a_run_gets_it_when_it_is_back(harness, toy, tmp_path, monkeypatch):
     """A real one, killed while the run is at work; user and password are saved nowhere."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    plain = steps.run
+    plain = steps.run_steps
     with serving(tmp_path) as (address, process):
 
         def run(*args):
@@ -238,7 +238,7 @@ def test_a_server_that_dies_in_a_run_gets_it_when_it_is_back(harness, toy, tmp_p
             process.wait()
             return found
 
-        monkeypatch.setattr(steps, "run", run)
+        monkeypatch.setattr(steps, "run_steps", run)
         kept = harness(*RUN, f"tracking.uri={address.replace('//', '//me:s3cret@')}")
     assert kept.code == 1
     assert not [path for path in (tmp_path / "outputs").rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
@@ -286,7 +286,7 @@ def test_a_damaged_record_names_its_field(tmp_path, change, message):
         (content["record"] if "." in key else content)[key.removeprefix("record.")] = value
     (place / outbox.RECORD).write_text(json.dumps(content), "utf-8")
     with pytest.raises(BadInput) as raised:
-        outbox.read(place)
+        outbox.read_saved(place)
     assert f"record.json{'' if message.startswith(' ') else ': '}{message}" in str(raised.value)
     assert "remove its folder to give the run up" in str(raised.value)
 
@@ -294,6 +294,6 @@ def test_a_damaged_record_names_its_field(tmp_path, change, message):
 def test_a_saved_run_comes_back(tmp_path):
     record = RunRecord("e", "n", {"k": [1, None]}, metrics={"mrr": float("nan")}, tables={"t.json": {"a": ["x", 1.5]}})
     place = hold(NoTracker(), record, run_id="r", status="KILLED", folder=tmp_path / "run")
-    held = outbox.read(place)
+    held = outbox.read_saved(place)
     assert (held.run_id, held.status, held.store, held.detail) == ("r", "KILLED", "", "full")
     assert repr(replace(held.record, ended=0)) == repr(record)

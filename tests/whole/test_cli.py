@@ -25,7 +25,7 @@ def key_of(key):  # of several commands
 
 
 def parsed(word: str, multirun: bool = False):
-    override = OverridesParser.create().parse_override(overrides.quoted(word, key_of, multirun))
+    override = OverridesParser.create().parse_override(overrides.quoted_override(word, key_of, multirun))
     value = override.value()
     return getattr(value, "text", value)
 
@@ -67,14 +67,16 @@ def test_ids_of_runs_are_no_numbers():
 
 
 def test_commas_separate_text_values_in_a_multirun():
-    override = OverridesParser.create().parse_override(overrides.quoted("dataset.path=가,나 다", key_of, multirun=True))
+    override = OverridesParser.create().parse_override(
+        overrides.quoted_override("dataset.path=가,나 다", key_of, multirun=True)
+    )
     assert override.is_sweep_override()
     assert [getattr(value, "text", value) for value in override.value().list] == ["가", "나 다"]
 
 
 @pytest.mark.parametrize("word", ["--help", "-m", "--config-dir=/a b", "retriever", "~gate"])
 def test_flags_and_bare_words_stay(word):
-    assert overrides.quoted(word, key_of) == word
+    assert overrides.quoted_override(word, key_of) == word
 
 
 def test_flags_may_stand_between_overrides():

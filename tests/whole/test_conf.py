@@ -165,13 +165,13 @@ def test_every_dataset_names_a_source_that_exists():
 
 def test_chunks_have_the_same_settings_wherever_they_are_made():
     dataset = yaml.safe_load((CONF / "dataset" / "chunked.yaml").read_text("utf-8"))
-    assert schema.defaults(commands.ChunkKeys) == dataset["chunk"]
+    assert schema.schema_defaults(commands.ChunkKeys) == dataset["chunk"]
 
 
 @pytest.mark.parametrize("name", commands.PRIMARY)
 def test_a_primary_config_has_the_groups_of_its_class_and_no_keys(name):
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text("utf-8"))
-    known = schema.groups(commands.config_class(name))
+    known = schema.schema_groups(commands.config_class(name))
     assert {*manual.manual(name).groups} == {*known}
     assert {*content} - {"defaults", "hydra"} <= {*known}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.measures.measures import parse
+from harness.measures.measures import parse_measure
 from harness.tracking.tracker import mlflow_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ def test_reference_values(harness, tmp_path, case):
     rows = [{"eval_id": query, "relevant": grades} for query, grades in case["qrels"].items()]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in case["predictions"]))
-    names = {parse(re.sub(r"_at_(\d+)$", r"@\1", key)).name for key in case["expected"]}
+    names = {parse_measure(re.sub(r"_at_(\d+)$", r"@\1", key)).name for key in case["expected"]}
     words = ("predictions=p.jsonl", "dataset=contest", "dataset.qrels=q.jsonl", f"metrics=[{','.join(names)}]")
     found = {mlflow_name(k): v for k, v in harness("score", *words, *QUIET).json["metrics"].items()}
     assert found == {key: pytest.approx(value, abs=1e-9) for key, value in case["expected"].items()}

@@ -39,12 +39,12 @@ def made(tmp_path, toy, monkeypatch):
     plugin_wheels.unpack(plugin_wheels.wheel(tmp_path), tmp_path / "site")
     (tmp_path / "shared_letters.py").write_text(FUNCTION, "utf-8")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    plugins.plugins.cache_clear()
+    plugins.installed_plugins.cache_clear()
     yield
     for name in ("shared_letters", "overlap_search", "overlap_search.retriever"):
         sys.modules.pop(name, None)
     monkeypatch.undo()
-    plugins.plugins.cache_clear()
+    plugins.installed_plugins.cache_clear()
 
 
 def test_equal_predictions_by_every_door(made, harness, tracker, tmp_path):

@@ -31,7 +31,7 @@ from harness.config.commands import CacheConfig, DoctorConfig
 from harness.config.components import build, plugin_targets, recorded_name, target_class
 from harness.config.places import full_place
 from harness.config.text import counted
-from harness.data.dataset import load, search_queries
+from harness.data.dataset import checked_dataset, search_queries
 from harness.errors import BadInput, Failed
 from harness.experiment.cached_parts import Caching
 from harness.experiment.steps import is_precomputed
@@ -44,7 +44,7 @@ from harness.storage.bucket import server_name
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import shown_address
 from retrievers.testing import contract
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ QUERIES = 50  # of the dataset, at most, that a retriever is examined with
 CONTRACT = "retrievers/testing.py says what a retriever must do; the section of CONTRIBUTING.md says how to add one."
 
 
-def plugins(config: DoctorConfig) -> Iterator[Finding]:
+def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
     """Whether each installed plug-in can be used, its classes included."""
     seen: dict[str, installed.Plugin] = {}
-    for plugin in installed.plugins():
+    for plugin in installed.installed_plugins():
         about, remedy = f"plug-in {plugin}", f"Mend it, or remove it: pip uninstall {plugin.distribution}"
         if plugin.problem:
             yield Finding(about, "error", plugin.problem, remedy)
@@ -89,7 +89,7 @@ def retrievers(config: DoctorConfig) -> Iterator[Finding]:
     """Each rule of the contract, for each retriever of the config on its dataset."""
     if config.retriever is None:
         return
-    dataset = load(build(config.dataset, where="dataset"), "dataset")
+    dataset = checked_dataset(build(config.dataset, where="dataset"), "dataset")
     queries, cache = search_queries(dataset)[:QUERIES], open_cache(config.store.path)
     for name, node in config.retriever.items():
         with tempfile.TemporaryDirectory() as folder, watch(name) as progress:
@@ -178,7 +178,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> dict[str, Any]:
     Exit code 1 if something is broken.
     """
     checks: tuple[Callable[[DoctorConfig], Iterator[Finding]], ...] = (
-        _versions, plugins, _tracking, cache_findings, _disk, _cluster, _fonts, _hub,
+        _versions, plugin_findings, _tracking, cache_findings, _disk, _cluster, _fonts, _hub,
         retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
@@ -335,7 +335,7 @@ def _tracking(config: DoctorConfig) -> Iterator[Finding]:
         yield Finding("tracking", "ok", "none: runs are not logged")
     else:
         experiments = counted(len(tracker.experiments()), "experiment")
-        yield Finding("tracking", "ok", f"{redacted(tracker.uri)}, {experiments}")
+        yield Finding("tracking", "ok", f"{shown_address(tracker.uri)}, {experiments}")
 
 
 def _disk(config: DoctorConfig) -> Iterator[Finding]:
@@ -375,12 +375,12 @@ def _hub(config: DoctorConfig) -> Iterator[Finding]:
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=5):  # noqa: S310
-            yield Finding("model hub", "ok", f"{redacted(address)} answers")
+            yield Finding("model hub", "ok", f"{shown_address(address)} answers")
     except (OSError, ValueError) as error:
         yield Finding(
             "model hub",
             "warning",
-            f"{redacted(address)} cannot be reached ({type(error).__name__}); BM25 needs no hub, nor does "
+            f"{shown_address(address)} cannot be reached ({type(error).__name__}); BM25 needs no hub, nor does "
             "encoder=use_multilingual",
             "For dense models: set HF_ENDPOINT to a mirror, copy a filled hub cache here, or use a local folder.",
         )

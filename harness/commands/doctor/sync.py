@@ -16,7 +16,7 @@ from harness.recording.recording import open_tracker
 from harness.reports import terminal
 from harness.tracking import file_hashes, outbox
 from harness.tracking.in_progress import TAG
-from harness.tracking.mlflow_client import redacted, uri_of, without_login
+from harness.tracking.mlflow_client import shown_address, uri_of, without_login
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.tracker import RunRecord, Tracker
 
@@ -40,7 +40,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> dict[str, Any]:
         for n, folder in enumerate(unsent):
             progress(n, len(unsent), "runs")
             try:
-                held = outbox.read(folder)
+                held = outbox.read_saved(folder)
                 run_id = _upload(trackers.of(held), folder, held)
             except Exception as error:  # one failure does not stop the other uploads
                 kind = "" if isinstance(error, BadInput) else f"{type(error).__name__}: "
@@ -81,7 +81,7 @@ class _Trackers:
         node = dict(self._config.tracking) | {"detail": held.detail}
         if not self._elsewhere and held.store != self._own:
             raise BadInput(
-                f"it was meant for {redacted(held.store)}, which only the command line can name: repeat this with "
+                f"it was meant for {shown_address(held.store)}, which only the command line can name: repeat this with "
                 "tracking.uri=ADDRESS."
             )
         if held.detail not in self._opened:
@@ -118,7 +118,7 @@ def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
     begun = _begun(tracker, held)
     if begun is None or begun != held.run_id:
         held.run_id = begun or tracker.begin(record)
-        outbox.write(folder, held)
+        outbox.write_saved(folder, held)
     tracker.finish(held.run_id, record, held.status)
     if record.shows_private:
         tracker.count_private_view(record.experiment)

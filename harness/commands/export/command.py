@@ -15,12 +15,12 @@ from harness.config.commands import ExportConfig
 from harness.errors import BadInput
 from harness.recording.logged_run import in_full
 from harness.recording.recording import open_tracker
-from harness.recording.run_kind import RunKind, kind_of, require_kind
+from harness.recording.run_kind import RunKind, require_kind, run_kind
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
 from harness.runs.board.expected import shown_of_run
-from harness.runs.ranking import SCORED, chosen, settled
+from harness.runs.ranking import SCORED, chosen_run, settled
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 
@@ -34,12 +34,12 @@ def export(config: ExportConfig, invocation: Invocation) -> dict[str, Any]:
     BadInput if anything about the run or its predictions is wrong. A submission is identified by its content, whatever
     its file is called. Returns the JSON document of `harness export format=json`.
     """
-    kind = kind_of(config.document)
+    kind = run_kind(config.document)
     tracker = open_tracker(config.document)
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
     config, notes = settled(tracker, config, kind.name, verbs)
     kind.check_export(config.document)
-    run = in_full(tracker, chosen(tracker, config.document, kind.name, verbs))
+    run = in_full(tracker, chosen_run(tracker, config.document, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")
     require_kind(kind, run, "export it")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import flatten
-from harness.config.components import asks_model, build, identity, reusable, target_class
+from harness.config.components import asks_model, build, component_identity, reusable, target_class
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
 from harness.data.shards import IndexedTexts
@@ -32,12 +32,12 @@ from harness.experiment.session import open_session
 from harness.experiment.writing import QueryWriter
 from harness.gates.signals import random_queries
 from harness.recording import provenance, retrieval_run
-from harness.recording.logged_run import ValidRun, read_config, require_allowed
+from harness.recording.logged_run import ValidRun, read_config, require_allowed_hosts
 from harness.storage.cache import Cache
 from harness.storage.entries import verify_entry
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import shown_address
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import LoggedRun, Tracker, refusal
+from harness.tracking.tracker import LoggedRun, Tracker, tracker_error
 from retrievers.base import Document, Query, Turn
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ def prepare_model(
     MLflow refuses the name.
     """
     if not isinstance(tracker, MlflowTracker):
-        raise refusal(tracker, "stores no models")
+        raise tracker_error(tracker, "stores no models")
     if valid.dataset is None:
         raise ValueError("only retrieval runs make models")
     config, dataset = valid.config, valid.dataset
-    require_allowed(run, config, allow, asks_model(config))
+    require_allowed_hosts(run, config, allow, asks_model(config))
     for retriever, node in config["retriever"].items():
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
@@ -144,7 +144,9 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
     before = _champion(client, name)
     version = _new_version(client, run, logged, name)
     uri = f"models:/{name}@{ALIAS}"
-    serve = f"MLFLOW_TRACKING_URI='{redacted(tracker.uri)}' mlflow models serve -m '{uri}' --env-manager local -p 5001"
+    serve = (
+        f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}' mlflow models serve -m '{uri}' --env-manager local -p 5001"
+    )
     return {
         "name": name,
         "version": version,
@@ -182,7 +184,7 @@ def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name
     return int(version.version)
 
 
-def load(folder: Path) -> Searcher:
+def load_model(folder: Path) -> Searcher:
     """The searcher of a package. BadInput, which names the file, if one has changed or is missing."""
     verify_entry(folder)
     config: Mapping[str, Any] = read_config(folder / "config.yaml")
@@ -242,7 +244,7 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
                 f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
                 "model can answer as the run did."
             )
-    if retrieval_run.key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
+    if retrieval_run.trial_key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
             "package or this program has changed, so the exported model might not answer as the run did. "
@@ -366,7 +368,7 @@ def _requirements(config: Mapping[str, Any]) -> list[str]:
     components = {**config["retriever"], "rerank": config["rerank"]}
     if "encoder" in build(config["gate"], where="gate").parts:
         components["encoder"] = config["encoder"]
-    identities = flatten({name: identity(node) for name, node in components.items()})
+    identities = flatten({name: component_identity(node) for name, node in components.items()})
     names = {canonicalize_name(name.rpartition(".packages.")[2]) for name in identities if ".packages." in name}
     needed = [Requirement(line) for line in importlib.metadata.requires(ours) or ()]
     base = {canonicalize_name(one.name) for one in needed if one.marker is None}

@@ -11,7 +11,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UN
 from mlflow.pyfunc import PythonModel, PythonModelContext
 from pandas import DataFrame
 
-from harness.commands.export.model import answer, load
+from harness.commands.export.model import answer, load_model
 from harness.errors import BadInput
 
 
@@ -19,7 +19,7 @@ class RetrievalModel(PythonModel):
     """Queries or conversations in, ranked documents and the gate's decision out; see `export.model.answer`."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        self._searcher = load(Path(context.artifacts["package"]))
+        self._searcher = load_model(Path(context.artifacts["package"]))
         self._searcher.warm()
 
     def predict(

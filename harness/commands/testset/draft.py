@@ -38,7 +38,7 @@ from harness.testset.draft.drafts import (
     TestsetFolder,
     read_examples,
 )
-from harness.testset.draft.easiness import Measured, measure
+from harness.testset.draft.easiness import Measured, measure_easiness
 from harness.testset.draft.filters import Filters, sift
 from harness.testset.draft.prompts import check_examples, language_of, read_prompts
 
@@ -124,7 +124,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
     cache = open_cache(config.store.path)
     chat = chat_for(model, cache, PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
-    drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
+    drafted = drafting.draft_queries(chat, work.tasks, work.plan, work.folder)
     kept, rejections = _sifted(work, drafted, Filters(**config.document["filters"]))
     measured = _measured(work, kept, cache) if config.easiness else Measured(kept, None, None)
     outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
@@ -172,7 +172,7 @@ def _measured(work: DraftWork, drafts: Sequence[Draft], cache: Cache) -> Measure
     """What BM25 makes of the drafts, which it flags, and of the examples."""
     chunks = list(work.folder.chunks())
     labels = work.examples.labels(chunks, work.folder)
-    return measure(drafts, [chunk.document for chunk in chunks], cache, work.examples.queries, labels)
+    return measure_easiness(drafts, [chunk.document for chunk in chunks], cache, work.examples.queries, labels)
 
 
 def _kinds(given: Sequence[str]) -> tuple[str, ...]:

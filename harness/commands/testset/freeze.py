@@ -21,9 +21,9 @@ from harness.reports.report import Report
 from harness.reports.tables import Column, Table
 from harness.testset.audit.sample import read_audit
 from harness.testset.freeze import exports, freezing
-from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write
+from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write_frozen
 from harness.testset.judge.judgements import LLM, JudgementLog, text_digest
-from harness.testset.pool.pool import documents_of, read_pool
+from harness.testset.pool.pool import pooled_documents, read_pool
 from harness.testset.review.resolution import DRAFTED, Question
 
 
@@ -53,7 +53,7 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> dict[str, Any]:
     output = Path(config.output or testset / f"v{config.version}")
     if config.formats and (output / FROZEN).exists():
         manifest = read_frozen(output, "output")
-        outcome = FreezeOutcome(output, False, manifest, exports.export(output, config.formats))
+        outcome = FreezeOutcome(output, False, manifest, exports.export_testset(output, config.formats))
     else:
         outcome = _frozen(config, testset, output)
     document = _document(outcome)
@@ -69,8 +69,8 @@ def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
         freezing.refuse_open(left_out, len(material.queries), testset)
     with stage("freezing"):
         content: Snapshot = snapshot(material, config.version, read_agreement(testset), output)
-        new = write(output, content)
-    exported = exports.export(output, config.formats)
+        new = write_frozen(output, content)
+    exported = exports.export_testset(output, config.formats)
     manifest = {**content.manifest, "sha256": content.sha256}
     return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
 
@@ -79,7 +79,7 @@ def _material(config: FreezeConfig, testset: Path) -> Material:
     """BadInput unless all that the labels are made of can be read, and fits together."""
     queries = read_queries(testset, "testset")
     pool = read_pool(testset)
-    folder = documents_of(testset, config.documents)
+    folder = pooled_documents(testset, config.documents)
     chunks = list(folder.chunks())
     digests = {one.query.query_id: text_digest(one.query) for one in queries}
     pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]

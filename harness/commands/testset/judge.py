@@ -16,7 +16,7 @@ from harness.config.commands import JudgeConfig
 from harness.config.components import build
 from harness.config.text import counted
 from harness.data.files import some
-from harness.data.testset import read_manifest
+from harness.data.testset import read_testset_manifest
 from harness.errors import BadInput
 from harness.experiment.session import chat_for
 from harness.llm.chat import Chat, ChatModel
@@ -42,7 +42,7 @@ from harness.testset.judge.judge_record import (
     write_record,
 )
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held
-from harness.testset.judge.judging import read_reply, verdict
+from harness.testset.judge.judging import read_reply, reply_verdict
 from harness.testset.judge.judging_work import JudgingRequest, JudgingWork, Tally, work
 from harness.testset.review.resolution import RELEVANT_FROM
 
@@ -74,7 +74,7 @@ def judge(config: JudgeConfig, invocation: Invocation) -> dict[str, Any]:
         raise BadInput("model is missing. Name the language model that judges: model=NAME.")
     model: ChatModel = build(config.llm, where="llm")
     folder = config.testset
-    read_manifest(folder, "testset")
+    read_testset_manifest(folder, "testset")
     if config.dry_run:
         todo = _work(config, folder)
         return _dry_run(config.format, _unasked(config, model).estimate(todo.prompts), todo)
@@ -96,7 +96,7 @@ def _judged(config: JudgeConfig, todo: JudgingWork, model: ChatModel) -> dict[st
     print(f"Judging {_extent(todo)}: {chat.estimate(prompts).text()}.", file=sys.stderr)  # noqa: T201
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
-    verdicts = [verdict(reply, document) for reply, document in zip(replies, shown, strict=True)]
+    verdicts = [reply_verdict(reply, document) for reply, document in zip(replies, shown, strict=True)]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     added = todo.judgements(verdicts, now)
     JudgementLog(todo.folder).append(added)
@@ -107,7 +107,7 @@ def _judged(config: JudgeConfig, todo: JudgingWork, model: ChatModel) -> dict[st
         usage = {**before.usage}
     warnings = (
         *judge_record.warnings(rates),
-        *circular(todo.judge.model, read_manifest(todo.folder, "testset"), todo.pool),
+        *circular(todo.judge.model, read_testset_manifest(todo.folder, "testset"), todo.pool),
     )
     record = JudgeRecord(
         by=todo.judge.by,

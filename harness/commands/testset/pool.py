@@ -18,7 +18,7 @@ from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
-from harness.data.testset import EvidencedQuery, read_manifest, read_queries, span_qrels
+from harness.data.testset import EvidencedQuery, read_queries, read_testset_manifest, span_qrels
 from harness.errors import BadInput
 from harness.progress import stage
 from harness.recording.recording import open_tracker
@@ -34,7 +34,7 @@ from harness.testset.pool import pooling
 from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
 from harness.testset.pool.pooling import Missed, Reusability, missed, reusability
 from harness.testset.review.resolution import Resolved, resolve
-from harness.tracking.tracker import NO_RUNS, refusal
+from harness.tracking.tracker import NO_RUNS, tracker_error
 
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
 
@@ -120,7 +120,7 @@ class Pooled:
 def pool(config: PoolConfig, invocation: Invocation) -> dict[str, Any]:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
     path = config.testset
-    read_manifest(path, "testset")
+    read_testset_manifest(path, "testset")
     with held(path, pools.POOL, "pools for"):
         with stage("reading the test set"):
             testset = _testset(path, config.documents)
@@ -128,7 +128,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> dict[str, Any]:
             runs, notes = _runs(config, testset, Path(folder))
         with stage("pooling"):
             made = _pooled(config, testset, runs)
-            pools.write(path, made)
+            pools.write_pool(path, made)
     judgements = JudgementLog(path).read()
     notes += [*_short(runs, config.pool.depth), *_changes(testset, judgements)]
     found = Pooled(made, testset.before, testset.queries, judgements)
@@ -141,7 +141,7 @@ def _testset(path: Path, documents: Path | None) -> TestSet:
     """BadInput unless the test set is finished, and its pool, if it has one, is of these queries and documents."""
     queries = read_queries(path, "testset")
     before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
-    testset = TestSet(path, queries, pools.documents_of(path, documents), before)
+    testset = TestSet(path, queries, pools.pooled_documents(path, documents), before)
     if before is not None:
         if before.about.queries and not before.about.queries.keys() & testset.texts.keys():
             raise BadInput(
@@ -156,13 +156,13 @@ def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[Full
     """(the runs that the config names, why others of the experiment were left out)."""
     tracker = open_tracker(config.document)
     if not tracker.keeps_files:
-        raise refusal(tracker, NO_RUNS)
+        raise tracker_error(tracker, NO_RUNS)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []
     try:
         config, notes = settled(tracker, config, verbs=("run",))
         wanted = Wanted(config.experiment_name, config.metric, config.select_on, verbs=("run",))
-        found, left_out = full_lists.best(tracker, wanted, config.top, testset.dataset, folder)
+        found, left_out = full_lists.best_repeatable(tracker, wanted, config.top, testset.dataset, folder)
     except BadInput as error:
         run = f"harness run dataset=testset dataset.path={testset.path} experiment_name={config.experiment_name}"
         if config.documents or testset.before:
@@ -189,7 +189,7 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
         for one in runs
     }
     about = About(
-        documents=pools.place_of(testset.documents, testset.path),
+        documents=pools.relative_place(testset.documents, testset.path),
         documents_sha256=testset.documents.fingerprint,
         runs={**known, **new},
         sample=draw.sample,

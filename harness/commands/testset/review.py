@@ -18,14 +18,14 @@ from harness.config.check import Invocation
 from harness.config.commands import ReviewConfig
 from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS
-from harness.data.testset import read_manifest
+from harness.data.testset import read_testset_manifest
 from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.testset.audit.sample import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, read_judged_set
-from harness.testset.pool.pool import documents_of
+from harness.testset.pool.pool import pooled_documents
 from harness.testset.review.desk import (
     Desk,
     Reviewer,
@@ -61,7 +61,7 @@ def check_keys(config: ReviewConfig) -> None:
         raise BadInput(f"via={WORKBOOK} needs output=FILE to write a workbook, or from=FILE to read one: {what}.")
 
 
-def read(
+def take_workbook(
     config: ReviewConfig, reviewer: str, known: Callable[[], tuple[JudgedSet, AuditSample | None]]
 ) -> dict[str, Any]:
     """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing.
@@ -100,7 +100,7 @@ def _show_read(console: Console, config: ReviewConfig, reviewer: str, found: Fil
     console.print("  " + _command("audit", config))
 
 
-def write(config: ReviewConfig, asked: AskedItems, questions: Questions, pilot: str) -> dict[str, Any]:
+def write_review_workbook(config: ReviewConfig, asked: AskedItems, questions: Questions, pilot: str) -> dict[str, Any]:
     """Write the workbook. questions: what it asks; the same items as `asked`. pilot: a sentence on what is drawn later,
     or nothing."""
     path = Path(config.output or "")
@@ -217,16 +217,16 @@ def _workbook(config: ReviewConfig, reviewers: Sequence[Reviewer]) -> dict[str, 
         raise BadInput("reviewer names several people, but a workbook is for one. Write one for each.")
     [one] = reviewers
     if config.from_:
-        read_manifest(config.testset, "testset")  # holding the log would make its folder
-        return read(config, one.name, lambda: _known(config))
+        read_testset_manifest(config.testset, "testset")  # holding the log would make its folder
+        return take_workbook(config, one.name, lambda: _known(config))
     with stage("reading the test set"):
         work = _work(config)
         asked = work.new(one)
         _require(work, [asked.items])
         documents = _documents(config, work, [asked.items])
-    place = str(documents_of(work.folder, config.documents).path / DOCUMENTS)
+    place = str(pooled_documents(work.folder, config.documents).path / DOCUMENTS)
     questions = Questions(one.by, work.sample, asked.items, work.queries, documents, place)
-    return write(config, asked, questions, work.pilot(config.audit.queries))
+    return write_review_workbook(config, asked, questions, work.pilot(config.audit.queries))
 
 
 def _work(config: ReviewConfig) -> ReviewWork:
@@ -262,7 +262,7 @@ def _require(work: ReviewWork, asked: Iterable[Sequence[Item]]) -> None:
 def _documents(config: ReviewConfig, work: ReviewWork, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
     """The documents that are judged. BadInput if some are not in the documents folder."""
     wanted = {one.doc_id for items in asked for one in items if one.doc_id is not None}
-    folder = documents_of(work.folder, config.documents)
+    folder = pooled_documents(work.folder, config.documents)
     found = {one.document.doc_id: one.document for one in folder.chunks() if one.document.doc_id in wanted}
     if missing := sorted(wanted - found.keys()):
         raise BadInput(

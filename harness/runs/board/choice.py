@@ -19,7 +19,7 @@ from harness.runs.ranking import (
     differ,
     distinct,
     rank,
-    repeated,
+    repeated_note,
     require_labels,
     score_of,
 )
@@ -71,11 +71,11 @@ class Chosen:
     notes: Sequence[str]
 
 
-def chosen(tracker: Tracker, asked: Asked) -> Chosen:
+def chosen_runs(tracker: Tracker, asked: Asked) -> Chosen:
     """The runs that are asked for. BadInput if they do not compare, and if there are fewer than two."""
     found = _of_experiment(tracker, asked) if asked.runs is None else _named(tracker, asked)
     once = distinct(found.runs)
-    notes = [*found.notes, *repeated(once)]
+    notes = [*found.notes, *repeated_note(once)]
     if len(once) == 1 and asked.runs is not None and len(asked.runs) > 1:
         raise BadInput(
             f"{_place(asked)} are the same: they return the same documents for every query, or repeat one "

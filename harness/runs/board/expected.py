@@ -23,9 +23,9 @@ from harness.gates.calibration import CLOSE, folds
 from harness.measures.score_table import ScoreTable
 from harness.measures.scores import plain
 from harness.reports.markup import interval
-from harness.runs.board.choice import Asked, chosen
+from harness.runs.board.choice import Asked, chosen_runs
 from harness.runs.board.recommendation import Words
-from harness.runs.board.runs import BoardRun, BoardRuns, check_measure, tables
+from harness.runs.board.runs import BoardRun, BoardRuns, check_by_query, tables
 from harness.runs.ranking import RankedRun, differ
 from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
@@ -232,7 +232,7 @@ class RunFamily:
         counts &= known.public if self.select_on == "public" else True
         if counts.sum() < 2:
             return None
-        value = cross_validated(known.values[:, counts], known.needs[counts])
+        value = cross_validated_choice(known.values[:, counts], known.needs[counts])
         return replace(start, how="choice", value=value)
 
 
@@ -253,7 +253,7 @@ def of_family(
     return family.expected(replay or _replay(tracker, family), most)
 
 
-def of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
+def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
     """What to expect of a run that is the best of those of its experiment that compare; None for others.
 
     For commands that are to be quick: of more than MOST runs the scores are not read. select_on: None: as the run was
@@ -266,8 +266,8 @@ def of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None 
 
 
 def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """As `of_run`; a private score that it shows is counted as seen."""
-    found = of_run(tracker, run, metric, select_on)
+    """As `expected_of_run`; a private score that it shows is counted as seen."""
+    found = expected_of_run(tracker, run, metric, select_on)
     if found and found.how == "private":
         tracker.count_private_view(run.experiment)
     return found
@@ -281,8 +281,8 @@ def of_experiment(
     asked: its `runs` do not count. most: more runs than that are not read. replay: of a sweep that is about to end.
     """
     try:
-        check_measure(asked.metric)
-        found = chosen(tracker, replace(asked, runs=None))
+        check_by_query(asked.metric)
+        found = chosen_runs(tracker, replace(asked, runs=None))
     except BadInput:  # no two runs by such a measure
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -298,7 +298,7 @@ def of_experiment(
 def _family(tracker: Tracker, asked: Asked) -> Sequence[RankedRun]:
     """The runs of the experiment that compare; () if there are no two."""
     try:
-        return chosen(tracker, asked).runs
+        return chosen_runs(tracker, asked).runs
     except BadInput:
         return ()
 
@@ -331,7 +331,7 @@ def _compares(tracker: Tracker, sweep: LoggedRun, best: LoggedRun, metric: str, 
     return not differ(best, winner, metric, select_on)
 
 
-def cross_validated(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
+def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
     """The mean over queries, each scored with the run that is best on the other folds, or the mean of those that are.
 
     Any order among equals could prefer the one that is better on the fold itself.

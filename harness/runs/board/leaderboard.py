@@ -215,7 +215,7 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
             tied=(place == 0 or bool(corrected[place] > ALPHA)) if tested else None,
             ms=run.metrics.get(MS),
             index_mb=run.metrics.get(INDEX),
-            asks_model=asks_model(run.params),
+            asks_model=params_ask_model(run.params),
             changed=tuple(ChangedSetting(key, above, here) for key, (above, here) in changed[place].items()),
             public=public[place],
             private=private[place],
@@ -224,7 +224,7 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
     )
 
 
-def asks_model(params: Mapping[str, str]) -> bool:
+def params_ask_model(params: Mapping[str, str]) -> bool:
     """Whether a run with these params asks a language model about each query."""
     return params.get("gate") == "llm" or params.get("query.text") in WRITTEN
 

@@ -16,11 +16,11 @@ import numpy as np
 from harness.config.text import counted
 from harness.data.files import some
 from harness.measures.measures import grows_with
-from harness.reports.markup import finite
+from harness.reports.markup import rounded_or_none
 from harness.reports.tables import Cell, Column, Number, Table
-from harness.runs.board.plateau import Plateau, plateau
+from harness.runs.board.plateau import Plateau, plateau_of
 from harness.runs.board.runs import BoardRuns
-from harness.runs.board.settings import VariedKey, comparable, groups, varied
+from harness.runs.board.settings import VariedKey, comparable, runs_by_keys, varied
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.factors import Effects, Importance, Share, effects, importance
 from harness.tracking.tracker import LoggedRun
@@ -48,7 +48,7 @@ class Level:
     high: float
 
     def to_json(self) -> dict[str, Any]:
-        numbers = {name: finite(getattr(self, name)) for name in ("best", "mean", "low", "high")}
+        numbers = {name: rounded_or_none(getattr(self, name)) for name in ("best", "mean", "low", "high")}
         return {"value": self.value, "runs": self.runs, **numbers}
 
 
@@ -142,7 +142,7 @@ class KeyGroup:
         }
 
 
-def compare(
+def compare_settings(
     metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
 ) -> KeyGroup:
     """having: bool [R], the runs that have just these keys. keys: as they are compared. axes: all, as they are.
@@ -189,7 +189,7 @@ def _described(
         total=shares.total[place] if known and shares else None,
         reason="" if known else _reason(place, values.shape[1], found, shares),
         levels=_levels(own, values, averages),
-        plateau=plateau(own, axes, values, averages, grows_with(metric, key.name)),
+        plateau=plateau_of(own, axes, values, averages, grows_with(metric, key.name)),
     )
 
 
@@ -254,7 +254,7 @@ class Map:
     means: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
-        means = [[finite(one) for one in row] for row in self.means]
+        means = [[rounded_or_none(one) for one in row] for row in self.means]
         return {"first": self.first, "second": self.second, "means": means}
 
 
@@ -320,7 +320,9 @@ def matters(runs: BoardRuns) -> Matters | None:
     if not axes or not known.any():
         return None
     values = runs.values[rows][:, known]
-    found = [compare(runs.metric, having, keys, axes, values) for having, keys in groups(comparable(axes))]
+    found = [
+        compare_settings(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))
+    ]
     return Matters(
         metric=runs.metric,
         runs=len(made),

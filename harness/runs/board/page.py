@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.reports.markup import finite
-from harness.reports.page import TEMPLATES, filled
+from harness.reports.markup import rounded_or_none
+from harness.reports.page import TEMPLATES, fill_page
 from harness.reports.report import Report, page_data
 from harness.runs.board.expected import Expected
 from harness.runs.board.leaderboard import Leaderboard, leaderboard
@@ -69,7 +69,7 @@ def is_board(path: Path) -> bool:
 
 def html(board: Board) -> str:
     """The whole page, which needs no other file and no network."""
-    return filled(TEMPLATE, document(board))
+    return fill_page(TEMPLATE, document(board))
 
 
 def document(board: Board) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
             "short": one.name,
             "name": one.run.name,
             "also": one.twins,
-            "value": finite(one.score.value),
-            "low": finite(one.score.low),
-            "high": finite(one.score.high),
+            "value": rounded_or_none(one.score.value),
+            "low": rounded_or_none(one.score.low),
+            "high": rounded_or_none(one.score.high),
             "kind": one.score.kind,
             "params": {key: values[place] for key, values in changed.items()},
             "losses": {

@@ -13,7 +13,7 @@ from harness.errors import BadInput
 from harness.recording.logged_run import recommended
 from harness.recording.retrieval_run import CHECKED
 from harness.runs.board import runs as board_runs
-from harness.runs.board.choice import Asked, chosen
+from harness.runs.board.choice import Asked, chosen_runs
 from harness.runs.board.runs import BoardRun, BoardRuns
 from harness.tracking.tracker import Tracker
 
@@ -35,13 +35,13 @@ class PairValues:
     notes: Sequence[str]
 
 
-def read(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
+def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
     """The two runs that are asked for, of a sweep the trial that it recommends; else the best run, and the best of
     those that differ from it on any query. folder: for downloads.
 
     BadInput unless they compare query by query, by labels that people have given.
     """
-    board_runs.check_measure(asked.metric)
+    board_runs.check_by_query(asked.metric)
     if asked.runs is not None:
         return _pair(tracker, asked, _named(tracker, asked), [], folder)
     (best, *others), notes = _best(tracker, asked)
@@ -55,7 +55,7 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
 
 
 def _pair(tracker: Tracker, asked: Asked, ids: list[str], notes: Sequence[str], folder: Path) -> PairValues:
-    found = board_runs.read(tracker, replace(asked, runs=ids), folder)
+    found = board_runs.read_board_runs(tracker, replace(asked, runs=ids), folder)
     first, second = found.runs
     if partly := [one.run.named for one in found.runs if CHECKED in one.run.tags]:
         raise BadInput(
@@ -88,7 +88,7 @@ def _named(tracker: Tracker, asked: Asked) -> list[str]:
 
 def _best(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
     """(the ids of the runs, the best first, at least two; what to know of such a choice)."""
-    ranked = chosen(tracker, asked).runs
+    ranked = chosen_runs(tracker, asked).runs
     notes = [f"The best two of {counted(len(ranked), 'run')} by {asked.metric} that differ on any query."]
     if len(ranked) > 2:
         notes = [

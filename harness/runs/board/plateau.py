@@ -95,7 +95,7 @@ class Plateau:
         }
 
 
-def plateau(
+def plateau_of(
     key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
     """The shape around the best value of a key; None unless it is a number with three values or more to compare.

@@ -10,12 +10,12 @@ import numpy as np
 
 from harness.data.files import some
 from harness.errors import BadInput
-from harness.measures.measures import KINDS, LOSING, MeasureFamily, parse
+from harness.measures.measures import KINDS, LOSING, MeasureFamily, parse_measure
 from harness.measures.objective import Objective
-from harness.measures.score_table import ScoreTable, read_table
+from harness.measures.score_table import ScoreTable, read_score_table
 from harness.progress import watch
 from harness.recording.logged_run import Ahead
-from harness.runs.board.choice import Asked, Chosen, chosen
+from harness.runs.board.choice import Asked, Chosen, chosen_runs
 from harness.runs.board.settings import short_names
 from harness.tracking.tracker import LoggedRun, Tracker
 
@@ -69,17 +69,17 @@ class BoardRuns:
     notes: tuple[str, ...] = ()
 
 
-def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
+def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
     """The runs that are asked for, with their scores by query. folder: for downloads.
 
     BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
     """
-    check_measure(asked.metric)
-    return of_chosen(tracker, chosen(tracker, asked), asked.metric, folder)
+    check_by_query(asked.metric)
+    return of_chosen(tracker, chosen_runs(tracker, asked), asked.metric, folder)
 
 
 def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
-    """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read`."""
+    """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read_board_runs`."""
     runs = [one.run for one in found.runs]
     scored = tables(tracker, runs, metric, folder)
     names = short_names(runs)
@@ -113,9 +113,9 @@ def of_tables(
     )
 
 
-def check_measure(metric: str) -> None:
+def check_by_query(metric: str) -> None:
     """BadInput for a measure that has no value for each query."""
-    if parse(metric).family is MeasureFamily.POOLED:
+    if parse_measure(metric).family is MeasureFamily.POOLED:
         raise BadInput(
             f"metric={metric} is no mean over queries, so that nothing can be said query by query. Choose another "
             "measure, such as metric=modified_map@3."
@@ -142,7 +142,7 @@ def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Pat
 def _table(files: Ahead, run: LoggedRun, metric: str) -> ScoreTable:
     file = files.download(run, SCORES)
     try:
-        table = read_table(file, only=metric)
+        table = read_score_table(file, only=metric)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     if metric not in table.values:

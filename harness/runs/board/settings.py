@@ -147,7 +147,7 @@ def _brought(params: Sequence[Params]) -> list[dict[str, str]]:
 def _values(group: str, choice: str) -> dict[str, str]:
     import yaml
 
-    values = {key: yaml.safe_load(entry.value) for key, entry in manual.keys_of(group, choice).items()}
+    values = {key: yaml.safe_load(entry.value) for key, entry in manual.manual_keys(group, choice).items()}
     return {key: one if isinstance(one, str) else _logged(one) for key, one in values.items()}
 
 
@@ -239,7 +239,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     return sorted(kept, key=lambda key: order[key.name])
 
 
-def groups(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
+def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
     """(the runs, bool [R]; the keys that just these runs have), the most runs first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:

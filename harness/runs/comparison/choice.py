@@ -13,14 +13,14 @@ import numpy as np
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
-from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse
+from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse_measure
 from harness.recording.logged_run import recommended
 from harness.recording.run_kind import RunKind, require_kind
-from harness.runs.board.choice import Asked, chosen, same_queries
+from harness.runs.board.choice import Asked, chosen_runs, same_queries
 from harness.runs.board.expected import Expected, QueryValues, RunFamily, of_family
 from harness.runs.board.runs import tables
 from harness.runs.comparison.comparison import Settings
-from harness.runs.ranking import RankedRun, Wanted, distinct, rank, repeated
+from harness.runs.ranking import RankedRun, Wanted, distinct, rank, repeated_note
 from harness.statistics.significance import against_first
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
 
@@ -48,7 +48,7 @@ class Choice:
         return dict(zip(LABELS, self.runs, strict=False))
 
 
-def choose(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
+def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """The runs that the config's `runs` names; otherwise the `top` best of the experiment.
 
     BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
@@ -81,7 +81,7 @@ def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
     metric, experiment = config.metric, config.experiment_name
     if kind.name == RETRIEVAL:  # as on a board
-        found = chosen(tracker, Asked(experiment, metric, config.select_on))
+        found = chosen_runs(tracker, Asked(experiment, metric, config.select_on))
         ranked, notes, select_on = list(found.runs), list(found.notes), found.select_on
     else:
         ranked, notes, select_on = _of_task(tracker, config, kind)
@@ -105,7 +105,7 @@ def _of_task(tracker: Tracker, config: CompareConfig, kind: RunKind) -> tuple[li
     """(the submissions of a text task, the best first; notes; the items that rank them)."""
     ranking = rank(tracker, Wanted(config.experiment_name, config.metric, config.select_on, kind.name))
     ranked = distinct(ranking.runs)
-    notes = repeated(ranked)
+    notes = repeated_note(ranked)
     scheme = (config.task or {}).get("scheme")
     if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
@@ -169,7 +169,7 @@ def tested_family(
     It is (None, None) where runs were named, and for a measure without values by query. folder: for downloads.
     """
     metric, ranked = settings.metric, choice.family
-    if not ranked or parse(metric).family is MeasureFamily.POOLED:
+    if not ranked or parse_measure(metric).family is MeasureFamily.POOLED:
         return None, None
     folder.mkdir()
     known = QueryValues.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)

@@ -17,8 +17,8 @@ from harness.config.text import counted
 from harness.data.files import some
 from harness.data.predictions import read_predictions
 from harness.errors import BadInput
-from harness.measures.judged import judge
-from harness.measures.measures import LOSING, SHOWN, parse
+from harness.measures.judged import judge_lists
+from harness.measures.measures import LOSING, SHOWN, parse_measure
 from harness.measures.objective import Kind
 from harness.measures.scores import UNANSWERABLE, plain
 from harness.recording.logged_run import load_unchanged, logged_value, read_config
@@ -123,9 +123,9 @@ def _unmet(qrels: Qrels, query_ids: Sequence[str]) -> list[str]:
 def _shown(run: ScoredLists, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
     """(mean share of judged documents among the first k, those that nobody has judged)."""
     lists = read_predictions(run.predictions)
-    found = judge(lists, qrels, [query_id for query_id in run.query_ids if query_id in qrels.grades])
+    found = judge_lists(lists, qrels, [query_id for query_id in run.query_ids if query_id in qrels.grades])
     assert found.holes is not None
-    shares = parse(f"judged@{k}").values(found)
+    shares = parse_measure(f"judged@{k}").values(found)
     known = shares[~np.isnan(shares)]
     holes = found.holes
     documents = []
@@ -581,7 +581,7 @@ def most_changed(gaps: np.ndarray) -> list[int]:
     return [int(row) for row in np.argsort(-np.abs(gaps), kind="stable")[:CHANGED] if gaps[row]]
 
 
-def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -> str:
+def pair_verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -> str:
     """One sentence: which run of a pair is better by the metric, or that the data cannot tell.
 
     pairs: how many pairs p is corrected for. unit: what is scored, in the plural.

@@ -13,10 +13,10 @@ from typing import Any
 
 from harness.config.text import counted
 from harness.measures.objective import Objective
-from harness.measures.objective import kind_of as kind_of_value
+from harness.measures.objective import score_kind as kind_of_value
 from harness.measures.scores import UNANSWERABLE
-from harness.reports.markup import ABSENT, finite, number
-from harness.reports.page import TEMPLATES, filled
+from harness.reports.markup import ABSENT, number, rounded_or_none
+from harness.reports.page import TEMPLATES, fill_page
 from harness.reports.report import Report, page_data
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.runs.board import page as board_page
@@ -450,7 +450,7 @@ def _objective(run: ComparedRun, settings: Settings) -> Objective:
 
 def items_html(comparison: TaskComparison) -> str:
     """Return the page of compared submissions: the tables, and the items on which they differ most."""
-    return filled(
+    return fill_page(
         TEMPLATE,
         {
             "title": title(comparison),
@@ -470,6 +470,6 @@ def _item(one: ComparedItem) -> dict[str, Any]:
     return {
         "id": one.item_id,
         "texts": texts,
-        "values": [finite(value) for value in one.values.values()],
+        "values": [rounded_or_none(value) for value in one.values.values()],
         "said": [None if pieces is None else [[*piece] for piece in pieces] for pieces in one.predictions.values()],
     }

@@ -18,9 +18,9 @@ from harness.data.predictions import read_predictions
 from harness.errors import BadInput, did_you_mean
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.measures import OOF, MeasureFamily, parse
-from harness.measures.objective import Kind, kind_of
-from harness.measures.score_table import ScoreTable, read_table
+from harness.measures.measures import OOF, MeasureFamily, parse_measure
+from harness.measures.objective import Kind, score_kind
+from harness.measures.score_table import ScoreTable, read_score_table
 from harness.recording.logged_run import in_full, load_unchanged, logged_value, read_config
 from harness.recording.retrieval_run import CHECKED
 from harness.recording.run_kind import Retrieval
@@ -39,9 +39,9 @@ from harness.runs.comparison.comparison import (
     ShownDocument,
     Standings,
     most_changed,
+    pair_verdict,
     standings,
     unjudged,
-    verdict,
 )
 from harness.runs.ranking import require_labels
 from harness.statistics.bootstrap import bootstrap_means
@@ -102,7 +102,7 @@ class ComparedRun:
         return {query_id: [predictions.doc_ids[doc] for doc in docs if doc >= 0] for query_id, docs in rows}
 
 
-def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedRun]:
+def read_retrieval_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedRun]:
     """Download the runs. chosen: label -> run. BadInput unless all are scored on the same queries."""
     for run in chosen.values():
         require_labels(run)
@@ -118,7 +118,7 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     return runs
 
 
-def comparison(
+def compare_retrieval(
     runs: Sequence[ComparedRun], settings: Settings, family: np.ndarray | None = None
 ) -> RetrievalComparison:
     """Compare runs whose tables have the same queries in the same order, the best first if there is a family.
@@ -164,7 +164,7 @@ def comparison(
         verdicts=[
             estimated_verdict(pair, estimated[rows][at], metric, found[rows][at].mean, corrected_for)
             if estimated and found[rows][at].ties < found[rows][at].n
-            else verdict(pair, found[rows][at], metric, corrected_for, unit)
+            else pair_verdict(pair, found[rows][at], metric, corrected_for, unit)
             for rows, pair in pairs.items()
         ],
         notes=[
@@ -221,13 +221,13 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
     folder.mkdir()
     scores = tracker.download(run, "scores.csv", folder)
     try:
-        table = read_table(scores)
+        table = read_score_table(scores)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     predictions = tracker.download(run, Retrieval().predictions(run), folder)
     config, checked = tracker.download(run, "config.yaml", folder), None
     if CHECKED in run.tags:
-        checked = _ordered(checked_values.read_table(tracker.download(run, checked_values.FILE, folder)))
+        checked = _ordered(checked_values.read_checked_table(tracker.download(run, checked_values.FILE, folder)))
     return ComparedRun(label, run, _ordered(table), predictions, config, checked)
 
 
@@ -260,7 +260,7 @@ def _judges(runs: Sequence[ComparedRun], settings: Settings) -> np.ndarray:
 def _kind(run: ComparedRun, settings: Settings) -> Kind:
     """What a run's values rest on. The private queries are held out unless the run learnt from their labels, too."""
     learnt_from_them = bool(run.table.oof) and run.run.select_on == "all"
-    return "held out" if settings.judges and not learnt_from_them else kind_of(bool(run.table.oof), "all")
+    return "held out" if settings.judges and not learnt_from_them else score_kind(bool(run.table.oof), "all")
 
 
 def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str], list[str]]:
@@ -271,7 +271,7 @@ def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str
     same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
     if metric not in same:
         everywhere = "counts other queries in each run" if metric in shared else "is not in the scores of every run"
-        reason = "is no mean of queries" if parse(metric).family is MeasureFamily.POOLED else everywhere
+        reason = "is no mean of queries" if parse_measure(metric).family is MeasureFamily.POOLED else everywhere
         raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
     notes = []
     if own := [name for name in shared if name not in same]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.components import build, check_component
-from harness.data.tables import AGAIN, numbers, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.objective import Kind
 from harness.recording import task_run
@@ -26,12 +26,12 @@ from harness.runs.comparison.comparison import (
     Settings,
     TaskComparison,
     most_changed,
+    pair_verdict,
     standings,
-    verdict,
 )
 from harness.statistics.split import Score
 from harness.tasks.scored_file import check_measure, rules
-from harness.tasks.statistics import differences, measure_all, measure_kind, strata, summaries
+from harness.tasks.statistics import measure_all, measure_kind, strata, summaries, task_differences
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import LoggedRun, NoFile, Tracker
 
@@ -77,7 +77,7 @@ class ComparedFile:
         return rules(self.config)
 
 
-def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedFile]:
+def read_task_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedFile]:
     """Download the runs. chosen: label -> run. BadInput unless all were scored by the same rules."""
     files = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
     first = files[0]
@@ -99,7 +99,7 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     return files
 
 
-def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskComparison:
+def compare_tasks(files: Sequence[ComparedFile], settings: Settings) -> TaskComparison:
     """Compare files that were scored on the same items. Raises BadInput unless every file has the metric."""
     first, metric, labels = files[0], settings.metric, [file.label for file in files]
     task: TextTask = build(first.config["task"], where="task")
@@ -112,7 +112,7 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
     files = [file.take(judges) for file in files]
     means = [measure_all(task, file.counts) for file in files]
     shared = _shared_measures(task, files, means, metric)
-    found = differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples, tested)
+    found = task_differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples, tested)
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
     notes = [*settings.judged_by(judges, "items"), *ranked.notes]
     if bare := [file.label for file in files if not file.items]:
@@ -125,7 +125,7 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
         count=len(files[0].item_ids),
         judges=settings.judges,
         verdicts=[
-            verdict(pair, found[rows][metric], metric, len(pairs), f"{settings.judges}items")
+            pair_verdict(pair, found[rows][metric], metric, len(pairs), f"{settings.judges}items")
             for rows, pair in pairs.items()
         ],
         notes=notes,
@@ -164,8 +164,8 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
         columns = read_columns(tallies)
         ids, kinds = taken_ids(columns, "id", tallies), taken(columns, "kind", tallies)
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.intp)
-        public = numbers(taken(columns, "public", tallies), "public", tallies)[order] == 1
-        counts = {name: numbers(cells, name, tallies)[order] for name, cells in columns.items()}
+        public = number_column(taken(columns, "public", tallies), "public", tallies)[order] == 1
+        counts = {name: number_column(cells, name, tallies)[order] for name, cells in columns.items()}
         task: TextTask = build(config["task"], where="task")
         for name in task.counts:
             if name not in counts:

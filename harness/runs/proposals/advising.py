@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.check import checked
-from harness.config.components import identity
+from harness.config.check import check_values
+from harness.config.components import component_identity
 from harness.config.messages import explain
 from harness.config.text import counted
 from harness.data.dataset import Dataset
@@ -30,11 +30,11 @@ from harness.experiment.plan import Plan
 from harness.experiment.session import Session, cache_for, foreseen_queries
 from harness.gates.calibration import CLOSE
 from harness.measures.measures import SHOWN, grows_with
-from harness.measures.score_table import read_table
+from harness.measures.score_table import read_score_table
 from harness.recording.logged_run import Ahead, load_unchanged, logged_config, recommended
-from harness.recording.retrieval_run import trial_key
+from harness.recording.retrieval_run import retrieval_trial_key
 from harness.runs import full_lists
-from harness.runs.board.plateau import plateau
+from harness.runs.board.plateau import plateau_of
 from harness.runs.board.settings import varied
 from harness.runs.proposals.catalogue import (
     ENCODERS,
@@ -50,8 +50,8 @@ from harness.runs.proposals.catalogue import (
 )
 from harness.runs.proposals.costs import CostModel, Workload
 from harness.runs.proposals.evidence import Lists, RunEvidence
-from harness.runs.proposals.ladder import CommandLine, ComposedRun, of_run, plain_value
-from harness.runs.ranking import SCORED, Wanted, best, compares, is_same, require_labels
+from harness.runs.proposals.ladder import CommandLine, ComposedRun, plain_value, words_of_run
+from harness.runs.ranking import SCORED, Wanted, best_run, compares, is_same, require_labels
 from harness.statistics.significance import ALPHA, sign_flip_test
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
@@ -69,7 +69,7 @@ class Ceiling:
     bound: float
 
 
-def ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
+def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
     """What each perfect part would add, in the order of the pipeline.
 
     elsewhere: float64 [Q], the best value of each query in the other runs of the experiment; None where there are none.
@@ -163,9 +163,9 @@ def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]
         for values in itertools.product(*plain.values()):
             given = dict(zip([*groups, *plain], [*chosen, *values], strict=True))
             try:
-                plan = Plan.of(checked(_with(composed.config, dict(zip(plain, values, strict=True))), "run"))
-                preflight.check(plan, facts, situation.cache)
-                key = trial_key(plan, facts.fingerprints, facts.texts)
+                plan = Plan.of(check_values(_with(composed.config, dict(zip(plain, values, strict=True))), "run"))
+                preflight.check_inputs(plan, facts, situation.cache)
+                key = retrieval_trial_key(plan, facts.fingerprints, facts.texts)
             except BadInput:
                 continue
             if key not in situation.tried:
@@ -240,7 +240,7 @@ class RunToImprove:
     notes: Sequence[str] = ()
 
 
-def read(tracker: Tracker, where: Where) -> RunToImprove:
+def read_advised(tracker: Tracker, where: Where) -> RunToImprove:
     """The run that is named, or the best of the experiment. BadInput for a run that nothing can be said of."""
     run = _chosen(tracker, where)
     peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
@@ -261,7 +261,7 @@ def read(tracker: Tracker, where: Where) -> RunToImprove:
 
 def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
     if where.run is None:
-        return best(tracker, Wanted(where.experiment, where.metric, where.select_on))
+        return best_run(tracker, Wanted(where.experiment, where.metric, where.select_on))
     run = recommended(tracker, tracker.run(where.run))
     if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
         raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
@@ -281,7 +281,7 @@ def _known(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[RunEvidence,
         return _of_files(tracker, run, where, labels), None, [ELSEWHERE_MADE]
     dataset = load_unchanged(run, logged["dataset"], ("documents", "queries", "qrels"))
     try:
-        line = of_run(run.params, logged, where.config_dir)
+        line = words_of_run(run.params, logged, where.config_dir)
         if where.metric != logged["objective"]:
             line = line.changed({"objective": where.metric})
         composed = line.composed()
@@ -327,7 +327,7 @@ class BuiltRun:
         """Whether the run's queries, rankings and scored pairs are in the cache, so that it takes arithmetic alone."""
         if self.facts.unwritten:
             return False
-        if "rerank" in self.config.active and not self.cache.holds_pairs(identity(self.config.rerank)):
+        if "rerank" in self.config.active and not self.cache.holds_pairs(component_identity(self.config.rerank)):
             return False
         for node in self.config.retriever.values():
             ranking = steps.ranking_identity(steps.index_identity(node, self.dataset), self.session.queries_digest)
@@ -337,7 +337,7 @@ class BuiltRun:
 
     def evidence(self) -> RunEvidence:
         """Compute the run's steps again, from what is cached, and return what its lists and labels say."""
-        return RunEvidence.of_outcome(self.config, steps.run(self.config, self.session), self.dataset)
+        return RunEvidence.of_outcome(self.config, steps.run_steps(self.config, self.session), self.dataset)
 
     def situation(self, evidence: RunEvidence) -> Situation:
         setup = Setup(
@@ -359,7 +359,7 @@ def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) 
     """What the files of a run say: its scores by query, and its full lists if it has logged any."""
     assert dataset.qrels is not None
     with tempfile.TemporaryDirectory() as folder:
-        table = read_table(tracker.download(run, SCORES, Path(folder)), where.metric)
+        table = read_score_table(tracker.download(run, SCORES, Path(folder)), where.metric)
         lists = None
         if dataset.queries:
             with contextlib.suppress(NoFile):  # a trial of a sweep has none
@@ -395,7 +395,7 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
     with tempfile.TemporaryDirectory() as folder, Ahead(tracker, wanted, Path(folder)) as files:
         for run in ranked[:MOST]:
             try:
-                table = read_table(files.download(run, SCORES), name)
+                table = read_score_table(files.download(run, SCORES), name)
             except BadInput:  # damaged
                 unread[f"whose {SCORES} is missing or damaged"] += 1
                 continue
@@ -426,7 +426,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
     found = []
     for key in keys:
         grows = grows_with(evidence.measure.name, key.name)
-        shape = plateau(key, keys, rows, None, grows) if key.places[0] >= 0 and key.name not in KNOWN else None
+        shape = plateau_of(key, keys, rows, None, grows) if key.places[0] >= 0 and key.name not in KNOWN else None
         if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
             beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
             found.append(Beyond(key.name, _step(shape.values[shape.best], beside), shape.sentence(key.name)))

@@ -388,8 +388,8 @@ def perfect_gate(evidence: RunEvidence) -> float:
 def models(group: str) -> dict[str, str]:
     """Choice of a group that names a model -> why it cannot be used as things are; "" if it can."""
     installed, found = all(map(find_spec, PACKAGES)), {}
-    for choice, path in manual.choices(group).items():
-        node = yaml_files.load(path)
+    for choice, path in manual.choice_files(group).items():
+        node = yaml_files.load_yaml(path)
         if not isinstance(node, Mapping) or not (model := node.get("model")):
             continue
         if not installed:

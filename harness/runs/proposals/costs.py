@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import digest
-from harness.config.components import identity, recorded_name, target_class
+from harness.config.components import component_identity, recorded_name, target_class
 from harness.config.schema import Node
 from harness.config.text import counted
 from harness.data.dataset import Dataset
@@ -59,7 +59,7 @@ class Workload:
 
     @classmethod
     def of(cls, plan: Plan, facts: DataFacts) -> Workload:
-        indexes = [facts.index(node, identity) for node in plan.retriever.values()]
+        indexes = [facts.index(node, component_identity) for node in plan.retriever.values()]
         return cls(plan, [steps.ranking_identity(index, facts.queries_digest) for index in indexes])
 
     @property
@@ -158,7 +158,7 @@ class CostModel:
         kinds = {"tokens": "tokenizer", "embeddings": "encoder"}
         whole = node.get("passages") in (None, "none")
         return whole and any(
-            self._has(kind, {name: identity(part), "texts": self.texts}) for kind, name in kinds.items()
+            self._has(kind, {name: component_identity(part), "texts": self.texts}) for kind, name in kinds.items()
         )
 
     def _reading(self, part: Node, characters: int, pace: float) -> tuple[float, bool]:
@@ -182,7 +182,7 @@ def readers(node: Node) -> list[Node]:
 
 def _reads(node: Node, part: Node) -> list[Any]:
     """Names the documents as a part reads them: whole, or cut into passages."""
-    return [identity(part), node.get("passages")]
+    return [component_identity(part), node.get("passages")]
 
 
 def _operations(node: Node) -> float:

@@ -14,7 +14,7 @@ from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
 from harness.gates.payoff import fixed_mean, payoffs
-from harness.measures.judged import Judged, judge
+from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, of_holes, of_spans
 from harness.measures.score_table import ScoreTable
 from retrievers.base import Qrels, Ranking
@@ -125,26 +125,26 @@ class RunEvidence:
     def perfect(self) -> np.ndarray:
         """The value of the best list that there could be, float64 [Q]."""
         nothing = Ranking.from_scores({query_id: {} for query_id in self.query_ids})
-        judged = judge(nothing, self.qrels, self.query_ids)
+        judged = judge_lists(nothing, self.qrels, self.query_ids)
         return self._ordered(judged, judged.ideal)
 
     def reordered(self, depth: int | None = None) -> np.ndarray:
         """The value if the first `depth` candidates of each query, None: all, stood in the best order; float64 [Q]."""
         assert self.lists is not None
-        judged = judge(self.lists.candidates, self.qrels, self.query_ids)
+        judged = judge_lists(self.lists.candidates, self.qrels, self.query_ids)
         head = judged.gains if depth is None else judged.gains[:, :depth]
         return self._ordered(judged, np.hstack([-np.sort(-head, axis=1), judged.gains[:, head.shape[1] :]]))
 
     @cached_property
     def pooled(self) -> np.ndarray:
         """The value if all documents of the component rankings stood in the best order, float64 [Q]."""
-        judged = judge(_pool(self._components), self.qrels, self.query_ids)
+        judged = judge_lists(_pool(self._components), self.qrels, self.query_ids)
         return self._ordered(judged, -np.sort(-judged.gains, axis=1))
 
     @cached_property
     def first_hits(self) -> dict[str, np.ndarray]:
         """Component ranking -> rank of the first relevant document, float64 [Q]; infinite where there is none."""
-        return {name: judge(one, self.qrels, self.query_ids).first for name, one in self._components.items()}
+        return {name: judge_lists(one, self.qrels, self.query_ids).first for name, one in self._components.items()}
 
     @cached_property
     def first_hit(self) -> np.ndarray:

@@ -21,12 +21,12 @@ from harness.config.check import Invocation
 from harness.config.commands import RunConfig
 from harness.config.components import SHARED, active_groups, recorded
 from harness.config.composing import compose
-from harness.config.defaults import chosen as chosen_defaults
+from harness.config.defaults import chosen_groups as chosen_defaults
 from harness.config.overrides import as_typed
 from harness.config.schema import Role, with_role
 from harness.errors import BadInput
 from harness.gates.payoff import fixed_mean
-from harness.recording.retrieval_run import ELSEWHERE, OPTIONAL, absolute
+from harness.recording.retrieval_run import ELSEWHERE, OPTIONAL, with_absolute_paths
 from harness.reports.next_steps import flag
 from harness.runs.proposals.catalogue import COMPONENTS, PLAIN, Proposal, Setup, proposals
 
@@ -65,7 +65,7 @@ class CommandLine:
     def composed(self) -> ComposedRun:
         """The config that they stand for. BadInput, or Hydra's error, where they stand for none."""
         config, invocation = compose("run", [*flag(self.config_dir), *self.words], silent=True)
-        return ComposedRun(absolute(config), invocation)
+        return ComposedRun(with_absolute_paths(config), invocation)
 
     def changed(self, changes: Mapping[str, str]) -> CommandLine:
         """With other choices or values; what only a former choice had is left out.
@@ -84,7 +84,7 @@ class CommandLine:
 
 def _required(choices: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values without which the choices cannot be composed."""
-    entries = (manual.keys_of(group, choice) for group, choice in choices.items())
+    entries = (manual.manual_keys(group, choice) for group, choice in choices.items())
     needed = {key for found in entries for key, entry in found.items() if entry.value == "???"}
     return {key: value for key, value in values.items() if key in needed}
 
@@ -96,7 +96,7 @@ def _word(key: str, value: Any) -> str:
     return as_typed(key, value)
 
 
-def key_of(word: str) -> str:
+def override_key(word: str) -> str:
     """The key of an override."""
     return word.partition("=")[0].lstrip("+~")
 
@@ -109,7 +109,7 @@ def plain_value(text: str) -> int | float | str:
     return text
 
 
-def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
+def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
     """The words that repeat a logged run in this folder. BadInput where none do, such as for code of another version.
 
     params: of the run. config: its resolved config, as it was logged.
@@ -194,7 +194,7 @@ class Ladder:
                 words = changed
                 yield self._line("run", words)
         if self._automatic:
-            kept = (word for word in self._words() if key_of(word).partition(".")[0] not in SWEPT)
+            kept = (word for word in self._words() if override_key(word).partition(".")[0] not in SWEPT)
             yield self._line("sweep", [*kept, "sweep=auto", f"budget={BUDGET}"])
         deeper = losses is not None and worth("not_found") and setup.documents >= 2 * setup.plan.depth
         if deeper and (changed := self._changed(words, "depth")):
@@ -236,13 +236,13 @@ class Ladder:
         """The words with another value of a key; None where a recipe sets the key, too."""
         if f"{key}={value}" in words:
             return list(words)
-        kept = [word for word in words if not _inside(key_of(word), key)]
+        kept = [word for word in words if not _inside(override_key(word), key)]
         given = (*kept, *self.invocation.defaults)
         recipe = next((word.partition("=")[2] for word in given if word.startswith("experiment=")), None)
         if recipe:
             folders = [Path(one) for one in [self.invocation.config_dir] if one]
-            path = manual.choices("experiment", folders).get(recipe)
-            says = () if path is None else (*manual.read(path).keys, *manual.read(path).groups)
+            path = manual.choice_files("experiment", folders).get(recipe)
+            says = () if path is None else (*manual.read_manual(path).keys, *manual.read_manual(path).groups)
             if path is None or any(_inside(one, key) for one in says):
                 return None
         return [*kept, f"{key}={value}"]

@@ -22,7 +22,16 @@ from harness.runs.proposals.costs import CostModel
 from harness.storage.atomic import write_text
 from harness.sweeps.auto.budget import StepLog, seconds_text
 from harness.sweeps.auto.menu import LEADERS, Choices, Menu, SystemTrial, Words, choices, climb
-from harness.sweeps.auto.procedure import FOLDS, REPEATS, Arithmetic, Automatic, Replayed, judged, replay, untried_lines
+from harness.sweeps.auto.procedure import (
+    FOLDS,
+    REPEATS,
+    Arithmetic,
+    Automatic,
+    Replayed,
+    judge_procedure,
+    replay,
+    untried_lines,
+)
 from harness.sweeps.definition import Sweep
 from harness.sweeps.execution import tell
 from harness.sweeps.plan import Trial, cache_of
@@ -48,12 +57,12 @@ class AutoCourse:
         self._numbers: dict[Words, int] = {}
         self._made: set[str] = set()  # by the systems that were tried
         began = time.perf_counter()
-        self.choices, self._costs = listed(sweep)
+        self.choices, self._costs = choices_and_costs(sweep)
         self._untried = list(self.choices.left_out)
         self._log.note("plan", time.perf_counter() - began)
 
     def run(self, execution: Execution) -> None:
-        tell(plan_lines(self.choices, self._costs, self._budget))
+        tell(auto_plan_lines(self.choices, self._costs, self._budget))
         ran = self._systems(execution)
         if not ran:
             raise Failed("sweep=auto: the baseline failed, so that there is nothing to go by.")
@@ -147,7 +156,7 @@ class AutoCourse:
             replays.append(self._replay(menu, arithmetic, number))
         result = next(one for one in execution.results.values() if one.objective is not None)
         assert result.objective is not None
-        procedure = judged(
+        procedure = judge_procedure(
             settings["objective"],
             settings["select_on"],
             replays,
@@ -176,7 +185,7 @@ class AutoCourse:
         return Replayed.from_json((place / "replay.json").read_text("utf-8"))
 
 
-def listed(sweep: Sweep) -> tuple[Choices, CostModel]:
+def choices_and_costs(sweep: Sweep) -> tuple[Choices, CostModel]:
     """What a sweep may try, and the estimates of what that costs."""
     planner = sweep.planner
     base = planner.trial(0, ())
@@ -204,7 +213,7 @@ def _check_queries(plan: Plan, dataset: Dataset) -> None:
 
 def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
     """The plan of a sweep that has not begun, or goes on: for the JSON document, and in words."""
-    found, costs = listed(sweep)
+    found, costs = choices_and_costs(sweep)
     rows = _estimates(found, costs)
     orders = dict.fromkeys(word for one in found.systems for order in one.system.orders for [word, *_] in order)
     document = {
@@ -215,10 +224,10 @@ def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
         "untried": [{"overrides": words, "reason": why} for words, why in found.left_out],
     }
     lines = [f"{seconds_text(cost):>8}  {' '.join(one.system.words)}" for one, cost in rows]
-    return document, [*plan_lines(found, costs, budget), *lines, *untried_lines(found.left_out)]
+    return document, [*auto_plan_lines(found, costs, budget), *lines, *untried_lines(found.left_out)]
 
 
-def plan_lines(found: Choices, costs: CostModel, budget: float) -> list[str]:
+def auto_plan_lines(found: Choices, costs: CostModel, budget: float) -> list[str]:
     """The plan in words, without its systems."""
     total = sum(cost for _, cost in _estimates(found, costs))
     gates = ", ".join(" ".join(gate) for gate in found.gates if gate)

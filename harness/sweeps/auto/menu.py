@@ -19,7 +19,7 @@ from harness.gates.calibration import CLOSE
 from harness.gates.payoff import fixed_mean
 from harness.runs.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
 from harness.runs.proposals.costs import CostModel, Workload
-from harness.runs.proposals.ladder import key_of
+from harness.runs.proposals.ladder import override_key
 from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
@@ -112,7 +112,7 @@ def climb(menu: Menu) -> Climb:
 
 def changed(words: Words, others: Words) -> Words:
     """Overrides with other values of some keys."""
-    return tuple({key_of(word): word for word in (*words, *others)}.values())
+    return tuple({override_key(word): word for word in (*words, *others)}.values())
 
 
 def choices(planner: Planner, dataset: Dataset, base: Trial, costs: CostModel) -> Choices:
@@ -132,7 +132,7 @@ class _Finder:
         assert dataset.qrels is not None, "the planner refuses trials without labels"
         self.found: dict[str, SystemTrial] = {}  # by trial key: what differs in nothing that matters is tried once
         self.left_out: dict[str, str] = {}
-        self._planner, self._fixed = planner, {key_of(word): word for word in planner.fixed}
+        self._planner, self._fixed = planner, {override_key(word): word for word in planner.fixed}
         known = {kind: {} if kind in self._fixed else models(kind) for kind in ("encoder", "rerank")}
         for kind, found in known.items():
             self.left_out |= {f"{kind}={choice}": why for choice, why in found.items() if why}
@@ -206,8 +206,8 @@ class _Finder:
         found = []
         for values in one.few or zip(*one.changes.values(), strict=True):
             words = [f"{key}={value}" for key, value in zip(one.changes, values, strict=True)]
-            words = [word for word in words if self._fixed.get(key_of(word)) != word]
-            if not any(self._is_fixed(key_of(word)) for word in words):
+            words = [word for word in words if self._fixed.get(override_key(word)) != word]
+            if not any(self._is_fixed(override_key(word)) for word in words):
                 found.append(tuple(words))
         return tuple(found)
 
@@ -241,7 +241,7 @@ def check_request(base: Mapping[str, Any], swept: Iterable[str], fixed: Iterable
             f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "
             f"{keys[0]}=NAME, narrows what it tries."
         )
-    if recipe := next((word for word in fixed if key_of(word) == "experiment"), None):
+    if recipe := next((word for word in fixed if override_key(word) == "experiment"), None):
         raise BadInput(f"{recipe} sets what sweep=auto chooses: leave one of them out.")
     if "retriever" not in base:
         raise BadInput("sweep=auto tries retrievers: it has nothing to try for a text task.")

@@ -243,7 +243,7 @@ class Procedure:
         return found | {"notes": list(self.notes), "sentence": self.sentence}
 
 
-def judged(
+def judge_procedure(
     objective: str,
     select_on: str,
     replays: Sequence[Replayed],

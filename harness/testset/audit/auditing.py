@@ -21,7 +21,7 @@ import numpy as np
 from harness.data.labels import Checked, qrels_of
 from harness.errors import BadInput
 from harness.measures.checked_values import CheckedValues, checked_values
-from harness.measures.measures import Measure, MeasureFamily, of_spans, parse
+from harness.measures.measures import Measure, MeasureFamily, of_spans, parse_measure
 from harness.statistics import agreement
 from harness.statistics.agreement import DesignEstimate, Drawn, Statistic
 from harness.statistics.prediction_powered import CheckedSample, estimate
@@ -285,7 +285,7 @@ class Worth:
 def measure_of(metric: str, pool: Pool) -> Measure:
     """BadInput unless a measure is a mean over queries of what the pool knows of its runs. metric: the config key."""
     try:
-        one = parse(metric)
+        one = parse_measure(metric)
     except BadInput as error:
         raise BadInput(str(error).replace("metrics: ", "metric: ", 1)) from None
     if one.family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or of_spans(metric):

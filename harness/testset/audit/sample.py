@@ -172,13 +172,13 @@ def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
                 f"audit.seed={seed}, but {folder / AUDIT} was drawn with {before.seed}. A sample that is drawn "
                 f"again after people have judged is a chosen one: give audit.seed={before.seed}."
             )
-        after = drawn(before, judged, size, seed)
+        after = draw_sample(before, judged, size, seed)
         if after != before:
             write_text(folder / AUDIT, _text(after))
     return after
 
 
-def drawn(before: AuditSample | None, judged: JudgedSet, size: int, seed: int) -> AuditSample:
+def draw_sample(before: AuditSample | None, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """As `draw`, without any file."""
     old = _present(before, judged) if before else AuditSample({}, (), frozenset(), seed)
     values = _Values(judged)

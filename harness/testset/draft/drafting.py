@@ -22,9 +22,9 @@ from harness.llm.chat import Chat, Prompt, Reply
 from harness.llm.structured import PromptText, Schema, WrongReply
 from harness.testset.draft import drafts as real
 from harness.testset.draft.drafts import Draft, Rejection
-from harness.testset.draft.prompts import filled, situations
-from harness.testset.judge.judging import locate
-from harness.testset.judge.sampling import drawn
+from harness.testset.draft.prompts import fill_prompt, situations
+from harness.testset.judge.judging import locate_quote
+from harness.testset.judge.sampling import draw_ids
 from retrievers.base import Query, Turn
 
 CONTEXT = 32  # code points kept before and after evidence
@@ -45,7 +45,7 @@ def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Ev
                 f"The document {chunk.document.doc_id} is not the text at its span [{span.start}, {span.end}) of "
                 f"{span.text}. Prepare the files again."
             )
-        found = locate(quote, text, (span.start, span.end))
+        found = locate_quote(quote, text, (span.start, span.end))
         if found is None:
             return ()
         start, end = found
@@ -197,7 +197,7 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
                 "names. Prepare the files again."
             )
         files[chunk.document.doc_id] = paths[text]
-    order = {doc_id: place for place, doc_id in enumerate(drawn(files, seed, limit))}
+    order = {doc_id: place for place, doc_id in enumerate(draw_ids(files, seed, limit))}
     chunks = [chunk for chunk in folder.chunks() if chunk.document.doc_id in order]
     return sorted(chunks, key=lambda chunk: order[chunk.document.doc_id])
 
@@ -216,7 +216,7 @@ def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
     return found
 
 
-def draft(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
+def draft_queries(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
     """Ask for every task and read the replies. Failed if the endpoint does not answer; a repeat then goes on."""
     answered: list[tuple[DraftRequest, Reply[list[ReplyItem]]]] = []
     for kind in plan.kinds:
@@ -245,14 +245,14 @@ def draft(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: Doc
 def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
     """about: a document, or a situation."""
     key = about if isinstance(about, str) else about.document.doc_id
-    shown = real.shown(plan.examples, kind, plan.seed, kind, key)
+    shown = real.example_lines(plan.examples, kind, plan.seed, kind, key)
     values = {"questions": str(plan.questions), "examples": shown}
     if isinstance(about, str):
         values["situation"], name = about, f"a query of kind {kind}"
     else:
         values |= {"text": about.document.text, "note": about.document.title}
         name = f"document {key!r}"
-    turns = (Turn("user", filled(plan.prompts[kind], values)),)
+    turns = (Turn("user", fill_prompt(plan.prompts[kind], values)),)
     return Prompt(turns, schema(kind), name=name, expects=TOKENS * plan.questions)
 
 

@@ -107,7 +107,7 @@ def read_examples(path: Path) -> Examples:
         raise BadInput(f"examples: {error}") from None
 
 
-def shown(examples: Sequence[Query], kind: str, *key: object) -> str:
+def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
     """A few examples for a prompt, one per line, always the same for the same key; "" without examples.
 
     A prompt for conversations shows conversations where there are any; every other shows the user's last messages.

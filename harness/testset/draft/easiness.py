@@ -74,7 +74,7 @@ class Measured:
     of_examples: Easiness | None
 
 
-def measure(
+def measure_easiness(
     drafts: Sequence[Draft],
     documents: Iterable[Document],
     cache: Cache,

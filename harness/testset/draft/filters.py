@@ -247,7 +247,7 @@ def _language(case: _Case, _: Filters) -> str:
     known = set(_letters(case.shown.text).split())
     if known.issuperset(_letters(question).split()):  # a query of names, as the document writes them
         return ""
-    return f"written in {scripts.main(question)}, not in {' or '.join(sorted(case.allowed))}"
+    return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 
 
 def _no_question(case: _Case, _: Filters) -> str:
@@ -352,7 +352,7 @@ def _cases(
 ) -> list[_Case]:
     shown = [documents[draft.doc_id] if draft.doc_id else Document("", "") for draft in drafts]
     terms = _Terms.of(drafts, shown, progress)
-    of_examples = Counter(scripts.main(example.text) for example in examples)
+    of_examples = Counter(scripts.main_script(example.text) for example in examples)
     real = {script for script, count in of_examples.items() if count >= EXAMPLES_IN_SCRIPT * len(examples)}
     allowed = {one.text: _scripts(one.text) for one in shown}
     anywhere = frozenset(real).union(*allowed.values())

@@ -45,7 +45,7 @@ def check_examples(prompts: Mapping[str, PromptText]) -> None:
             )
 
 
-def filled(prompt: PromptText, values: Mapping[str, str]) -> str:
+def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
     """The text of a request. values: of all places; a paragraph whose places are all empty is left out."""
 
     def empty(paragraph: str) -> bool:

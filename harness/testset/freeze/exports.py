@@ -61,7 +61,7 @@ def check_formats(names: Sequence[str]) -> None:
             raise BadInput(f"formats: {name} is named twice. Remove one of them.")
 
 
-def export(folder: Path, names: Sequence[str]) -> list[Exported]:
+def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
     """Write a frozen test set in other forms, each into a folder of its own within it; those that are there already are
     replaced. folder: of the frozen test set."""
     if not names:

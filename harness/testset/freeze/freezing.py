@@ -224,7 +224,7 @@ def counts(material: Material) -> dict[str, Any]:
     }
 
 
-def write(output: Path, content: Snapshot) -> bool:
+def write_frozen(output: Path, content: Snapshot) -> bool:
     """Write a frozen test set to a new folder; False if the same is there already. BadInput if another one is."""
     if output.exists():
         _check_same(output, content)

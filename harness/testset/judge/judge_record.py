@@ -28,7 +28,7 @@ from harness.storage.atomic import write_text
 from harness.testset.draft.prompts import language_of
 from harness.testset.judge.judgements import GRADES
 from harness.testset.judge.judging import Verdict
-from harness.testset.judge.sampling import chosen, picked
+from harness.testset.judge.sampling import draw_number, picked
 from harness.testset.pool.pool import Pool, PooledPair
 from harness.testset.review.resolution import RELEVANT_FROM
 from retrievers.base import Document, Query
@@ -83,7 +83,7 @@ def places(
         near = frozenset().union(*(texts[doc_id] for doc_id in seeds[query_id]))
         left = [doc_id for doc_id in texts if doc_id not in pooled[query_id]]
         others = [doc_id for doc_id in left if not texts[doc_id] & near] or left
-        other = others[chosen(len(others), "controls", query_id)] if others else None
+        other = others[draw_number(len(others), "controls", query_id)] if others else None
         found.append(ControlSource(query_id, min(seeds[query_id]), other))
     return found
 
@@ -106,7 +106,9 @@ def stuffed(query: Query, document: Document) -> Document:
     """A document with the words of what the user says scattered over it, in their order."""
     words = [word for turn in query.turns if turn.role == "user" for word in turn.content.split()]
     pieces = re.findall(r"\S+\s*", f"{document.text} ")
-    gaps = sorted(chosen(len(pieces) + 1, "stuffed", query.query_id, document.doc_id, n) for n in range(len(words)))
+    gaps = sorted(
+        draw_number(len(pieces) + 1, "stuffed", query.query_id, document.doc_id, n) for n in range(len(words))
+    )
     for gap, word in reversed(list(zip(gaps, words, strict=True))):
         pieces.insert(gap, f"{word} ")
     return replace(document, text="".join(pieces).strip())

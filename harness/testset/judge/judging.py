@@ -24,7 +24,7 @@ from harness.errors import BadInput
 from harness.gates.llm import transcript
 from harness.llm.chat import Prompt, Reply
 from harness.llm.structured import PromptText, Schema, read_prompt
-from harness.testset.draft.prompts import SHIPPED, filled
+from harness.testset.draft.prompts import SHIPPED, fill_prompt
 from harness.testset.judge.judgements import GRADES, LLM
 from harness.testset.review.resolution import RELEVANT_FROM
 from retrievers.base import Document, Query, Turn
@@ -37,7 +37,7 @@ _LETTERS = re.compile(f"[^{_GAP}]")
 _ONE_MARK = str.maketrans(dict.fromkeys(MARKS, '"'))
 
 
-def locate(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
+def locate_quote(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
     """[start, end) in code points of `text` where `quote` first stands inside a document; None if it does not.
 
     A quotation never begins or ends within a number or a word in Latin letters: `11` is not in `2011`. Quotation marks
@@ -126,7 +126,7 @@ class Judge:
             "note": document.title,
         }
         name = f"query {query.query_id!r} with document {document.doc_id!r}"
-        return Prompt((Turn("user", filled(self.prompt, values)),), SCHEMA, name=name, expects=TOKENS)
+        return Prompt((Turn("user", fill_prompt(self.prompt, values)),), SCHEMA, name=name, expects=TOKENS)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def read_reply(text: str) -> tuple[int, str]:
     return found["grade"], found["quote"]
 
 
-def verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
+def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
     """What a reply about a document amounts to.
 
     A document that is said to answer (grade 2 or 3) must have the passage that is quoted from it, as `quotes.locate`
@@ -180,7 +180,7 @@ def verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
     grade, quote = reply.value
     if not grade:
         return Verdict(grade)
-    found = locate(quote, document.text, (0, len(document.text)))
+    found = locate_quote(quote, document.text, (0, len(document.text)))
     if found is None and grade >= RELEVANT_FROM:
         return Verdict(None, reason="quotation not verbatim" if quote.strip() else "no quotation")
     return Verdict(grade, document.text[slice(*found)] if found else "")

@@ -19,7 +19,7 @@ from harness.testset.judge import judge_record
 from harness.testset.judge.judge_record import GRADE_NAMES, OPEN, Control
 from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, Pair, current, text_digest
 from harness.testset.judge.judging import Judge, Verdict, check_conversations, read_judge_prompt
-from harness.testset.pool.pool import Pool, PooledPair, documents_of, read_pool
+from harness.testset.pool.pool import Pool, PooledPair, pooled_documents, read_pool
 from harness.testset.review.resolution import RELEVANT_FROM
 from retrievers.base import Document
 
@@ -152,7 +152,7 @@ def work(folder: Path, asked: JudgingRequest) -> JudgingWork:
     """
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     pool = read_pool(folder)
-    documents = documents_of(folder, asked.documents)
+    documents = pooled_documents(folder, asked.documents)
     _check(folder, pool, queries, documents)
     needed = {query_id: one for query_id, one in queries.items() if one.kind != NO_NEED}
     pairs = [pair for pair in pool.pairs if pair.query_id in needed]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 
-def drawn(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
+def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
     """At most `limit` ids of documents (None: all), in the order in which they are drawn.
 
     Every file gives one document first, and then as many as its share of the documents. The order within a file, and
@@ -32,7 +32,7 @@ def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
     return sorted(values, key=lambda value: (_hash(*key, value), value))[:count]
 
 
-def chosen(below: int, *key: object) -> int:
+def draw_number(below: int, *key: object) -> int:
     """A whole number in [0, below), always the same for the same key."""
     return int(_hash(*key), 16) % below
 

@@ -97,7 +97,7 @@ def read_pool(folder: Path) -> Pool:
     folder: of the test set.
     """
     manifest = folder / MANIFEST
-    testset.read_manifest(folder, "testset")
+    testset.read_testset_manifest(folder, "testset")
     if not manifest.is_file():
         raise BadInput(
             f"testset={folder} has no {MANIFEST}: nothing is pooled. Run `harness testset pool testset={folder} "
@@ -107,7 +107,7 @@ def read_pool(folder: Path) -> Pool:
     return Pool(_pairs(folder / POOL), about)
 
 
-def write(folder: Path, pool: Pool) -> None:
+def write_pool(folder: Path, pool: Pool) -> None:
     """Write a pool into the folder of its test set.
 
     A process that is killed leaves the former pool, this one, or these pairs with the former manifest; the same command
@@ -129,7 +129,7 @@ def write(folder: Path, pool: Pool) -> None:
     write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
-def documents_of(folder: Path, given: Path | None) -> DocumentsFolder:
+def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
     """The documents of a test set: those in the folder `given`; without one, the folder that `pool.json` names, else
     the one that `testset.json` names. BadInput if none does, or if it is no finished folder.
 
@@ -140,7 +140,7 @@ def documents_of(folder: Path, given: Path | None) -> DocumentsFolder:
     if (manifest := folder / MANIFEST).is_file():
         path = folder / _about(json_file(manifest), str(manifest)).documents
         return DocumentsFolder(path, f"{manifest}: documents.path")
-    named = testset.read_manifest(folder, "testset").get("documents")
+    named = testset.read_testset_manifest(folder, "testset").get("documents")
     where = str(folder / testset.MANIFEST)
     if named is None:
         raise BadInput(f"{where} names no documents folder. Give it: documents=FOLDER.")
@@ -154,7 +154,7 @@ def models_of(params: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in sorted(params.items()) if key.endswith(".model") and value != "null"}
 
 
-def place_of(documents: DocumentsFolder, folder: Path) -> str:
+def relative_place(documents: DocumentsFolder, folder: Path) -> str:
     """Where a documents folder is, relative to a test set's."""
     return Path(os.path.relpath(documents.path.absolute(), folder.absolute())).as_posix()
 

@@ -24,8 +24,8 @@ from harness.data.files import some
 from harness.data.labels import UNANSWERABLE, Label
 from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
-from harness.measures.judged import judge
-from harness.measures.measures import parse
+from harness.measures.judged import judge_lists
+from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair
 from harness.testset.review.resolution import Resolved
 from retrievers.base import Qrels, Ranking
@@ -219,7 +219,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
     runs = pool.about.runs
     if len(runs) < 2 or not labels:
         return None
-    measure = parse(f"ndcg@{min(DEEPEST, *(run.depth for run in runs.values()))}")
+    measure = parse_measure(f"ndcg@{min(DEEPEST, *(run.depth for run in runs.values()))}")
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
     rankings = {run_id: _ranking(pairs, run_id, labels) for run_id in runs}
 
@@ -227,7 +227,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
     def scores(left_out: str | None) -> dict[str, float]:
         """Run id -> its score, with all labels, or without those of documents that one run alone brought."""
         qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
-        return {run_id: float(np.mean(measure.values(judge(one, qrels)))) for run_id, one in rankings.items()}
+        return {run_id: float(np.mean(measure.values(judge_lists(one, qrels)))) for run_id, one in rankings.items()}
 
     found = [
         LeftOut(

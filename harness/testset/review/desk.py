@@ -157,7 +157,7 @@ class Desk:
         self._material = material
         self._ledger = ledger
         self._groups = _groups(reviewer.name, items)
-        self._items = {key_of(_target(one)): one for group in self._groups for one in group}
+        self._items = {target_key(_target(one)): one for group in self._groups for one in group}
 
     def items(self) -> dict[str, Any]:
         """The keys of all items, a list for each query, the need for retrieval first where it is asked; and what the
@@ -166,8 +166,8 @@ class Desk:
         return {
             "reviewer": self.reviewer.name,
             "adjudicates": self.reviewer.adjudicates,
-            "queries": [[key_of(_target(one)) for one in group] for group in self._groups],
-            "needs": [key_of(_target(group[0])) for group in self._groups if group[0].doc_id is None],
+            "queries": [[target_key(_target(one)) for one in group] for group in self._groups],
+            "needs": [target_key(_target(group[0])) for group in self._groups if group[0].doc_id is None],
             "values": self._known(values),
             "revision": revision,
         }
@@ -187,7 +187,7 @@ class Desk:
             for one in group:
                 text = "" if one.doc_id is None or not left else folded(one.doc_id)
                 if all(word in text for word in left):
-                    found.append(key_of(_target(one)))
+                    found.append(target_key(_target(one)))
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Desk:
 
     def _known(self, values: Mapping[Target, Value]) -> dict[str, Value]:
         """Key -> value, of this reviewer's items."""
-        named = ((key_of(one), value) for one, value in values.items())
+        named = ((target_key(one), value) for one, value in values.items())
         return {key: value for key, value in named if key in self._items}
 
     def _shown(self, one: Item) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def _groups(name: str, items: Iterable[Item]) -> list[list[Item]]:
     return [shuffled(group, name) for _, group in ordered]
 
 
-def key_of(target: Target) -> str:
+def target_key(target: Target) -> str:
     """What the page calls a target: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(target).encode()).hexdigest()[:16]
 

@@ -156,7 +156,7 @@ def test_one_changed_byte_is_refused(package, name):
     changed.write_bytes(content)
     before = {path: path.read_bytes() for path in package.rglob("*") if path.is_file()}
     with pytest.raises(BadInput, match=f"{name} has changed: its sha256 is not"):
-        model.load(package)
+        model.load_model(package)
     assert {path: path.read_bytes() for path in package.rglob("*") if path.is_file()} == before
 
 
@@ -164,10 +164,10 @@ def test_what_is_missing_is_refused(package):
     index = next((package / "store" / "indexes").iterdir())
     (index / "docs.npy").unlink()
     with pytest.raises(BadInput, match=r"docs\.npy is missing"):
-        model.load(package)
+        model.load_model(package)
     (package / "manifest.json").unlink()
     with pytest.raises(BadInput, match=r"manifest\.json cannot be read"):
-        model.load(package)
+        model.load_model(package)
 
 
 def test_other_packages_than_those_of_the_run_are_refused(package, monkeypatch):
@@ -178,7 +178,7 @@ def test_other_packages_than_those_of_the_run_are_refused(package, monkeypatch):
         components, "_installed", lambda name, target: "9.9" if name == "rank_bm25" else plain(name, target)
     )
     with pytest.raises(BadInput, match=r"packages\.rank_bm25 was '.*' and is '9\.9'"):
-        model.load(package)
+        model.load_model(package)
 
 
 WRONG = {
@@ -207,7 +207,7 @@ WRONG = {
 def searcher(shipped):
     tracker = MlflowTracker()
     tracker.connect(shipped[0] / "outputs")
-    return model.load(place(tracker.client, shipped[2]["model"]) / "artifacts" / "package")
+    return model.load_model(place(tracker.client, shipped[2]["model"]) / "artifacts" / "package")
 
 
 @pytest.mark.parametrize("name", WRONG)

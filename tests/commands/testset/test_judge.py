@@ -133,7 +133,7 @@ def test_queries_that_need_no_retrieval_are_left_to_people(judging, made, model)
     pool = pools.read_pool(made.folder)
     none = [one for one in pool.pairs if made.kinds[one.query_id] == "none"]
     assert none
-    pools.write(made.folder, replace(pool, pairs=tuple(none)))
+    pools.write_pool(made.folder, replace(pool, pairs=tuple(none)))
     done = judging(model)
     assert "ts: nothing is pooled for the queries that need retrieval. Nothing was asked." in done.out
     assert not model.asked
@@ -247,7 +247,7 @@ def test_a_judge_that_is_the_drafter_or_in_the_pooled_runs_is_named(judging, mad
     runs = {
         run_id: PooledRun(run.name, run.depth, {"llm.model": "org/Tiny"}) for run_id, run in pool.about.runs.items()
     }
-    pools.write(made.folder, replace(pool, about=replace(pool.about, runs=runs)))
+    pools.write_pool(made.folder, replace(pool, about=replace(pool.about, runs=runs)))
     warnings = judging(model, "limit=1", "judge.controls=1", "format=json").json["judge"]["warnings"]
     assert ["drafted" in warnings[0], "llm.model of aaaaaaaa, bbbbbbbb" in warnings[1]] == [True, True]
 

@@ -106,7 +106,7 @@ def test_the_page_tells_nothing_about_who_found_or_judged_a_document(reviewed, t
     made.judge("human:secret-lee", made.query_ids[:3], sample="audit", needs=True)
     assert reviewed(visit, *words).code == 0
     JudgementLog(made.folder).path.unlink()
-    pools.write(made.folder, opposite(pool))
+    pools.write_pool(made.folder, opposite(pool))
     made.judge(MODEL, grade=lambda *pair: 3 - made.truth(*pair))
     made.judge("human:secret-lee", made.query_ids[:3], sample="audit", needs=True, grade=lambda *pair: 0)
     assert reviewed(visit, *words).code == 0

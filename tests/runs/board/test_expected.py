@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.gates.calibration import folds
-from harness.runs.board.expected import FOLDS, MOST, REPEATS, Expected, QueryValues, Replay, RunFamily, cross_validated
+from harness.runs.board.expected import (
+    FOLDS,
+    MOST,
+    REPEATS,
+    Expected,
+    QueryValues,
+    Replay,
+    RunFamily,
+    cross_validated_choice,
+)
 from harness.statistics.prediction_powered import Estimate
 
 
@@ -153,7 +162,7 @@ drawn_rows = st.integers(2, 25).flatmap(
 @given(drawn=drawn_rows, seed=st.integers(0, 5))
 def test_the_choice_equals_plain_loops(drawn, seed):
     rows, needs = np.array(drawn[0], float), np.array(drawn[1])
-    assert cross_validated(rows, needs, seed) == pytest.approx(by_loops(drawn[0], needs, seed), abs=1e-12)
+    assert cross_validated_choice(rows, needs, seed) == pytest.approx(by_loops(drawn[0], needs, seed), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=40)
@@ -161,9 +170,9 @@ def test_the_choice_equals_plain_loops(drawn, seed):
 def test_what_holds_for_all_choices(drawn, shift, scale):
     """It scales with the measure, and is never above the best."""
     rows, needs = np.array(drawn[0], float), np.array(drawn[1])
-    found = cross_validated(rows, needs)
+    found = cross_validated_choice(rows, needs)
     assert found <= rows.mean(axis=1).max() + 1e-9
-    assert cross_validated(rows * scale + shift, needs) == pytest.approx(found * scale + shift, abs=1e-9)
+    assert cross_validated_choice(rows * scale + shift, needs) == pytest.approx(found * scale + shift, abs=1e-9)
 
 
 def test_the_order_of_the_runs_decides_nothing():
@@ -171,7 +180,9 @@ def test_the_order_of_the_runs_decides_nothing():
     generator = np.random.default_rng(5)
     rows = (generator.random((20, 15)) < 0.6).astype(float)
     best_first = rows[np.argsort(-rows.mean(axis=1), kind="stable")]
-    assert cross_validated(best_first, np.ones(15, bool)) == pytest.approx(cross_validated(rows, np.ones(15, bool)))
+    assert cross_validated_choice(best_first, np.ones(15, bool)) == pytest.approx(
+        cross_validated_choice(rows, np.ones(15, bool))
+    )
 
 
 def test_it_is_unbiased_where_the_best_is_not():
@@ -180,7 +191,7 @@ def test_it_is_unbiased_where_the_best_is_not():
     generator, unseen, best = np.random.default_rng(0), [], []
     for seed in range(300):
         rows = (generator.random((12, 40)) < 0.6).astype(float)
-        unseen.append(cross_validated(rows, np.ones(40, bool), seed))
+        unseen.append(cross_validated_choice(rows, np.ones(40, bool), seed))
         best.append(rows.mean(axis=1).max())
     assert np.mean(unseen) == pytest.approx(0.6, abs=3 * np.std(unseen) / math.sqrt(300))
     assert np.mean(best) > 0.7
@@ -189,7 +200,7 @@ def test_it_is_unbiased_where_the_best_is_not():
 def test_a_run_that_is_better_everywhere_is_as_good_as_it_seems():
     rows = np.random.default_rng(4).random((5, 30))
     rows[3] += 2
-    assert cross_validated(rows, np.ones(30, bool)) == pytest.approx(rows[3].mean())
+    assert cross_validated_choice(rows, np.ones(30, bool)) == pytest.approx(rows[3].mean())
 
 
 # Everywhere

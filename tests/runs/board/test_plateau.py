@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.runs.board.plateau import plateau
+from harness.runs.board.plateau import plateau_of
 from harness.runs.board.settings import varied
 
 NOISE = np.array([0.1, -0.1] * 10)  # by query: a difference of standard deviation .1 has the standard error .0229
@@ -14,7 +14,7 @@ def shape(scores, others=None, averages=None):
     rows = sorted(scores, key=lambda value: -scores[value])
     keys = varied([{"top_k": str(value), **(others or {}).get(value, {})} for value in rows])
     values = np.array([scores[value] + (NOISE if value % 2 else -NOISE) / 2 for value in rows])
-    return plateau(keys[0], keys, values, averages)
+    return plateau_of(keys[0], keys, values, averages)
 
 
 def test_a_plateau_ends_where_a_value_is_more_than_a_standard_error_below():
@@ -77,4 +77,4 @@ def test_without_such_runs_the_averages_over_other_keys_are():
 def test_names_and_two_values_have_no_shape():
     assert shape({4: 0.5, 5: 0.8}) is None
     keys = varied([{"gate": name} for name in "abc"])
-    assert plateau(keys[0], keys, np.ones((3, 5)), None) is None
+    assert plateau_of(keys[0], keys, np.ones((3, 5)), None) is None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.runs.board.settings import comparable, groups, varied
+from harness.runs.board.settings import comparable, runs_by_keys, varied
 
 
 def keys(*rows):
@@ -29,7 +29,7 @@ def test_a_key_is_compared_among_the_runs_that_have_it():
     found = varied(rows)
     assert [key.name for key in found] == ["retriever", "retriever.bm25.k1"]
     assert found[1].having.tolist() == [True, True, False]
-    assert [(having.sum(), [key.name for key in own]) for having, own in groups(found)] == [
+    assert [(having.sum(), [key.name for key in own]) for having, own in runs_by_keys(found)] == [
         (3, ["retriever"]),
         (2, ["retriever.bm25.k1"]),
     ]

@@ -10,22 +10,22 @@ from harness.data.dataset import Dataset
 from harness.data.scripts import Writing
 from harness.experiment import timing
 from harness.experiment.plan import Plan
-from harness.measures.measures import parse
-from harness.recording.retrieval_run import params
+from harness.measures.measures import parse_measure
+from harness.recording.retrieval_run import retrieval_params
 from harness.runs.proposals.advising import (
     BuiltRun,
     OtherRuns,
     advise,
     beyond,
-    ceilings,
     open_proposals,
+    part_ceilings,
     tried_values,
     untold,
 )
 from harness.runs.proposals.catalogue import Setup, catalogue, perfect_gate, proposals
 from harness.runs.proposals.costs import RATES, START, Workload
 from harness.runs.proposals.evidence import Lists, RunEvidence, rank_counts
-from harness.runs.proposals.ladder import CommandLine, of_run
+from harness.runs.proposals.ladder import CommandLine, words_of_run
 from harness.storage.cache import Cache
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import Document, Qrels, Query, Ranking, Turn
@@ -48,7 +48,7 @@ NEEDS = np.array([True, True, True, False, True])
 
 def evidence(lists=None, **changes):
     found = RunEvidence(
-        measure=parse("modified_map@3"),
+        measure=parse_measure("modified_map@3"),
         top_k=3,
         qrels=QRELS,
         query_ids=IDS,
@@ -63,7 +63,7 @@ def evidence(lists=None, **changes):
 
 
 def bounds(found, elsewhere=None):
-    return {one.of.split(" (")[0]: pytest.approx(one.bound) for one in ceilings(found, elsewhere)}
+    return {one.of.split(" (")[0]: pytest.approx(one.bound) for one in part_ceilings(found, elsewhere)}
 
 
 def test_what_perfect_parts_would_add():
@@ -77,7 +77,7 @@ def test_what_perfect_parts_would_add():
     assert bounds(both)["the documents of all component rankings in the best order"] == (2 / 3 + 1 + 1) / 5
     # Another run solves q2 and q5, and is worse elsewhere; NaN: it has not scored q3.
     other = np.array([0, 1, np.nan, 0, 1])
-    [last] = [one for one in ceilings(evidence(), other) if "(" in one.of]
+    [last] = [one for one in part_ceilings(evidence(), other) if "(" in one.of]
     assert last.bound == pytest.approx((2 / 3 + 1) / 5)
     assert "2 queries solved better" in last.of
 
@@ -95,8 +95,9 @@ def test_queries_that_are_withheld_gain_nothing_by_other_rankings():
 
 
 def test_a_standard_measure_gains_nothing_by_withholding():
-    found = evidence(measure=parse("mrr@10"), query_ids=("q1", "q2"), needs=NEEDS[:2], values=np.array([1, 1 / 3]),
-                     kept=np.ones(2), multi_turn=np.zeros(2, bool), signal=None)  # fmt: skip
+    measure, values = parse_measure("mrr@10"), np.array([1, 1 / 3])
+    found = evidence(measure=measure, query_ids=("q1", "q2"), needs=NEEDS[:2], values=values, kept=np.ones(2),
+                     multi_turn=np.zeros(2, bool), signal=None)  # fmt: skip
     assert not found.reads_shown
     assert perfect_gate(found) == 0
     assert bounds(found)["a ranking with all relevant documents first"] == (2 / 3) / 2
@@ -168,7 +169,7 @@ def test_fewer_documents_are_proposed_by_what_they_bring():
     # In the contest's MAP a late hit costs: [1, 0, 1] scores (1 + 2/3) / 2 and [1] scores 1.
     qrels = Qrels({"q1": {"a": 1, "b": 1}})
     one, none = np.ones(1, bool), np.zeros(1, bool)
-    found = RunEvidence(parse("modified_map@3"), 3, qrels, ("q1",), one, none, np.array([5 / 6]), np.ones(1),
+    found = RunEvidence(parse_measure("modified_map@3"), 3, qrels, ("q1",), one, none, np.array([5 / 6]), np.ones(1),
                         Lists(Ranking.from_scores({"q1": {"a": 3, "x": 2, "b": 1}}), {}))  # fmt: skip
     fewer = {one.changes["top_k"][0]: one for one in proposals(setup(evidence=found)) if one.kind == "top_k"}
     assert fewer.keys() == {"1", "2"}
@@ -258,8 +259,10 @@ def test_the_words_of_a_logged_run_give_its_config(words, tmp_path, monkeypatch)
     given = CommandLine({}, {}).changed(dict(word.split("=") for word in words))
     composed = given.composed()
     logged = {name: recorded(node) for name, node in composed.config.items() if name != "tracking"}
-    logged_params = {name: str(value) for name, value in params(composed.config, composed.invocation.choices).items()}
-    found = of_run(logged_params, logged)
+    logged_params = {
+        name: str(value) for name, value in retrieval_params(composed.config, composed.invocation.choices).items()
+    }
+    found = words_of_run(logged_params, logged)
     assert set(found.words) == set(words)
     assert found.composed().config == composed.config
 

@@ -88,7 +88,7 @@ def listed(harness, monkeypatch):
 
     def of(*words):
         assert harness("sweep", "sweep=auto", "dry_run=true", *words).code == 0
-        return course.listed(swept[-1])[0]
+        return course.choices_and_costs(swept[-1])[0]
 
     return of
 

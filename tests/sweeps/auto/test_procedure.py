@@ -10,7 +10,7 @@ from harness.commands import sweep
 from harness.gates.calibration import folds
 from harness.sweeps.auto import procedure
 from harness.sweeps.auto.menu import Candidate, Menu
-from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, choose, judged, replay
+from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, choose, judge_procedure, replay
 from harness.sweeps.trials import dataset_of
 
 PLAIN = ("gate=none",)
@@ -79,7 +79,7 @@ def test_a_replay_survives_its_file():
 def numbers(values, baseline, **named):
     replays = [Replayed(tuple(row), (("a",), ("b",))) for row in values]
     asked = {"objective": "map", "select_on": "all", "seed": 0, "raw": False} | named
-    return judged(
+    return judge_procedure(
         asked["objective"], asked["select_on"], replays, (("a",), 0.9), (("base",), np.array(baseline)), asked["seed"],
         asked["raw"],
     )  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
-from harness.testset.audit.sample import AUDIT, AuditSample, apportion, draw, drawn, read_audit, spreads
+from harness.testset.audit.sample import AUDIT, AuditSample, apportion, draw, draw_sample, read_audit, spreads
 from harness.testset.judge.judgements import JudgedSet, Judgement, text_digest
 from harness.testset.pool.pool import PooledPair
 from retrievers.base import Query
@@ -46,7 +46,7 @@ def judged(kinds=KINDS, people=(), differ=lambda query_id: False):
 
 
 def test_strata_are_kinds_and_thirds_of_them_by_difficulty():
-    sample = drawn(None, judged(), 40, 0)
+    sample = draw_sample(None, judged(), 40, 0)
     assert sample.sizes == {
         "fact/easy": 20, "fact/medium": 20, "fact/hard": 20, "search/easy": 10, "search/medium": 10, "search/hard": 10,
         "none": 30,
@@ -59,9 +59,9 @@ def test_strata_are_kinds_and_thirds_of_them_by_difficulty():
 def test_a_kind_is_divided_only_if_each_part_gives_two():
     """Of 6 queries to draw from 120, fact is expected to give 3, search and none 1.5: one class each. Of 12, fact
     gives 6: three classes; search 3: one."""
-    assert set(drawn(None, judged(), 6, 0).sizes) == {"fact", "search", "none"}
-    assert set(drawn(None, judged(), 12, 0).sizes) == {"fact/easy", "fact/medium", "fact/hard", "search", "none"}
-    assert set(drawn(None, judged(), 16, 0).sizes) == {
+    assert set(draw_sample(None, judged(), 6, 0).sizes) == {"fact", "search", "none"}
+    assert set(draw_sample(None, judged(), 12, 0).sizes) == {"fact/easy", "fact/medium", "fact/hard", "search", "none"}
+    assert set(draw_sample(None, judged(), 16, 0).sizes) == {
         "fact/easy", "fact/medium", "fact/hard", "search/easier", "search/harder", "none"
     }  # fmt: skip
 
@@ -69,17 +69,17 @@ def test_a_kind_is_divided_only_if_each_part_gives_two():
 def test_queries_that_no_model_has_judged_are_a_class_of_their_own():
     full = judged()
     some = [one for one in full.judgements if one.query_id not in ("q000", "q001")]
-    sample = drawn(None, JudgedSet(full.queries, full.pairs, some), 40, 0)
+    sample = draw_sample(None, JudgedSet(full.queries, full.pairs, some), 40, 0)
     assert sample.sizes["fact/unjudged"] == 2
-    assert set(drawn(None, JudgedSet(full.queries, full.pairs, ()), 40, 0).sizes) == {"fact", "search", "none"}
+    assert set(draw_sample(None, JudgedSet(full.queries, full.pairs, ()), 40, 0).sizes) == {"fact", "search", "none"}
 
 
 def test_the_pilot_comes_first_and_the_rest_once_it_is_checked():
-    first = drawn(None, judged(), 40, 0)
+    first = draw_sample(None, judged(), 40, 0)
     assert len(first.drawn) == 10
     assert first.counts["none"] == 2  # 10 * 30 / 120 = 2.5
-    assert drawn(first, judged(people=first.drawn[:9]), 40, 0) == first
-    rest = drawn(first, judged(people=first.drawn), 40, 0)
+    assert draw_sample(first, judged(people=first.drawn[:9]), 40, 0) == first
+    rest = draw_sample(first, judged(people=first.drawn), 40, 0)
     assert rest.drawn[:10] == first.drawn
     assert len(rest.drawn) == 40
     assert rest.strata == first.strata
@@ -90,43 +90,43 @@ def test_the_pilot_comes_first_and_the_rest_once_it_is_checked():
 
 def test_more_are_drawn_where_people_and_the_model_differ_more():
     """In the easy queries of the pilot, people find nothing relevant in some: the difference varies there alone."""
-    pilot = drawn(None, judged(), 40, 0)
+    pilot = draw_sample(None, judged(), 40, 0)
     odd = [one for one in pilot.drawn if pilot.strata[one].startswith("fact")][::2]
-    differing = drawn(pilot, judged(people=pilot.drawn, differ=lambda one: one in odd), 40, 0)
-    agreeing = drawn(pilot, judged(people=pilot.drawn), 40, 0)
+    differing = draw_sample(pilot, judged(people=pilot.drawn, differ=lambda one: one in odd), 40, 0)
+    agreeing = draw_sample(pilot, judged(people=pilot.drawn), 40, 0)
     assert set(differing.drawn) != set(agreeing.drawn)
     assert min(differing.counts.values()) >= 2
     assert sum(1 / differing.pi(one) for one in differing.drawn) == pytest.approx(120)  # weights give back all queries
 
 
 def test_a_larger_audit_contains_the_smaller_one():
-    pilot = drawn(None, judged(), 30, 0)
-    small = drawn(pilot, judged(people=pilot.drawn), 30, 0)
-    large = drawn(small, judged(people=small.drawn), 60, 0)
+    pilot = draw_sample(None, judged(), 30, 0)
+    small = draw_sample(pilot, judged(people=pilot.drawn), 30, 0)
+    large = draw_sample(small, judged(people=small.drawn), 60, 0)
     assert large.drawn[:30] == small.drawn
     assert large.twice & {*small.drawn} == small.twice
-    assert drawn(large, judged(people=large.drawn), 20, 0) == large
-    assert set(drawn(large, judged(people=large.drawn), 500, 0).drawn) == {*large.strata}
+    assert draw_sample(large, judged(people=large.drawn), 20, 0) == large
+    assert set(draw_sample(large, judged(people=large.drawn), 500, 0).drawn) == {*large.strata}
 
 
 def test_a_small_test_set_is_audited_whole_at_once():
-    sample = drawn(None, judged(["fact"] * 5 + ["none"]), 40, 0)
+    sample = draw_sample(None, judged(["fact"] * 5 + ["none"]), 40, 0)
     assert len(sample.drawn) == 6
     assert all(sample.pi(one) == 1 for one in sample.drawn)
 
 
 def test_added_queries_are_strata_of_their_own_and_those_that_left_are_gone():
-    pilot = drawn(None, judged(), 40, 0)
+    pilot = draw_sample(None, judged(), 40, 0)
     more = judged([*KINDS, *["fact"] * 30])
-    later = drawn(pilot, more, 40, 0)
+    later = draw_sample(pilot, more, 40, 0)
     assert later.drawn == pilot.drawn
     assert {later.strata[f"q{n}"] for n in range(120, 150)} == {
         f"fact/{level}/added 1" for level in ("easy", "medium", "hard")
     }
-    again = drawn(later, judged([*KINDS, *["fact"] * 32]), 40, 0)
+    again = draw_sample(later, judged([*KINDS, *["fact"] * 32]), 40, 0)
     assert {again.strata[f"q{n}"] for n in (150, 151)} == {"fact/added 2"}
     fewer = judged(KINDS[:90])
-    left = drawn(pilot, fewer, 40, 0)
+    left = draw_sample(pilot, fewer, 40, 0)
     assert set(left.strata) == set(fewer.queries)
     assert left.drawn == tuple(one for one in pilot.drawn if one in fewer.queries)
 
@@ -136,7 +136,7 @@ def test_each_query_of_a_stratum_is_drawn_as_often():
     told = judged()
     counts = {}
     for seed in range(100):
-        sample = drawn(None, told, 40, seed)
+        sample = draw_sample(None, told, 40, seed)
         for one in sample.drawn:
             counts[one] = counts.get(one, 0) + 1
     found = [counts.get(one, 0) for one, stratum in sample.strata.items() if stratum == "none"]

@@ -9,7 +9,7 @@ from harness.data.documents_folder import DocumentsFolder
 from harness.errors import BadInput
 from harness.llm.chat import Reply
 from harness.llm.structured import WrongReply
-from harness.testset.draft.drafting import DraftPlan, draft, sample, tasks
+from harness.testset.draft.drafting import DraftPlan, draft_queries, sample, tasks
 from harness.testset.draft.drafts import KINDS
 from harness.testset.draft.prompts import read_prompts
 from retrievers.base import Query
@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 def drafted(folder, kind, *items, questions=2):
     chosen = plan(kind, questions=questions)
-    return draft(Table(*items), tasks(chosen, sample(folder, 0, None)), chosen, folder)
+    return draft_queries(Table(*items), tasks(chosen, sample(folder, 0, None)), chosen, folder)
 
 
 def answered(*quotes):
@@ -103,7 +103,7 @@ def test_the_order_is_that_of_the_sample_whatever_the_order_of_asking(tmp_path):
     folder, chosen = DocumentsFolder(path), plan("fact", "none")
     chunks = sample(folder, 0, 3)
     table = Table({"question": "안녕"})
-    found = draft(table, tasks(chosen, chunks), chosen, folder)
+    found = draft_queries(table, tasks(chosen, chunks), chosen, folder)
     assert table.labels == ["drafting fact", "drafting none"]
     assert [one.reason for one in found.rejections] == ["reply of the wrong shape"] * 3
     assert [one.draft.doc_id for one in found.rejections] == [chunk.document.doc_id for chunk in chunks]

@@ -11,7 +11,7 @@ from harness.experiment import steps
 from harness.storage.cache import Cache
 from harness.testset.draft import easiness
 from harness.testset.draft.drafts import Draft
-from harness.testset.draft.easiness import FIRST, LAST_TURN, MISSED, measure
+from harness.testset.draft.easiness import FIRST, LAST_TURN, MISSED, measure_easiness
 from retrievers.base import Document, Query, Turn
 
 # 사과 stands in a alone; 바다 in b and, twice as often, in c; a dozen documents have 고래 once, and are equally long.
@@ -42,7 +42,7 @@ def test_drafts_are_flagged_by_the_rank_of_their_document(cache):
         draft("", "사과", kind="none"),  # not searched
         draft("a", "고래", kind="unanswerable"),
     ]
-    found = measure(drafts, DOCUMENTS, cache)
+    found = measure_easiness(drafts, DOCUMENTS, cache)
     assert [one.flags[1:] for one in found.drafts] == [(FIRST,), (), (MISSED,), (MISSED,), (), ()]
     assert [one.turns for one in found.drafts] == [one.turns for one in drafts]
     assert {one.flags[0] for one in found.drafts} == {"earlier flag"}
@@ -50,7 +50,7 @@ def test_drafts_are_flagged_by_the_rank_of_their_document(cache):
     # gaps: 사과 has no second document, 고래 equal ones, and 바다 the same twice, g.
     of = found.of_drafts
     assert (of.queries, of.labelled, of.first, of.found, of.shared, of.words) == (4, 4, 0.25, 0.5, 1.0, 1.0)
-    (sea,) = [measure([draft("b", "바다")], DOCUMENTS, cache).of_drafts]
+    (sea,) = [measure_easiness([draft("b", "바다")], DOCUMENTS, cache).of_drafts]
     assert 0 < sea.gap < 1
     assert of.gap == pytest.approx((1 + sea.gap + 0 + sea.gap) / 4)
     assert found.of_examples is None
@@ -67,7 +67,7 @@ def test_drafts_are_flagged_by_the_rank_of_their_document(cache):
 )
 def test_a_conversation_that_its_last_turn_alone_answers_is_flagged(cache, turns, flags):
     documents = [one for one in DOCUMENTS if one.doc_id != "b"]
-    (found,) = measure([draft("a", *turns, kind="conversation")], documents, cache).drafts
+    (found,) = measure_easiness([draft("a", *turns, kind="conversation")], documents, cache).drafts
     assert found.flags[1:] == flags
 
 
@@ -75,7 +75,7 @@ EXAMPLES = [Query.of("1", "사과 색깔"), Query.of("2", "바다"), Query.of("3
 
 
 def test_examples_without_labels_are_compared_by_words_and_scores(cache):
-    found = measure([], DOCUMENTS, cache, EXAMPLES)
+    found = measure_easiness([], DOCUMENTS, cache, EXAMPLES)
     assert found.of_drafts is None
     of = found.of_examples
     assert (of.queries, of.labelled, of.first, of.found) == (4, 0, None, None)
@@ -88,7 +88,7 @@ def test_examples_without_labels_are_compared_by_words_and_scores(cache):
 def test_labelled_examples_are_counted_like_drafts(cache):
     # 1: first. 2: c is first, b second. 3 needs no retrieval: it is left out. 4: its document is of another corpus.
     labels = {"1": {"a"}, "2": {"b", "old"}, "3": set(), "4": {"old"}}
-    of = measure([draft("a", "사과")], DOCUMENTS, cache, EXAMPLES, labels).of_examples
+    of = measure_easiness([draft("a", "사과")], DOCUMENTS, cache, EXAMPLES, labels).of_examples
     assert (of.queries, of.labelled, of.first, of.found) == (3, 2, 0.5, 1.0)
     assert of.text().startswith("BM25 ranks the document of 50 % first; its first document has 83 % of the words")
 
@@ -104,13 +104,13 @@ def test_the_index_is_that_of_a_run():
 
 def test_nothing_is_indexed_for_nothing(cache):
     plain = [draft("", "안녕", kind="none")]
-    assert measure(plain, DOCUMENTS, cache).drafts == plain
+    assert measure_easiness(plain, DOCUMENTS, cache).drafts == plain
     assert cache.entries() == []
 
 
 def test_only_the_index_is_cached(cache):
-    first = measure([draft("a", "사과")], DOCUMENTS, cache)
+    first = measure_easiness([draft("a", "사과")], DOCUMENTS, cache)
     assert {entry.kind for entry in cache.entries()} == {"indexes", "tokens"}
     kept = len(cache.entries())
-    assert measure([draft("a", "사과")], iter(DOCUMENTS[::-1]), cache, EXAMPLES).of_drafts == first.of_drafts
+    assert measure_easiness([draft("a", "사과")], iter(DOCUMENTS[::-1]), cache, EXAMPLES).of_drafts == first.of_drafts
     assert len(cache.entries()) == kept

@@ -7,7 +7,7 @@ from documents_folders import documents_folder, folder_of_testset, pieces, query
 
 from harness.data.documents_folder import DocumentsFolder
 from harness.errors import BadInput
-from harness.testset.draft.drafts import read_examples, shown
+from harness.testset.draft.drafts import example_lines, read_examples
 from retrievers.base import Query
 
 
@@ -22,16 +22,22 @@ def test_the_format_of_the_contest(tmp_path):
             {"eval_id": 2, "msg": [{"role": "user", "content": "물은\n몇 도에?"}]}]  # fmt: skip
     (tmp_path / "real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_examples(tmp_path / "real.jsonl").queries
-    assert shown(found, "conversation") == "- user: 달은? / assistant: 위성. / user: 크기는?"
-    assert sorted(shown(found, "fact").split("\n")) == ["- 물은 몇 도에?", "- 크기는?"]
+    assert example_lines(found, "conversation") == "- user: 달은? / assistant: 위성. / user: 크기는?"
+    assert sorted(example_lines(found, "fact").split("\n")) == ["- 물은 몇 도에?", "- 크기는?"]
 
 
 def test_a_few_are_drawn_for_each_prompt():
     found = [Query.of(str(number), f"query {number}") for number in range(40)]
-    assert shown([], "fact", 0) == ""
-    assert len(shown(found, "fact", 0).split("\n")) == 5
-    assert shown(found, "fact", 0, "a") == shown(found[::-1], "fact", 0, "a") != shown(found, "fact", 0, "b")
-    assert shown(found, "conversation", 0, "a") == shown(found, "fact", 0, "a")  # there are no conversations
+    assert example_lines([], "fact", 0) == ""
+    assert len(example_lines(found, "fact", 0).split("\n")) == 5
+    assert (
+        example_lines(found, "fact", 0, "a")
+        == example_lines(found[::-1], "fact", 0, "a")
+        != example_lines(found, "fact", 0, "b")
+    )
+    assert example_lines(found, "conversation", 0, "a") == example_lines(
+        found, "fact", 0, "a"
+    )  # there are no conversations
 
 
 @pytest.mark.parametrize(

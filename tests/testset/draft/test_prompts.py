@@ -18,10 +18,10 @@ def test_shipped_prompts_have_places_for_all_that_is_filled_in(language, kind):
     prompt = prompts.read_prompts([kind], language, NONE_GIVEN)[kind]
     needed, optional = prompts.ABOUT_NONE if kind == "none" else prompts.ABOUT_A_DOCUMENT
     assert set(prompt.places) == {*needed, *optional}
-    text = prompts.filled(prompt, VALUES)
+    text = prompts.fill_prompt(prompt, VALUES)
     assert all(VALUES[name] in text for name in prompt.places)
     assert "{" not in text
-    bare = prompts.filled(prompt, VALUES | {"note": "", "examples": ""})
+    bare = prompts.fill_prompt(prompt, VALUES | {"note": "", "examples": ""})
     assert VALUES["note"] not in bare
     assert "\n\n\n" not in bare
     assert bare.count("\n\n") == text.count("\n\n") - (1 if kind == "none" else 2)
@@ -29,7 +29,7 @@ def test_shipped_prompts_have_places_for_all_that_is_filled_in(language, kind):
 
 def test_a_paragraph_is_left_out_only_if_all_of_its_places_are_empty():
     prompt = PromptText('{note} {text}\n\nLike: {examples}\n\nJSON: {"a": {1}}', ("note", "text", "examples"))
-    found = prompts.filled(prompt, {"note": "", "text": "a {text}\n\nb", "examples": ""})
+    found = prompts.fill_prompt(prompt, {"note": "", "text": "a {text}\n\nb", "examples": ""})
     assert found == ' a {text}\n\nb\n\nJSON: {"a": {1}}'
 
 

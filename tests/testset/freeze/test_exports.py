@@ -7,13 +7,13 @@ from frozen_sets import frozen, judged
 
 from harness.api import evaluate
 from harness.data.contest import Contest
-from harness.data.dataset import load
+from harness.data.dataset import checked_dataset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.frozen import Frozen
 from harness.data.qa import Autorag
 from harness.data.trec import Beir, Trec
 from harness.errors import BadInput
-from harness.testset.freeze.exports import FORMATS, export
+from harness.testset.freeze.exports import FORMATS, export_testset
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
 from retrievers.base import Ranking
 
@@ -31,13 +31,13 @@ def made(tmp_path_factory):
         Judgement(UNMET, text, row["doc"], 1, "human:lee", at) for row in rows if row["query"] == UNMET
     )
     path = frozen(found.folder)
-    assert [one.name for one in export(path, list(FORMATS))] == list(FORMATS)
+    assert [one.name for one in export_testset(path, list(FORMATS))] == list(FORMATS)
     return path
 
 
 @pytest.fixture(scope="module")
 def dataset(made):
-    return load(Frozen(path=str(made)), "frozen")
+    return checked_dataset(Frozen(path=str(made)), "frozen")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def scored(lists, dataset, metrics=MEASURES):
 
 
 def test_the_contest_has_no_way_to_say_that_nothing_relevant_was_found(made, dataset, run):
-    again = load(Contest(path=str(made / "contest")), "contest")
+    again = checked_dataset(Contest(path=str(made / "contest")), "contest")
     assert UNMET not in again.qrels.grades, "an empty list would say that it needs no retrieval"
     assert {one: grades for one, grades in dataset.qrels.grades.items() if one != UNMET} == again.qrels.grades
     assert [one.query_id for one in again.queries] == [one.query_id for one in dataset.queries]
@@ -74,7 +74,7 @@ def test_the_contest_has_no_way_to_say_that_nothing_relevant_was_found(made, dat
 
 def test_beir_and_trec_keep_what_was_judged(made, dataset, run):
     expected = scored(run, dataset)
-    beir = load(Beir(path=str(made / "beir")), "beir")
+    beir = checked_dataset(Beir(path=str(made / "beir")), "beir")
     assert scored(run, beir) == expected
     trec = Trec(qrels=str(made / "trec" / "qrels.txt")).qrels()
     for again in (beir.qrels, trec):
@@ -113,7 +113,7 @@ def test_ir_measures_scores_the_trec_files_the_same(made, dataset, run, tmp_path
 def test_autorag_knows_no_grades(made, dataset, run):
     from pyarrow import parquet
 
-    again = load(Autorag(path=str(made / "autorag")), "autorag")
+    again = checked_dataset(Autorag(path=str(made / "autorag")), "autorag")
     assert {one: set(grades) for one, grades in again.qrels.grades.items()} == {
         one: set(grades) for one, grades in dataset.qrels.grades.items() if one != UNMET
     }
@@ -129,7 +129,7 @@ def test_autorag_knows_no_grades(made, dataset, run):
 
 
 def test_what_a_form_cannot_say_is_counted(made):
-    left_out = {one.name: one.left_out for one in export(made, list(FORMATS))}
+    left_out = {one.name: one.left_out for one in export_testset(made, list(FORMATS))}
     assert left_out == {
         "contest": {"nothing relevant": 1, "unanswerable": 2},
         "beir": {"no retrieval needed": 2, "unanswerable": 2},
@@ -146,7 +146,7 @@ def test_a_form_that_cannot_be_written_leaves_nothing(made, monkeypatch):
     monkeypatch.setitem(FORMATS, "trec", failing)
     before = sorted(path.name for path in made.rglob("*"))
     with pytest.raises(BadInput):
-        export(made, ["trec"])
+        export_testset(made, ["trec"])
     assert sorted(path.name for path in made.rglob("*")) == before
 
 
@@ -154,5 +154,5 @@ def test_what_a_killed_process_left_is_removed(made):
     left = [made / f".{name}.0123abcd.unfinished" for name in ("autorag", "beir")]
     for folder in left:
         (folder / "qrels").mkdir(parents=True)
-    export(made, ["autorag", "beir"])
+    export_testset(made, ["autorag", "beir"])
     assert not any(folder.exists() for folder in left)

@@ -15,7 +15,7 @@ from harness.testset.judge.judging import (
     check_conversations,
     read_judge_prompt,
     read_reply,
-    verdict,
+    reply_verdict,
 )
 from retrievers.base import Document, Query, Turn
 
@@ -25,7 +25,7 @@ TALK = Query("q1", (Turn("user", "가람1호를 알아?"), Turn("assistant", "�
 
 
 def of(grade, quote=""):
-    return verdict(Reply((grade, quote), ""), DOCUMENT)
+    return reply_verdict(Reply((grade, quote), ""), DOCUMENT)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_grade_that_says_answer_needs_its_passage(grade, quote, wanted):
 
 
 def test_a_reply_of_no_use_is_an_open_grade():
-    assert verdict(Reply(None, "grade 3", "not JSON."), DOCUMENT) == Verdict(None, reason="no usable reply")
+    assert reply_verdict(Reply(None, "grade 3", "not JSON."), DOCUMENT) == Verdict(None, reason="no usable reply")
 
 
 def test_replies_are_read_by_their_schema():

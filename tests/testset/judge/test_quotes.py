@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.testset.judge.judging import MARKS, locate
+from harness.testset.judge.judging import MARKS, locate_quote
 
 TEXT = (
     '가람모터스는 2011년에 "징검다리" 플랫폼을\n만들었다. 11년 뒤 “징검다리”를 고쳤다.\n'
@@ -13,7 +13,7 @@ TEXT = (
 
 
 def quoted(quote, inside=None):
-    place = locate(quote, TEXT, inside or (0, len(TEXT)))
+    place = locate_quote(quote, TEXT, inside or (0, len(TEXT)))
     return TEXT[slice(*place)] if place else None
 
 
@@ -51,15 +51,15 @@ def test_quotations(quote, found):
 
 
 def test_only_the_word_art_is_found():
-    assert locate("art", TEXT, (0, len(TEXT)))[0] == TEXT.index("art:")
+    assert locate_quote("art", TEXT, (0, len(TEXT)))[0] == TEXT.index("art:")
 
 
 def test_the_first_place_in_the_document_is_taken():
     quote, second = "가람모터스는 2011년에", TEXT.rindex("가람모터스는")
-    assert locate(quote, TEXT, (0, len(TEXT))) == (0, 13)
-    assert locate(quote, TEXT, (1, len(TEXT))) == (second, second + 13)
-    assert locate(quote, TEXT, (0, second + 12)) == (0, 13)
-    assert locate(quote, TEXT, (1, second + 12)) is None, "not a part of it"
+    assert locate_quote(quote, TEXT, (0, len(TEXT))) == (0, 13)
+    assert locate_quote(quote, TEXT, (1, len(TEXT))) == (second, second + 13)
+    assert locate_quote(quote, TEXT, (0, second + 12)) == (0, 13)
+    assert locate_quote(quote, TEXT, (1, second + 12)) is None, "not a part of it"
 
 
 WORDS = st.sampled_from(["가람", "모터스는", "2011년", '"', "“징검다리”", "x", "art", "art.", "3,5", "\u200b가"])
@@ -71,7 +71,7 @@ def test_whatever_is_copied_is_found_again(before, copied, after, gap):
     text = gap.join([*before, *copied, *after])
     start = len(gap.join([*before, ""]))
     end = start + len(gap.join(copied))
-    found = locate(" ".join(copied).replace("“", "'"), text, (start, end))
+    found = locate_quote(" ".join(copied).replace("“", "'"), text, (start, end))
     assert found is not None
 
     def bare(part):

@@ -5,13 +5,13 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.testset.judge.sampling import drawn, picked
+from harness.testset.judge.sampling import draw_ids, picked
 
 FILES = {f"{file}{number}": file for file, count in {"a": 60, "b": 30, "c": 10}.items() for number in range(count)}
 
 
 def test_every_file_comes_first_and_then_has_its_share():
-    order = drawn(FILES, 0, None)
+    order = draw_ids(FILES, 0, None)
     assert sorted(order) == sorted(FILES)
     assert {FILES[one] for one in order[:3]} == {"a", "b", "c"}
     for limit in (10, 20, 50):  # the share of a file, rounded up, as each has given one before
@@ -21,11 +21,11 @@ def test_every_file_comes_first_and_then_has_its_share():
 
 
 def test_a_smaller_sample_is_the_beginning_of_a_larger_one():
-    assert drawn(FILES, 0, 7) == drawn(FILES, 0, 40)[:7]
+    assert draw_ids(FILES, 0, 7) == draw_ids(FILES, 0, 40)[:7]
 
 
 def test_another_seed_draws_others():
-    assert set(drawn(FILES, 0, 10)) != set(drawn(FILES, 1, 10))
+    assert set(draw_ids(FILES, 0, 10)) != set(draw_ids(FILES, 1, 10))
 
 
 @given(
@@ -34,15 +34,15 @@ def test_another_seed_draws_others():
     st.integers(0, 12),
 )
 def test_an_added_file_changes_no_order_within_the_others(files, added, limit):
-    before = drawn(files, 0, None)
-    after = drawn(files | dict.fromkeys(added, "new"), 0, None)
+    before = draw_ids(files, 0, None)
+    after = draw_ids(files | dict.fromkeys(added, "new"), 0, None)
     for name in "xyz":
         assert [one for one in after if files.get(one) == name] == [one for one in before if files[one] == name]
-    assert len(drawn(files, 0, limit)) == min(limit, len(files))
+    assert len(draw_ids(files, 0, limit)) == min(limit, len(files))
 
 
 def test_the_order_of_the_documents_changes_nothing():
-    assert drawn(FILES, 3, 12) == drawn(dict(reversed(FILES.items())), 3, 12)
+    assert draw_ids(FILES, 3, 12) == draw_ids(dict(reversed(FILES.items())), 3, 12)
 
 
 def test_values_are_picked_by_their_key_whatever_their_order():

@@ -51,7 +51,7 @@ def test_what_is_written_is_read(tmp_path_factory, found):
     found = sorted(found, key=lambda pair: (pair.query_id, pair.doc_id))
     runs = {"r": PooledRun("bm25", 10, {"llm.model": "m"})}
     made = Pool(tuple(found), About("../docs", "ab", runs, 5, 7, {pair.query_id: "text" for pair in found}))
-    pools.write(folder, made)
+    pools.write_pool(folder, made)
     assert pools.read_pool(folder) == made
 
 
@@ -74,12 +74,12 @@ def test_where_the_documents_are(folder, tmp_path_factory):
     place = json.dumps(ABOUT | {"documents": {"path": f"../{pooled.name}", "sha256": "ab"}})
     (folder.parent / "x").mkdir()
     (folder / "pool.json").write_text(place.replace("../", f"{pooled.parent}/"))
-    assert pools.documents_of(folder, given).path == given
-    assert pools.documents_of(folder, None).path == pooled
+    assert pools.pooled_documents(folder, given).path == given
+    assert pools.pooled_documents(folder, None).path == pooled
     (folder / "pool.json").unlink()
     (folder / "testset.json").write_text(json.dumps({"version": 1, "documents": {"path": str(drafted)}}))
-    assert pools.documents_of(folder, None).path == drafted
-    assert pools.place_of(pools.documents_of(folder, given), given.parent / "other") == f"../{given.name}"
+    assert pools.pooled_documents(folder, None).path == drafted
+    assert pools.relative_place(pools.pooled_documents(folder, given), given.parent / "other") == f"../{given.name}"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_without_a_pool_the_command_is_named(folder):
 def test_a_test_set_may_name_no_documents(tmp_path):
     (tmp_path / "testset.json").write_text('{"version": 1}')
     with pytest.raises(BadInput, match=r"names no documents folder\. Give it: documents=FOLDER"):
-        pools.documents_of(tmp_path, None)
+        pools.pooled_documents(tmp_path, None)
     (tmp_path / "testset.json").write_text('{"version": 1, "documents": 3}')
     with pytest.raises(BadInput, match="documents is 3"):
-        pools.documents_of(tmp_path, None)
+        pools.pooled_documents(tmp_path, None)

@@ -13,7 +13,7 @@ from judged_sets import AT, judged_set
 from text_files import zipped
 
 from harness.errors import BadInput
-from harness.testset.audit.sample import drawn
+from harness.testset.audit.sample import draw_sample
 from harness.testset.judge.judgements import JudgedSet, JudgementLog, read_judged_set
 from harness.testset.review.items import Item, items
 from harness.testset.review.workbook import (
@@ -60,7 +60,7 @@ def small(tmp_path_factory):
     made.pool()
     made.judge("llm:judge#01")
     judged = read_judged_set(made.folder)
-    audit = drawn(None, judged, 8, 0)
+    audit = draw_sample(None, judged, 8, 0)
     return Workbook(made, judged, audit, items("audit", "kim", judged, audit))
 
 
