@@ -41,7 +41,7 @@ def sweep(request: Request) -> None:
     if defined.settings["dry_run"]:
         show_plan(defined)
     else:
-        run(defined, began)
+        run_trials_under(defined, began)
 
 
 def launcher_of(request: Request) -> HydraLauncher:
@@ -97,7 +97,7 @@ def show_plan(sweep: Sweep) -> None:
     terminal.emit(sweep.settings["format"], {"sweep_id": sweep.sweep_id, **counts}, show)
 
 
-def run(sweep: Sweep, began: float) -> None:
+def run_trials_under(sweep: Sweep, began: float) -> None:
     """Run the trials under a parent run, an earlier one where the sweep was started before."""
     settings, outputs = sweep.settings, Path(sweep.settings["outputs"]).absolute()
     folder = outputs / "sweeps" / sweep.sweep_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,16 @@ def fields_of(one: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON has them."""
     fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
     return {name: fields_of(value) if dataclasses.is_dataclass(value) else value for name, value in fields.items()}
+
+
+def require_path(text: str | None) -> None:
+    """Raise ValueError for text that no file system takes as a path: a zero byte or half a surrogate pair."""
+    try:
+        valid = b"\0" not in os.fsencode(text or "")
+    except UnicodeEncodeError:
+        valid = b"\0" not in os.fsencode(text or "")
+    if not valid:
+        raise ValueError(f"{text!r:.60} is not a path.")
 
 
 @functools.cache

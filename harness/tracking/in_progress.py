@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.storage import locks
 from harness.storage.locks import Claim
+from harness.storage.typed import require_path
 
 TAG = "harness.claim"  # of a run: the name of its claim
 
@@ -25,6 +26,9 @@ class ProcessWork:
     scratch: bool = False
     experiment: str | None = None
     store: str | None = None
+
+    def __post_init__(self) -> None:
+        require_path(self.folder)
 
 
 def claim_work(outputs: Path, work: ProcessWork) -> Claim[ProcessWork]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from harness.errors import BadInput
-from harness.storage.typed import fields_of, row_as
+from harness.storage.typed import fields_of, require_path, row_as
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,11 @@ def test_what_does_not_fit_is_refused_with_its_place(change, message):
 def test_a_row_that_is_none_is_refused(row, message):
     with pytest.raises(BadInput, match=f"here: {message}".replace("[", r"\[")):
         row_as(Whole, row, "here")
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_path_that_no_file_system_takes(text):
+    with pytest.raises(ValueError, match="is not a path"):
+        require_path(text)
+    require_path("outputs/달.csv")
+    require_path(None)

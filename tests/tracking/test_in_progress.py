@@ -8,7 +8,8 @@ from harness.tracking.in_progress import ProcessWork, abandoned_work, claim_work
 
 
 @pytest.mark.parametrize(
-    ("folder", "known"), [("outputs/runs/1", True), ("..", False), ("/", False), ("outputs", False)]
+    ("folder", "known"),
+    [("outputs/runs/1", True), ("..", False), ("/", False), ("outputs", False), ("a\0", False), ("\ud800", False)],
 )
 def test_no_folder_elsewhere_is_ours(tmp_path, monkeypatch, folder, known):
     monkeypatch.chdir(tmp_path)

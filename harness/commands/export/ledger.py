@@ -24,7 +24,7 @@ from harness.data.files import json_file
 from harness.errors import BadInput
 from harness.storage.append_log import AppendLog
 from harness.storage.atomic import create_text, write_text
-from harness.storage.typed import row_as
+from harness.storage.typed import require_path, row_as
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 
@@ -55,6 +55,9 @@ class Export:
     kind: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        require_path(self.file)
+
 
 @dataclass(frozen=True)
 class LeaderboardAnswer:
@@ -65,6 +68,9 @@ class LeaderboardAnswer:
     file: str
     public: float | None = None
     private: float | None = None
+
+    def __post_init__(self) -> None:
+        require_path(self.file)
 
 
 @dataclass(frozen=True)
