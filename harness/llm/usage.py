@@ -200,8 +200,8 @@ class Usage:
 class UsageEstimate:
     """What asking will take, if each request gets a usable reply at once.
 
-    requests: to be sent. cached: replies that are there. input_tokens: by the rule of `estimated_tokens`, corrected by what
-    logged requests had. output_tokens: as many for each as logged replies had on average, else as its prompt expects;
+    requests: to be sent. cached: replies that are there. input_tokens: by `estimated_tokens`, corrected by what logged
+    requests had. output_tokens: as many for each as logged replies had on average, else as its prompt expects;
     None without either. cost: money; None without prices, or if output_tokens is unknown.
     """
 
@@ -231,8 +231,8 @@ def estimated_tokens(text: str) -> float:
 
 
 def tokens_of(body: Mapping[str, Any]) -> float:
-    """About how many input tokens a request has, by the rule of `estimated_tokens`; its schema counts as it does for servers that
-    put it into the prompt."""
+    """About how many input tokens a request has, by `estimated_tokens`; its schema counts as it does for
+    servers that put it into the prompt."""
     schema = json.dumps(body["response_format"], ensure_ascii=False) if "response_format" in body else ""
     return estimated_tokens(schema) + sum(MESSAGE_TOKENS + estimated_tokens(one["content"]) for one in body["messages"])
 

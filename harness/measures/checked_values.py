@@ -202,7 +202,7 @@ def checked_table_text(values: CheckedValues) -> str:
 
 
 def read_checked_table(file: Path) -> CheckedValues:
-    """Read a file with the text of `checked_table_text`; numbers are exact. BadInput, with its name, if it is damaged."""
+    """Read a file that `checked_table_text` made; numbers are exact. BadInput, with its name, if it is damaged."""
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)
     strata, checked = (

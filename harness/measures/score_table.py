@@ -77,7 +77,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file with the text of `score_table_text`; numbers are exact. BadInput, which names the file, if it is damaged.
+    """Read a file that `score_table_text` made; numbers are exact. BadInput, which names the file, if it is damaged.
 
     only: the one measure to read; None = all.
     """

@@ -45,7 +45,7 @@ def require_path(text: str | None) -> None:
     try:
         valid = b"\0" not in os.fsencode(text or "")
     except UnicodeEncodeError:
-        valid = b"\0" not in os.fsencode(text or "")
+        valid = False
     if not valid:
         raise ValueError(f"{text!r:.60} is not a path.")
 
