@@ -304,7 +304,7 @@ CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
 
 
 @register_measure(MeasureFamily.SHOWN)
-def judged_share(judged: Judged, k: int | None = None) -> np.ndarray:
+def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
     NaN for an empty list, which shows nothing that is unjudged. 1 - trec_eval's `unj` is another number: it counts
