@@ -296,8 +296,8 @@ class _PairMeasure:
     revision:     its branch, tag or commit; None: main.
     path:         a folder instead of model and revision.
     device:       such as cpu or cuda:1; None: the best available. It changes only time and rounding.
-    batch_tokens: tokens computed at a time, padding included; None: chosen by `models.Compute`. It changes only
-                  time and rounding.
+    batch_tokens: tokens computed at a time, padding included; None: chosen by `models.NeuralModel`. It
+                  changes only time and rounding.
     """
 
     version = 1
@@ -307,8 +307,8 @@ class _PairMeasure:
     def __init__(
         self, model: str | None, revision: str | None, path: str | None, device: str | None, batch_tokens: int | None
     ) -> None:
-        self._source = models.ModelSource(model, revision, path)
-        self._compute = models.Compute("float32", device, batch_tokens)
+        self._model = models.NeuralModel(model, revision, path, None, "float32", device, batch_tokens)
+        self._source = self._model.source
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
@@ -347,7 +347,7 @@ class _PairMeasure:
         batches = models.batches_by_length(
             [len(prediction) + len(reference) for prediction, reference in pairs],
             lambda places: loaded.lengths([pairs[place] for place in places]),
-            self._compute.batch_limit(),
+            self._model.batch_limit(),
         )
         for places in batches:
             texts = [pairs[place] for place in places]
@@ -365,7 +365,7 @@ class _PairMeasure:
 
     @cached_property
     def _loaded(self) -> PairModel:
-        return self._load(self._found(models.locate_model), self._compute.device_name())
+        return self._load(self._found(models.locate_model), models.device_for(self._model.device))
 
     def _load(self, folder: Path, device: str) -> PairModel:
         raise NotImplementedError

@@ -23,51 +23,25 @@ class NoRerank:
 
 
 @dataclass(eq=False)
-class CrossEncoder:
+class CrossEncoder(models.NeuralModel):
     """Scores a pair by a classifier with one label over both texts, as sentence-transformers' CrossEncoder does.
 
     The score passes through the activation that the model names, by default the sigmoid. It then lies between 0 and 1,
     and scores are comparable across queries.
 
-    model: name on the Hugging Face hub.
-    revision: branch, tag or commit on the hub; None: main.
-    path: folder that holds the model; replaces `model` and `revision`.
+    max_length: tokens of both texts together; the longer text is truncated first.
     depth: documents scored per query, at least 1.
-    max_length: tokens of both texts together, from 3 to the model's limit; the longer text is truncated first. None:
-        the model's limit.
-    dtype: number format the model computes in; `auto` as `models.dtype_for` chooses.
-    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
-    batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere.
+    The other arguments are those of `models.NeuralModel`.
     """
 
-    model: str | None
-    revision: str | None = None
-    path: str | None = None
-    depth: models.RerankDepth = 20
     max_length: models.MaxLength | None = 1024
-    dtype: models.Dtype = "auto"
-    device: str | None = None
-    batch_tokens: models.BatchTokens | None = None
+    depth: models.RerankDepth = 20
 
     recorded_as = "rerank/cross_encoder"
-    version = 1
-    packages = ("sentence-transformers", "transformers")
 
     def __post_init__(self) -> None:
-        self._source = models.ModelSource(self.model, self.revision, self.path)
-        self._compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        models.check_max_length(self.max_length)
+        super().__post_init__()
         models.check_depth(self.depth)
-
-    @classmethod
-    def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides a pair's score: the model's files, the number format and max_length, but not depth."""
-        reranker = cls(**arguments)
-        return models.identify(reranker._source, reranker._compute, reranker.max_length)
-
-    def require_model(self) -> None:
-        """Raise BadInput if there is no such model; nothing is downloaded."""
-        models.require(self._source)
 
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
@@ -80,7 +54,7 @@ class CrossEncoder:
         batches = models.batches_by_length(
             [len(query) + len(document) for query, document in texts],
             lambda places: self._lengths([texts[place] for place in places.tolist()]),
-            self._compute.batch_limit(),
+            self.batch_limit(),
         )
         done = 0
         for places in batches:
@@ -91,15 +65,15 @@ class CrossEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        folder = models.locate_model(self._source)
+        folder = models.locate_model(self.source)
         with models.loading(folder, "sentence_transformers"):
             import sentence_transformers
             import torch
 
-            dtype = getattr(torch, self._compute.dtype_name())
+            dtype = getattr(torch, models.dtype_for(self.dtype, self.device))
             model = sentence_transformers.CrossEncoder(
                 str(folder),
-                device=self._compute.device_name(),
+                device=models.device_for(self.device),
                 max_length=self.max_length,
                 local_files_only=True,
                 model_kwargs={"dtype": dtype},
@@ -109,7 +83,7 @@ class CrossEncoder:
                 f"the model in {folder} gives {model.num_labels} numbers for a pair, but a reranker must give one. "
                 "Choose a model with one label, such as BAAI/bge-reranker-v2-m3."
             )
-        models.check_length(self.max_length, model.config, model.tokenizer)
+        models.check_length(self.max_length, min(models.positions(model.model), model.tokenizer.model_max_length))
         return model
 
     def _lengths(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:

@@ -6,9 +6,10 @@ sentence-transformers model: use encoders.SentenceEncoder.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,33 +45,32 @@ class _Batch(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Transformer:
-    """The transformer and one linear head of a model, loaded at the first text.
+class _Head(models.NeuralModel):
+    """A transformer and one linear head. Both heads have the arguments of `models.NeuralModel`."""
 
-    source: where the model's files are.
-    compute: number format, device and batch size.
-    max_length: tokens after which a text is truncated.
-    head_file: name of the head's file in the model's folder.
-    """
+    max_length: models.MaxLength = 8192
 
-    source: models.ModelSource
-    compute: models.Compute
-    max_length: int
-    head_file: str
+    packages = ("transformers",)
+    head_file = ""  # name of the head's file in the model's folder
 
     def __post_init__(self) -> None:
-        models.check_max_length(self.max_length)
+        super().__post_init__()
+        self._transformer = _Transformer(self)
 
-    def identify(self) -> dict[str, Any]:
-        return models.identify(self.source, self.compute, self.max_length)
+
+class _Transformer:
+    """The transformer and the linear layer of a head, loaded at the first text."""
+
+    def __init__(self, settings: _Head) -> None:
+        self._settings, self.max_length = settings, settings.max_length
 
     @cached_property
     def device(self) -> str:
-        return self.compute.device_name()
+        return models.device_for(self._settings.device)
 
     @cached_property
     def folder(self) -> Path:
-        return models.locate_model(self.source)
+        return models.locate_model(self._settings.source)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -92,9 +92,9 @@ class _Transformer:
             import torch
             from transformers import AutoModel
 
-            precision = getattr(torch, self.compute.dtype_name())
+            precision = getattr(torch, models.dtype_for(self._settings.dtype, self._settings.device))
             model = AutoModel.from_pretrained(self.folder, dtype=precision, local_files_only=True)
-        models.check_length(self.max_length, model.config, self.tokenizer)
+        models.check_length(self.max_length, min(models.positions(model), self.tokenizer.model_max_length))
         return model.eval().to(self.device)
 
     @cached_property
@@ -102,7 +102,7 @@ class _Transformer:
         """The linear layer, in float32."""
         import torch
 
-        file = self.folder / self.head_file
+        file = self.folder / self._settings.head_file
         if not file.is_file():
             raise BadInput(
                 f"{file} is missing. BAAI/bge-m3 and models trained from it with FlagEmbedding have this file; other "
@@ -139,7 +139,7 @@ class _Transformer:
             tokens.update(zip(rows.tolist(), ids, strict=True))
             return np.array([len(one) for one in ids])
 
-        limit = self.compute.batch_limit()
+        limit = self._settings.batch_limit()
         for rows in models.batches_by_length([len(text) for text in texts], count_tokens, limit, done):
             yield self._run(rows, [tokens[row] for row in rows.tolist()])
 
@@ -151,53 +151,6 @@ class _Transformer:
 
 
 @dataclass(eq=False)
-class _Asked:
-    """The last queries and their token weights; None before the first search."""
-
-    last: tuple[list[str], Weights] | None = None
-
-
-@dataclass(eq=False)
-class _Head:
-    """What both heads have: a model and how it is computed.
-
-    model: name on the Hugging Face hub.
-    revision: branch, tag or commit on the hub; None: main.
-    path: folder that holds the model; replaces `model` and `revision`.
-    max_length: tokens after which a text is truncated, from 3 to the model's limit.
-    dtype: number format the transformer computes in; `auto` as `models.dtype_for` chooses.
-    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
-    batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere.
-    """
-
-    model: str | None
-    revision: str | None = None
-    path: str | None = None
-    max_length: models.MaxLength = 8192
-    dtype: models.Dtype = "auto"
-    device: str | None = None
-    batch_tokens: models.BatchTokens | None = None
-
-    version = 1
-    packages = ("transformers",)
-    head_file = ""  # name of the head's file in the model's folder
-
-    def __post_init__(self) -> None:
-        source = models.ModelSource(self.model, self.revision, self.path)
-        compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        self._transformer = _Transformer(source, compute, self.max_length, self.head_file)
-
-    @classmethod
-    def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides the scores: the model's files, the number format and max_length, but not depth."""
-        return cls(**arguments)._transformer.identify()
-
-    def require_model(self) -> None:
-        """Raise BadInput if there is no such model; nothing is downloaded."""
-        models.require(self._transformer.source)
-
-
-@dataclass(eq=False)
 class Sparse(_Head):
     """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
 
@@ -205,7 +158,7 @@ class Sparse(_Head):
     times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
     over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
     returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
-    ones. The arguments are those of `_Head`.
+    ones.
     """
 
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
@@ -218,13 +171,11 @@ class Sparse(_Head):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._doc_ids: DocIds | None = None
-        self._asked = _Asked()
+        self._asked: list[tuple[list[str], Weights]] = []  # the last queries and their token weights
 
     def sibling(self) -> Sparse:
         """As in retrievers.sharding."""
-        made = replace(self)
-        made._transformer, made._asked = self._transformer, self._asked
-        return made
+        return copy.copy(self)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
@@ -269,14 +220,13 @@ class Sparse(_Head):
 
     def _weights(self, texts: list[str]) -> Weights:
         """Return the token weights of queries; those of the last ones are remembered, for the next shard."""
-        last = self._asked.last
-        if last is None or last[0] != texts:
+        if not self._asked or self._asked[0][0] != texts:
             batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
-            self._asked.last = last = texts, Weights.joined([*batches])
-        return last[1]
+            self._asked[:] = [(texts, Weights.joined([*batches]))]
+        return self._asked[0][1]
 
     def _identity(self) -> dict[str, Any]:
-        return {"version": self.version, **self._transformer.identify()}
+        return {"version": self.version, **self.identity()}
 
     def _build(self, documents: Sequence[Document], folder: Path) -> None:
         texts, text_of = _numbered([document.indexed_text for document in documents])
@@ -326,7 +276,7 @@ class MultiVector(_Head):
     vector: W h + b, normalised, where h is the transformer's last state at that token. The paper's formula counts all
     tokens; the released model was trained without cls and with eos. Scores are comparable across queries.
 
-    depth: documents scored per query, at least 1. The other arguments are those of `_Head`.
+    depth: documents scored per query, at least 1.
     """
 
     depth: models.RerankDepth = 20
@@ -335,8 +285,8 @@ class MultiVector(_Head):
     head_file = "colbert_linear.pt"
 
     def __post_init__(self) -> None:
-        models.check_depth(self.depth)
         super().__post_init__()
+        models.check_depth(self.depth)
 
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None

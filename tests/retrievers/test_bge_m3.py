@@ -422,14 +422,6 @@ def test_identity_leaves_out_arguments_that_change_no_score(folder):
     assert MultiVector.identify(**arguments, **runtime, depth=3) == sparse
 
 
-@pytest.mark.parametrize("arguments", [{"model": None}, {"max_length": 1}, {"model": "a b"}, {"depth": 0}])
-def test_constructors_check(arguments):
-    for cls in (MultiVector,) if "depth" in arguments else (Sparse, MultiVector):
-        cls("a/b")
-        with pytest.raises(BadInput):
-            cls(**({"model": "a/b"} | arguments))
-
-
 def test_the_shipped_config_names_every_argument():
     path = components.conf_folder() / "retriever" / "bge_m3_sparse.yaml"
     (node,) = yaml.safe_load(path.read_text("utf-8")).values()

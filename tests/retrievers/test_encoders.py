@@ -246,20 +246,14 @@ def test_bfloat16(tmp_path, library, monkeypatch):
     assert np.abs(found - want).max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("length", "message"),
-    [(LENGTH + 1, f"the model has {LENGTH} positions"), (8193, "positions")],
-)
-def test_a_length_that_the_model_cannot_take(tiny, tmp_path, length, message):
-    encoder = SentenceEncoder(path=tiny["mean"], max_length=length, device="cpu")
-    with pytest.raises(BadInput, match=f"max_length is {length}: .*{message}"):
+def test_a_length_that_the_model_cannot_take(tiny, tmp_path):
+    encoder = SentenceEncoder(path=tiny["mean"], max_length=LENGTH + 1, device="cpu")
+    with pytest.raises(BadInput, match=f"max_length is {LENGTH + 1}, .*set max_length={LENGTH}"):
         encoder.encode_queries(SENTENCES, tmp_path)
 
 
-def test_positions_of_another_family(minilm, tmp_path):
-    """BERT has a table of 512 positions, none reserved for padding; MiniLM's own limit is 256."""
-    with pytest.raises(BadInput, match="the model has 512 positions"):
-        SentenceEncoder(path=minilm, max_length=513, device="cpu").encode_queries(["a"], tmp_path)
+def test_a_length_beyond_the_models_own(minilm, tmp_path):
+    """BERT has a table of 512 positions; MiniLM's own limit is 256."""
     encoder = SentenceEncoder(path=minilm, max_length=512, device="cpu")
     long = " ".join(WORDS * 20)
     whole = SentenceEncoder(path=minilm, device="cpu").encode_queries([long], tmp_path)
@@ -282,25 +276,6 @@ def test_a_broken_model_is_rejected(tmp_path):
     (path / "config.json").write_text("{")
     with pytest.raises(BadInput, match="holds no model that sentence-transformers can load"):
         SentenceEncoder(path=str(path), device="cpu").encode_queries(["a"], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "give one of them"),
-        ({"path": "x", "max_length": 0}, "max_length"),
-        ({"path": "x", "batch_tokens": 0}, "batch_tokens"),
-        ({"path": "x", "dtype": "float61"}, "Did you mean 'float16'"),
-        ({"path": "x", "device": "gpu"}, "device is 'gpu'"),
-        ({"path": "x", "devices": []}, "devices is"),
-        ({"path": "x", "devices": ["cpu", "cuda:0"]}, "one kind"),
-        ({"path": "x", "devices": ["cpu", "cpu"], "device": "cpu"}, "leave device null"),
-        ({"path": "x", "devices": ["gpu:0", "gpu:1"]}, "device is 'gpu:0'"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(BadInput, match=message):
-        SentenceEncoder(**arguments)
 
 
 def identified(**arguments):

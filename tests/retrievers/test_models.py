@@ -16,10 +16,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import COMMIT, hub_cache, tiny_bge_m3, use_hub_cache
+from transformers import AutoModel, BertConfig, RobertaConfig, T5Config
 
 from harness.errors import BadInput
+from retrievers.combine.rerank import CrossEncoder
 from retrievers.dense import models
-from retrievers.dense.models import Compute, ModelSource
+from retrievers.dense.bge_m3 import MultiVector, Sparse
+from retrievers.dense.encoders import SentenceEncoder
+from retrievers.dense.models import ModelSource, NeuralModel
 
 NAME = "somebody/tiny-m3"
 TOKEN = "hf_neverToBeShown"
@@ -223,7 +227,8 @@ def test_a_file_is_read_once(tiny, monkeypatch):
 
 def test_identity_is_files_dtype_and_length(cache):
     expected = {"model": NAME, "commit": COMMIT, "dtype": "float32", "max_length": 512}
-    assert models.identify(ModelSource(NAME, COMMIT), Compute("auto", "cpu", batch_tokens=7), 512) == expected
+    found = NeuralModel.identify(model=NAME, revision=COMMIT, max_length=512, device="cpu", batch_tokens=7)
+    assert found == expected
 
 
 # How they are computed
@@ -300,38 +305,36 @@ def test_dtype(monkeypatch, machine, dtype, device, expected):
 
 
 @pytest.mark.parametrize(
-    ("make", "arguments", "words"),
+    ("kind", "arguments", "words"),
     [
-        (ModelSource, {}, "give one of them"),
-        (ModelSource, {"model": "/data/bge-m3"}, "For a folder, set path"),
-        (ModelSource, {"model": "a b/c"}, "name of a model on the hub"),
-        (Compute, {"dtype": "bfloat"}, "Did you mean 'bfloat16'"),
-        (Compute, {"device": "gpu"}, "give cpu, cuda"),
-        (Compute, {"device": "cuda:x"}, "give cpu, cuda"),
-        (Compute, {"batch_tokens": 0}, "batch_tokens is 0"),
-        (Compute, {"batch_tokens": 1.5}, "batch_tokens is 1.5"),
-        (models.check_max_length, {"max_length": 2}, "max_length is 2"),
-        (models.check_max_length, {"max_length": True}, "max_length is True"),
+        (NeuralModel, {"model": None}, "give one of them"),
+        (NeuralModel, {"model": "/data/bge-m3"}, "For a folder, set path"),
+        (NeuralModel, {"model": "a b/c"}, "name of a model on the hub"),
+        (NeuralModel, {"dtype": "bfloat"}, "Did you mean 'bfloat16'"),
+        (NeuralModel, {"device": "gpu"}, "give cpu, cuda"),
+        (NeuralModel, {"device": "cuda:x"}, "give cpu, cuda"),
+        (NeuralModel, {"batch_tokens": 0}, "batch_tokens is 0"),
+        (NeuralModel, {"batch_tokens": 1.5}, "batch_tokens is 1.5"),
+        (NeuralModel, {"max_length": 2}, "max_length is 2"),
+        (NeuralModel, {"max_length": True}, "max_length is True"),
+        *((kind, {"dtype": "half"}, "dtype is 'half'") for kind in (SentenceEncoder, CrossEncoder, Sparse)),
+        *((kind, {"depth": bad}, "depth is") for kind in (CrossEncoder, MultiVector) for bad in (0, -1, True, 2.5)),
+        (SentenceEncoder, {"devices": []}, "devices is"),
+        (SentenceEncoder, {"devices": ["cpu", "cuda:0"]}, "one kind"),
+        (SentenceEncoder, {"devices": ["cpu", "cpu"], "device": "cpu"}, "leave device null"),
+        (SentenceEncoder, {"devices": ["cuda:0", "cuda:x"]}, "device is 'cuda:x'"),
     ],
 )
-def test_bad_arguments(make, arguments, words):
+def test_bad_arguments(kind, arguments, words):
     with pytest.raises(BadInput, match=words):
-        make(**arguments)
+        kind(**({"model": NAME} | arguments))
 
 
 def test_good_arguments():
-    assert ModelSource(NAME, "v2").path is None
-    assert Compute(device="cpu").batch_limit() == 2048
-    assert Compute(device="cpu", batch_tokens=7).batch_limit() == 7
-    models.check_max_length(None)
-    models.check_max_length(3)
-
-
-@pytest.mark.parametrize("depth", [0, -1, True, 2.5])
-def test_bad_depth(depth):
-    models.check_depth(1)
-    with pytest.raises(BadInput, match="depth is"):
-        models.check_depth(depth)
+    assert NeuralModel(NAME, "v2").path is None
+    assert NeuralModel(NAME, max_length=3, device="cpu").batch_limit() == 2048
+    assert NeuralModel(NAME, device="cpu", batch_tokens=7).batch_limit() == 7
+    assert CrossEncoder(NAME, depth=1).depth == 1
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200))
@@ -370,18 +373,16 @@ def test_inputs_are_batched_by_length_and_done_batches_are_left_out(monkeypatch)
 
 
 def test_length_is_checked_against_the_model():
-    roberta = SimpleNamespace(model_type="xlm-roberta", pad_token_id=1, max_position_embeddings=514)
-    bert = SimpleNamespace(model_type="bert", pad_token_id=0, max_position_embeddings=512)
-    without_positions = SimpleNamespace(model_type="t5", pad_token_id=0)
-    unbounded, short = SimpleNamespace(model_max_length=10**30), SimpleNamespace(model_max_length=128)
-    models.check_length(512, roberta, unbounded)
-    models.check_length(512, bert, unbounded)
-    models.check_length(10**6, without_positions, unbounded)
-    models.check_length(None, roberta, short)
-    for length, config, tokenizer, most in [(513, roberta, unbounded, 512), (513, bert, unbounded, 512),
-                                            (129, bert, short, 128), (129, without_positions, short, 128)]:  # fmt: skip
-        with pytest.raises(BadInput, match=f"set max_length={most}"):
-            models.check_length(length, config, tokenizer)
+    size = {"num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 8}
+    bert = BertConfig(hidden_size=4, intermediate_size=4, max_position_embeddings=12, **size)
+    roberta = RobertaConfig(hidden_size=4, intermediate_size=4, max_position_embeddings=14, pad_token_id=1, **size)
+    relative = T5Config(d_model=4, d_kv=4, d_ff=4, num_layers=1, num_heads=1, vocab_size=8)
+    counts = [models.positions(AutoModel.from_config(config)) for config in (bert, roberta, relative)]
+    assert counts == [12, 12, sys.maxsize]
+    models.check_length(12, 12)
+    models.check_length(None, 12)
+    with pytest.raises(BadInput, match="set max_length=12"):
+        models.check_length(13, 12)
 
 
 def test_the_out_of_memory_error_says_what_to_lower():
@@ -393,8 +394,6 @@ def test_the_out_of_memory_error_says_what_to_lower():
 
 @pytest.mark.parametrize("content", ["{}", "not json"])
 def test_the_error_names_a_folder_that_cannot_be_loaded(tmp_path, content):
-    from transformers import AutoModel
-
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(BadInput, match=f"{tmp_path} holds no model that transformers can load"):  # noqa: SIM117
         with models.loading(tmp_path, "transformers"):

@@ -124,21 +124,6 @@ def test_a_length_beyond_the_models_limit_is_rejected(make):
         pair_scores(make(max_length=1024), PAIRS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"model": None}, "give one of them"),
-        ({"depth": 0}, "rerank=none"),
-        ({"dtype": "half"}, "dtype is 'half'"),
-        ({"device": "gpu"}, "device is 'gpu'"),
-    ],
-)
-def test_bad_arguments(arguments, words):
-    CrossEncoder("a/b")
-    with pytest.raises(BadInput, match=words):
-        CrossEncoder(**({"model": "a/b"} | arguments))
-
-
 @pytest.mark.parametrize("path", sorted((conf_folder() / "rerank").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_shipped_configs_are_checked_and_name_every_argument(path):
     node = yaml.safe_load(path.read_text("utf-8"))

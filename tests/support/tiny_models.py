@@ -5,6 +5,9 @@ Their embeddings have no meaning, but equal texts get equal ones and different t
 
 import json
 import shutil
+import tempfile
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -24,6 +27,24 @@ HIDDEN = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "
 HIDDEN |= {"initializer_range": 0.5, "max_position_embeddings": LENGTH + 2, "type_vocab_size": 1}
 
 
+def _built_once(build: Callable[..., Path]) -> Callable[..., Path]:
+    """Build a model once in this process, and copy it whenever it is wanted again."""
+    built: dict[str, Path] = {}
+
+    @wraps(build)
+    def copied(folder: Path, *arguments: object, **named: object) -> Path:
+        key = repr((arguments, named, LENGTH, HIDDEN))
+        if key not in built:
+            built[key] = build(Path(tempfile.mkdtemp(dir=_folders.name), "model"), *arguments, **named)
+        return shutil.copytree(built[key], folder)
+
+    return copied
+
+
+_folders = tempfile.TemporaryDirectory()
+
+
+@_built_once
 def tiny_bge_m3(folder: Path, seed: int = 0) -> Path:
     """A model in the layout of BAAI/bge-m3: CLS pooling, unit length, sparse and ColBERT heads."""
     import torch
@@ -38,6 +59,7 @@ def tiny_bge_m3(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+@_built_once
 def tiny_sentence_model(folder: Path, pooling: str = "mean", seed: int = 0) -> Path:
     """Transformer, pooling (`mean` or `cls`) and normalisation, in the layout of sentence-transformers."""
     import torch
@@ -62,6 +84,7 @@ def tiny_sentence_model(folder: Path, pooling: str = "mean", seed: int = 0) -> P
     return folder
 
 
+@_built_once
 def tiny_cross_encoder(folder: Path, seed: int = 0, labels: int = 1) -> Path:
     """A sequence classifier in the layout of BAAI/bge-reranker-v2-m3."""
     import torch
