@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import json
 import os
 import shutil
 import sqlite3
@@ -10,15 +9,14 @@ import sys
 import sysconfig
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import buckets
 import hypothesis
 import pytest
 from filelock import FileLock
+from logged_runs import Done, LoggedRuns, write_toy
 from mlflow_server import serving
 from text_tasks import write_answers, write_corrections
 
@@ -61,18 +59,6 @@ def pytest_generate_tests(metafunc):
     if "stored" in marks and "local" not in marks and not metafunc.config.getoption("--server"):
         server = pytest.param("server", marks=pytest.mark.slow)
         metafunc.parametrize("store_kind", ["file", server], indirect=True)
-
-
-@dataclass
-class Done:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
 
 
 def pytest_collection_finish():
@@ -312,27 +298,33 @@ def real_data():
 def toy(tmp_path):
     """A tiny dataset in the contest's layout: three documents and three queries, one of which needs no retrieval."""
     folder = tmp_path / "toy"
-    folder.mkdir()
-    write = {
-        "documents.jsonl": [
-            {"docid": "d1", "src": "toy", "content": "달은 지구의 위성이다"},
-            {"docid": "d2", "src": "toy", "content": "물은 섭씨 100도에서 끓는다"},
-            {"docid": "d3", "src": "toy", "content": "달의 모양은 한 달 동안 변한다"},
-        ],
-        "eval.jsonl": [
-            {"eval_id": 7, "msg": [{"role": "user", "content": "달의 모양은 왜 변해?"}]},
-            {"eval_id": 3, "msg": [{"role": "user", "content": "물은 몇 도에서 끓어?"}]},
-            {"eval_id": 5, "msg": [{"role": "user", "content": "안녕"}]},
-        ],
-        "qrels.jsonl": [
-            {"eval_id": 7, "relevant": {"d3": 2, "d1": 1}},
-            {"eval_id": 3, "relevant": ["d2"]},
-            {"eval_id": 5, "relevant": []},
-        ],
-    }
-    for name, rows in write.items():
-        (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return folder
+    return folder if folder.exists() else write_toy(folder)
+
+
+@pytest.fixture
+def logged(request, harness, tmp_path, fresh_database, common, store_kind):
+    """Run commands that log: logged(RUN, WITHHELD) -> [Done, Done], at once where another test has run them before.
+
+    The commands run once per session, in a folder that holds nothing but `toy`; each test gets a copy of what they
+    leave there, and may change it. So a fixture of a module that only reads runs is
+
+        @pytest.fixture
+        def runs(logged):
+            return [done.json["run_id"] for done in logged(WITHHELD, RUN)]
+
+    with commands from tests/support/logged_runs.py where they will do, as each other list of commands costs its time.
+    Whatever a test patches comes after the call, and so does whatever opens its store (`tracker`).
+    """
+    templates = LoggedRuns(common / "logged", fresh_database)
+
+    def log(*commands):
+        if store_kind == "server" or request.node.get_closest_marker("drawn"):
+            if not (tmp_path / "toy").exists():
+                write_toy(tmp_path / "toy")
+            return [harness(*command) for command in commands]
+        return templates.copy_to(tmp_path, commands, harness)
+
+    return log
 
 
 @pytest.fixture

@@ -6,19 +6,22 @@ import re
 from pathlib import Path
 
 import pytest
+from logged_runs import RUN, WITHHELD
 
 from harness.commands.export.ledger import now
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+
+@pytest.fixture
+def runs(logged):
+    """Two runs: the first withholds everything and scores 1/3, the second is right everywhere."""
+    return [done.json for done in logged(WITHHELD, RUN)]
 
 
 @pytest.fixture
-def runs(harness, toy):
-    """Two runs: the first withholds everything and scores 1/3, the second is right everywhere."""
-    worse = harness(*RUN, "gate=score", "gate.threshold=99").json
-    better = harness(*RUN).json
-    return worse, better
+def run(logged):
+    """The second of these alone."""
+    return logged(RUN)[0].json["run_id"]
 
 
 @pytest.mark.stored
@@ -84,10 +87,9 @@ def everything(folder):
 
 @pytest.mark.stored
 @pytest.mark.local
-def test_nothing_is_ever_overwritten(harness, toy, tmp_path):
+def test_nothing_is_ever_overwritten(harness, runs, tmp_path):
     """Not what was exported, where it lay before it was moved or lies, nor a file or a provenance of anybody else."""
-    run = harness(*RUN).json["run_id"]
-    worse = harness(*RUN, "gate=score", "gate.threshold=99").json["run_id"]
+    worse, run = (one["run_id"] for one in runs)
     assert harness("export", f"run={run}", "submission=best.csv").code == 0
     assert harness("export", f"run={run}", "submission=moved.csv").code == 0
     (tmp_path / "moved.csv").rename(tmp_path / "elsewhere.csv")
@@ -115,8 +117,7 @@ def test_nothing_is_ever_overwritten(harness, toy, tmp_path):
 
 @pytest.mark.stored
 @pytest.mark.local
-def test_a_deleted_run_is_not_exported(harness, toy, tmp_path, tracker):
-    run = harness(*RUN).json["run_id"]
+def test_a_deleted_run_is_not_exported(harness, run, tmp_path, tracker):
     tracker.client.delete_run(run)
     before = everything(tmp_path)
     done = harness("export", f"run={run}", "submission=a.csv")
@@ -127,7 +128,7 @@ def test_a_deleted_run_is_not_exported(harness, toy, tmp_path, tracker):
 
 
 @pytest.mark.stored
-def test_a_crash_between_writing_and_recording(harness, toy, tmp_path, monkeypatch):
+def test_a_crash_between_writing_and_recording(harness, run, tmp_path, monkeypatch):
     """The file is there, the ledger does not know it: the next command enters it, and tells its run."""
 
     class Crash(BaseException):
@@ -136,7 +137,6 @@ def test_a_crash_between_writing_and_recording(harness, toy, tmp_path, monkeypat
     def dies(*_):
         raise Crash
 
-    harness(*RUN)
     with monkeypatch.context() as patch:
         patch.setattr("harness.storage.append_log.AppendLog._opened", dies)
         with pytest.raises(Crash):
@@ -155,8 +155,7 @@ def test_a_crash_between_writing_and_recording(harness, toy, tmp_path, monkeypat
 
 
 @pytest.mark.stored
-def test_against_a_sample_submission(harness, toy, tmp_path):
-    harness(*RUN)
+def test_against_a_sample_submission(harness, run, tmp_path):
     sample = tmp_path / "sample.csv"
     sample.write_text("".join(json.dumps({"eval_id": i, "topk": []}) + "\n" for i in (7, 3, 5)))
     assert harness("export", "experiment_name=e", "submission=s.csv", "against=sample.csv").code == 0
@@ -180,8 +179,7 @@ REFUSED = {
 
 @pytest.mark.slow
 @pytest.mark.stored
-def test_what_cannot_be_exported_is_refused(harness, toy):
-    harness(*RUN)
+def test_what_cannot_be_exported_is_refused(harness, run):
     for word, expected in REFUSED.items():
         done = harness("export", "experiment_name=e", word)
         assert done.code == 2, (word, done.err)
