@@ -116,7 +116,7 @@ def _number(row: Mapping[str, Any], name: str, where: str) -> int:
     return value
 
 
-WORK_FOLDER, FILES, SPANS = "work", "files.log", "spans.log"
+WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ class WorkLog:
 
     def __init__(self, folder: Path, chunking: str) -> None:
         self._chunking = chunking
-        files = AppendLog(folder / WORK_FOLDER / FILES, Extraction, lenient=True)
-        slow = AppendLog(folder / WORK_FOLDER / SPANS, _Spans, lenient=True)
+        files = AppendLog(folder / WORK_FOLDER / FILES_LOG, Extraction, lenient=True)
+        slow = AppendLog(folder / WORK_FOLDER / SPANS_LOG, _Spans, lenient=True)
         self._extractions = {(one.file, one.suffix): one for one in files.read()}
         self._spans = {one.text: np.array(one.spans, np.int32) for one in slow.read() if one.chunk == chunking}
         self._open = ExitStack()

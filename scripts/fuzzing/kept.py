@@ -487,7 +487,7 @@ def _prepared(folder: Path, stop: bool = False, slow: bool = False) -> Any:
     failing = mock.patch.object(preparation, "_write", side_effect=Wrong("stopped"))
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder))
-        stack.enter_context(mock.patch.object(preparation.near_duplicates, "find", return_value=[]))
+        stack.enter_context(mock.patch.object(preparation.near_duplicates, "find_near_duplicates", return_value=[]))
         stack.enter_context(contextlib.suppress(Wrong))
         if stop:
             stack.enter_context(failing)

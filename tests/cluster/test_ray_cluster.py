@@ -99,7 +99,7 @@ def test_the_file_that_nodes_must_see_is_gone_afterwards(run, tmp_path):
 @pytest.mark.parametrize("what", ["the code of retrieval-harness", "numpy"])
 def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
     ours = ray_worker.node_versions()
-    monkeypatch.setattr(ray_crew, "versions", lambda: {**ours, what: "99"})
+    monkeypatch.setattr(ray_crew, "node_versions", lambda: {**ours, what: "99"})
     ray_cluster.dismiss()
     with pytest.raises(BadInput, match=f"{what} differs: {ours[what]} on .* node .*, 99 here"):
         run(ray_jobs.double, [1])

@@ -246,7 +246,7 @@ def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monk
             )
         return table
 
-    monkeypatch.setattr(retrieval_runs, "read_table", fitted)
+    monkeypatch.setattr(retrieval_runs, "read_score_table", fitted)
     found = harness(*COMPARE).json
     first = found["runs"][0]
     assert first["out_of_fold"]

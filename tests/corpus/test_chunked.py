@@ -21,7 +21,7 @@ def made(tmp_path, monkeypatch):
     folder_of_testset(tmp_path / "ts", [query("q1", "문어의 다리", [quoted(SEA, OCTOPUS)]), query("q2", "안녕")])
     calls = []
     prepare = chunked.prepare
-    monkeypatch.setattr(chunked, "prepare", lambda *given: calls.append(given[1]) or prepare(*given))
+    monkeypatch.setattr(chunked, "prepare_documents", lambda *given: calls.append(given[1]) or prepare(*given))
 
     def read(**chunk):
         return checked_dataset(Chunked(store="store", files="corpus/*.txt", testset="ts", chunk=chunk), "chunked")

@@ -89,14 +89,14 @@ def test_nothing_that_is_finished_is_done_twice(sample, own):
     opened = session(sample, own, 20)
     shards = len(opened.dataset.documents.shards)
     ranked(LEXICAL, opened)
-    passes = ["survey"] * shards + ["summarise"] + ["index"] * shards + ["search"] * shards
+    passes = ["survey"] * shards + ["summarise"] + ["index"] * shards + ["search_shards"] * shards
     assert opened.cluster.done == passes
     opened.cluster.done.clear()
     ranked(LEXICAL | {"k1": 0.9}, opened)
-    assert opened.cluster.done == ["index"] * shards + ["search"] * shards, "of the same survey"
+    assert opened.cluster.done == ["index"] * shards + ["search_shards"] * shards, "of the same survey"
     opened.cluster.done.clear()
     ranked(LEXICAL, opened, depth=30)
-    assert opened.cluster.done == ["search"] * shards
+    assert opened.cluster.done == ["search_shards"] * shards
 
 
 def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkeypatch):
@@ -117,7 +117,7 @@ def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkey
     job = sharded.Shards(LEXICAL, opened.dataset.documents.shards, own, opened.cluster, lambda *_: None).jobs[3]
     (own.found("indexes", job.index) / "scores.npy").write_bytes(b"")
     found = ranked(LEXICAL, opened)
-    assert opened.cluster.done == ["search"] * shards, "no index is built again, but the damaged one"
+    assert opened.cluster.done == ["search_shards"] * shards, "no index is built again, but the damaged one"
     assert same(found, ranked(LEXICAL, session(sample, Cache(own.root / "other"), None)))
 
 
@@ -129,7 +129,7 @@ def test_dense_ranks_the_same_vectors_as_one_index_does(sample, own, tmp_path, m
     found = ranked(DENSE, cut)
     assert same(found, ranked(DENSE, whole))
     shards = len(cut.dataset.documents.shards)
-    assert cut.cluster.done == ["index"] * shards + ["ask"] + ["search"] * shards
+    assert cut.cluster.done == ["index"] * shards + ["ask"] + ["search_shards"] * shards
     assert digest(steps.index_identity(DENSE, cut.dataset)) != digest(steps.index_identity(DENSE, whole.dataset))
 
 

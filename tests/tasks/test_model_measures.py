@@ -311,7 +311,7 @@ def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
 def test_cached_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
     predictions, references = ["가", "가나", "가나다", "가"], ["가나"] * 4
     found = [one.score(predictions, references, store) for one in measures(encoder, bleurt)]
-    monkeypatch.setattr(model_measures, "Encoder", None)  # whoever loads a model fails
+    monkeypatch.setattr(model_measures, "TruncatedEncoder", None)  # whoever loads a model fails
     monkeypatch.setattr(model_measures, "Regression", None)
     for measure, before in zip(measures(encoder, bleurt), found, strict=True):
         np.testing.assert_array_equal(measure.score(predictions[::-1], references, store), before[::-1])

@@ -18,7 +18,7 @@ from harness.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 PARSERS = {"loads", "safe_load", "PdfDocument", "LexborHTMLParser", "ZipFile", "ParserCreate", "ParquetFile"}
-ELSEWHERE = {"testset/review/server.py", "commands/sweep/auto/procedure.py"}  # requests, a cached file
+ELSEWHERE = {"testset/review/server.py", "sweeps/auto/procedure.py"}  # requests, a cached file
 
 
 @pytest.fixture(autouse=True)

@@ -101,7 +101,7 @@ def retrievers(config: DoctorConfig) -> Iterator[Finding]:
                 yield Finding(f"retriever.{name}", "error" if problem else "ok", said, remedy)
 
 
-ELSEWHERE = "Choose another folder: path=FOLDER or HARNESS_CACHE."
+ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
 _TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails where it is held
 
 
