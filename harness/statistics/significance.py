@@ -14,10 +14,9 @@ from harness.statistics.bootstrap import bootstrap_means
 ALPHA = 0.05  # two runs differ significantly up to this p
 SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps where there are too many to enumerate
 _CELLS = 1 << 22  # swaps in memory at once
-FEW = (
-    20  # with fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py)
-)
-_ROWS = 512  # runs tested at once, so that their sums fit into memory
+# With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py).
+FEW = 20
+ROWS = 512  # differences tested at once, so that their sums fit into memory
 _TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
 
 Pair = tuple[int, int]  # of runs, the first before the second
@@ -75,7 +74,7 @@ def differences(
     """
 
     def compare(first: int, second: int) -> list[Difference]:
-        return _paired(values[first] - values[second], seed, resamples)
+        return paired_differences(values[first] - values[second], seed, resamples)
 
     return compared(pairs_of(len(values)) if pairs is None else pairs, compare)
 
@@ -88,8 +87,8 @@ def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPL
     values: float64 [R, Q], NaN where the measure does not apply.
     """
     found = [np.array([np.nan])]
-    for start in range(1, len(values), _ROWS):
-        found.append(sign_flip_test(values[0] - values[start : start + _ROWS], seed, resamples)[0])
+    for start in range(1, len(values), ROWS):
+        found.append(sign_flip_test(values[0] - values[start : start + ROWS], seed, resamples)[0])
     p = np.concatenate(found)
     return p, np.concatenate([p[:1], holm(p[1:])])
 
@@ -184,8 +183,8 @@ def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
         yield generator.integers(0, 2, (min(step, resamples - start), n), np.int8)
 
 
-def _paired(rows: np.ndarray, seed: int, resamples: int) -> list[Difference]:
-    """One Difference per measure from the differences by query [M, Q] of two runs, p not yet corrected."""
+def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> list[Difference]:
+    """Return one Difference for each of M rows of differences by query, float64 [M, Q], p not yet corrected."""
     p, exact = sign_flip_test(rows, seed, resamples)
     lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
     found = []

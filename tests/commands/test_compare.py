@@ -11,7 +11,7 @@ import pytest
 from html_pages import Parts, data_of
 
 from harness.measures import measures
-from harness.runs.board.queries import unpacked_places
+from harness.runs.board.queries import unpacked, unpacked_places
 from harness.runs.comparison.comparison import Pair, pair_verdict
 from harness.statistics.significance import Difference, differences
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -432,7 +432,8 @@ FOUR = ("dataset=sample", "retriever=bm25,hybrid_lexical", "tokenizer=whitespace
 def test_a_pair_has_one_p_wherever_it_is_asked_for(harness):
     """On the board and in a comparison of the best with the others: the same draws, corrected over the same runs."""
     assert harness("sweep", *FOUR, "experiment_name=e").code == 0
-    board = {row["run_id"]: row for row in harness("board", "experiment_name=e", "format=json").json["rows"]}
+    shown = harness("board", "experiment_name=e", "format=json").json
+    board = {row["run_id"]: row for row in shown["rows"]}
     found = harness(*COMPARE, "top=3").json
     ids = {run["label"]: run["run_id"] for run in found["runs"]}
     tests = [one for one in found["tests"] if one["measure"] == found["metric"]]
@@ -456,7 +457,16 @@ def test_a_pair_has_one_p_wherever_it_is_asked_for(harness):
     assert {(one["a"], one["b"], one["pairs"]) for one in named["tests"]} == {("B", "A", 2), ("B", "C", 2)}
     two = harness("compare", f"runs=[{ids['C']},{ids['A']}]", "format=json").json["tests"]
     assert {(one["a"], one["b"], one["pairs"], one["p"] == one["p_holm"]) for one in two} == {("A", "B", 1, True)}
-    every = harness(*COMPARE, "top=3", "pairs=all").json
-    assert {(one["a"], one["b"], one["pairs"]) for one in every["tests"]} == {
-        ("A", "B", 3), ("A", "C", 3), ("B", "C", 3),
-    }  # fmt: skip
+    # The page of the board knows every pair as `compare` does.
+    every = harness(*COMPARE, "top=4", "pairs=all").json
+    page = data_of(Path(shown["files"]["html"]).read_text("utf-8"))
+    places = {run["id"]: place for place, run in enumerate(page["runs"])}
+    place = {run["label"]: places[run["run_id"]] for run in every["runs"]}
+    known = {(one[0], one[1]): one[2:] for one in json.loads(unpacked(page["pairs"]))["all"]}
+    assert len(known) == 6
+    for one, test in zip(every["differences"], every["tests"], strict=True):
+        assert test["pairs"] == 6
+        if one["measure"] == every["metric"]:
+            mean, low, high, p = known.pop((place[one["a"]], place[one["b"]]))
+            assert ([mean, low, high], p) == ([round(one[name], 6) for name in ("mean", "low", "high")], test["p"])
+    assert not known

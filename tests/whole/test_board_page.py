@@ -11,7 +11,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from board_pages import made_board
 from boards import made_runs
@@ -24,7 +23,6 @@ from harness.runs.board import page
 from harness.statistics.significance import differences
 
 PATIENCE = 20_000  # ms that a test waits for an element
-RESAMPLES = 10_000  # of the page and of Python
 HANGUL = re.compile("[가-힣]")
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")]
@@ -192,40 +190,6 @@ def test_every_tab_speaks_korean_and_english(opened):
     assert tab.locator("#tab-pair").inner_text() == "Two runs"
 
 
-@pytest.mark.parametrize("pair", [(0, 1), (0, 20), (23, 3)])
-def test_two_runs_are_compared_as_python_compares_them(opened, board, pair):
-    """Other draws: an end of the interval may differ by a twentieth of its width, p by five of its standard errors."""
-    tab = opened()
-    found = tab.evaluate(
-        """async ([a, b]) => { const { values, ids } = await matrix(), Q = ids.length;
-        return { ...comparePair(values.slice(a * Q, a * Q + Q), values.slice(b * Q, b * Q + Q)), means: null }; }""",
-        list(pair),
-    )
-    [expected] = differences(board.runs.values[list(pair)][:, None], 0, RESAMPLES)[0, 1]
-    assert [found[name] for name in ("n", "wins", "ties", "losses")] == [
-        60,
-        expected.wins,
-        expected.ties,
-        expected.losses,
-    ]
-    assert found["mean"] == pytest.approx(expected.mean, abs=1e-6)
-    width = expected.high - expected.low
-    assert [found["low"], found["high"]] == pytest.approx([expected.low, expected.high], abs=width / 20)
-    error = np.sqrt(expected.p * (1 - expected.p) / RESAMPLES)
-    assert found["p"] == pytest.approx(expected.p, abs=5 * np.sqrt(2) * error + 2 / RESAMPLES)
-
-
-def test_few_queries_are_compared_exactly(opened):
-    tab = opened()
-    first, second = [1, 1, 1, 0.5, 0.5, 0.25, 0, 1], [0, 0.5, 1, 0, 0.25, 0, 0.5, 0]
-    [expected] = differences(np.array([[first], [second]]), 0, RESAMPLES)[0, 1]
-    found = tab.evaluate("([a, b]) => ({ ...comparePair(a, b), means: null })", [first, second])
-    assert found["p"] == expected.p  # of the 2^7 ways to swap the runs
-    assert expected.exact
-    same = tab.evaluate("(a) => ({ ...comparePair(a, a), means: null })", first)
-    assert (same["p"], same["low"], same["high"], same["ties"]) == (1, 0, 0, 8)
-
-
 def test_the_tab_of_two_runs_says_who_is_better_and_which_queries_decide(opened, board):
     tab = opened("#pair")
     tab.locator(".verdict").wait_for()
@@ -269,16 +233,28 @@ def test_a_sweep_of_the_sample_has_a_board(opened, sample):
     picture(tab, "board-query")
 
 
-def test_a_pair_with_the_best_has_the_p_of_the_leaderboard(opened, board):
+@pytest.mark.parametrize("pair", [(0, 2), (23, 3)])
+def test_two_runs_have_the_numbers_of_python(opened, board, pair):
     tab = opened("#pair")
-    tab.get_by_label("Second run", exact=True).select_option("2")
-    row = board.leaderboard.rows[2]
-    assert row.p >= 0.0001
-    shown = f"p\u00a0=\u00a0{row.p:.{4 if row.p < 0.01 else 3}f}"
-    tab.locator(".verdict", has_text=shown).wait_for()
-    assert tab.get_by_text("drawn in this page").count() == 0
-    tab.get_by_label("First run", exact=True).select_option("1")
-    tab.get_by_text("drawn in this page").wait_for()
+    tab.evaluate("(pair) => selection.set(pair)", list(pair))
+    [found] = differences(board.runs.values[list(pair)][:, None])[0, 1]
+    tab.locator(".verdict", has_text=f"{abs(found.mean):.4f}").wait_for()
+    said = tab.locator(".verdict").inner_text()
+    assert ("p < 0.0001" if found.p < 0.0001 else f"{found.p:.{4 if found.p < 0.01 else 3}f}") in said
+    ends = (found.low, found.high) if found.mean > 0 else (-found.high, -found.low)
+    assert "({} – {})".format(*(f"{one:.3f}".replace("-", "−") for one in ends)) in said
+
+
+def test_a_pair_that_is_not_tested_names_the_command_that_does(opened, board, monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "PAIRED", 2)
+    monkeypatch.setattr(page, "DETAILED", 4)
+    (tmp_path / "b.html").write_text(page.html(board), "utf-8")
+    tab = opened("#pair", page_at=(tmp_path / "b.html").as_uri())
+    for pair, known in (((0, 1), True), ((3, 0), True), ((1, 3), False), ((0, 4), False)):
+        tab.evaluate("(pair) => selection.set(pair)", list(pair))
+        ids = ",".join(board.runs.runs[place].run.short_id for place in pair)
+        (tab.get_by_text("of the paired randomisation test") if known else tab.get_by_text(f"runs=[{ids}]")).wait_for()
+        assert tab.locator("svg.difference").count() == known
 
 
 def test_a_comparison_has_its_own_title_and_says_its_verdict_first(browser, board, tmp_path):

@@ -1,6 +1,7 @@
 // Tab *Two runs*: what differs between two runs, by how much, and the queries that decide it.
 if (DATA.runs.length > 1) {
-  const PART = 12; // queries listed at first
+  const PART = 12, FEW = 20; // queries listed at first; of fewer that differ an interval is not to be trusted
+  const UNIT = 1e6; // values on this page have six digits
   const PARTS = { all: { en: "all queries", ko: "모든 질의" }, public: { en: "public", ko: "public" }, private: { en: "private", ko: "private" } };
   const NAMES = ["--run-0", "--run-1"].map((name) => `var(${name})`);
   let part = DATA.head.select_on === "public" ? "private" : "all";
@@ -34,50 +35,47 @@ if (DATA.runs.length > 1) {
     const [a, b] = places.map(shortName), sure = found.p <= .05, up = found.mean > 0;
     const [better, worse] = up ? [a, b] : [b, a];
     const plain = (value) => (value < 0 ? signed(value, 3) : number(value, 3));
-    const size = `${number(Math.abs(found.mean))} (${plain(up ? found.low : -found.high)} – ${plain(up ? found.high : -found.low)})`;
+    const ahead = number(Math.abs(found.mean)), size = `${ahead} (${plain(up ? found.low : -found.high)} – ${plain(up ? found.high : -found.low)})`;
+    if (!found.n) return say({ en: "No query has a value in both.", ko: "두 실행 모두에 값이 있는 질의가 없습니다." });
     if (!found.wins && !found.losses) return say({ en: `${a} and ${b} have the same value on every query.`, ko: `${a}, ${b} 두 실행은 모든 질의에서 값이 같습니다.` });
+    if (found.p === null) return say({ en: `${better} is ahead by ${ahead}.`, ko: `${better} 쪽이 ${ahead} 앞섭니다.` });
     return say(sure ? { en: `${better} is better than ${worse} by ${size}, ${p3(found.p)}.`,
       ko: `${better} 실행이 ${worse} 실행보다 ${size} 더 좋습니다(${p3(found.p)}).` } :
       { en: `${queriesOf(found.n)} do not tell ${a} and ${b} apart: ${better} is ahead by ${size}, ${p3(found.p)}.`,
         ko: `${queriesOf(found.n)}로는 ${a}, ${b} 두 실행의 우열을 가릴 수 없습니다. ${better} 쪽이 ${size} 앞섭니다(${p3(found.p)}).` });
   }
-  // The leaderboard's own p of this pair: of the best run and another one, on the queries that rank them; else null.
-  function tested(places) {
-    const other = places.find((place) => place !== 0), ranks = DATA.head.select_on === "public" ? "public" : "all";
-    const row = places.includes(0) && part === ranks ? DATA.leaderboard.rows.find((one) => one.run === other) : null;
-    return row?.p ?? null;
+  // What harness compare says of a pair on a part of the queries: {mean, low, high, p}; null where this page does not know.
+  const tests = once(() => unpackedJson(DATA.pairs));
+  async function tested([first, second], among) {
+    const one = (await tests())[among]?.find(([a, b]) => a === Math.min(first, second) && b === Math.max(first, second));
+    if (!one) return null;
+    const [mean, low, high, p] = one.slice(2);
+    return first < second ? { mean, low, high, p } : { mean: -mean, low: -high, high: -low, p };
   }
-  function limits(found, exact) {
-    const differ = found.wins + found.losses;
+  function limits(places, found) {
+    const differ = found.wins + found.losses, runs = places.map((place) => DATA.runs[place].id.slice(0, START));
+    if (found.p === null) return say({ en: `This page does not test these two. To test them: harness compare 'runs=[${runs}]'`,
+      ko: `이 페이지는 이 두 실행을 검정하지 않았습니다. 검정하려면: harness compare 'runs=[${runs}]'` });
     const said = [say({ en: "In brackets the 95 % bootstrap interval of the mean difference. p is of the paired randomisation test, of this pair alone: it is not corrected for other pairs that you look at.",
       ko: "괄호 안은 평균 차이의 95 % 부트스트랩 신뢰구간입니다. p는 이 쌍만 본 짝지은 무작위화 검정의 값이며, 함께 살펴본 다른 쌍의 수를 감안해 보정하지 않았습니다." })];
-    if (!exact) said.push(say({ en: "It is drawn in this page, so that its last digits differ from those of harness compare.",
-      ko: "이 페이지에서 뽑은 값이므로 마지막 자리는 harness compare의 값과 다를 수 있습니다." }));
-    if (differ && differ < FEWEST.differ) said.push(say({ en: `Only ${queriesOf(differ)} differ: trust p, not the interval.`,
+    if (differ && differ < FEW) said.push(say({ en: `Only ${queriesOf(differ)} differ: trust p, not the interval.`,
       ko: `차이가 나는 질의가 ${differ}개뿐입니다. 신뢰구간보다 p를 믿으세요.` }));
     return said.join(" ");
   }
-  // The interval on an axis with zero, above it where resampled means lie
-  function intervalPicture(found) {
-    const TALL = 140, BINS = 80, SMOOTH = 3, { means, low, high, mean } = found;
-    const ends = [0, low, high, means[0], means.at(-1)], margin = .04 * (Math.max(...ends) - Math.min(...ends)) || .01;
+  // The interval on an axis with zero
+  function intervalPicture({ low, high, mean }) {
+    const TALL = 90, GROUND = TALL - 40, ends = [0, low, high], margin = .1 * (Math.max(...ends) - Math.min(...ends)) || .01;
     const [from, to] = [Math.min(...ends) - margin, Math.max(...ends) + margin], x = (value) => 100 * (value - from) / (to - from) + "%";
-    const counts = new Array(BINS).fill(0), ground = TALL - 36, colour = NAMES[mean >= 0 ? 0 : 1];
-    for (const one of means) counts[Math.min(Math.floor((one - from) / (to - from) * BINS), BINS - 1)] += 1;
-    const near = (i) => counts.slice(Math.max(i - SMOOTH, 0), i + SMOOTH + 1).reduce((sum, one) => sum + one, 0);
-    const heights = counts.map((_, i) => near(i)), most = Math.max(...heights);
+    const colour = NAMES[mean >= 0 ? 0 : 1], room = (0 - from) / (to - from);
     const words = say({ en: `Mean difference ${signed(mean)}, 95 % interval ${signed(low, 3)} to ${signed(high, 3)}`,
       ko: `평균 차이 ${signed(mean)}, 95 % 신뢰구간 ${signed(low, 3)} ~ ${signed(high, 3)}` });
-    const bars = heights.map((height, i) => height ? draw("rect", { x: 100 * i / BINS + "%", width: 100 / BINS + "%", opacity: .22, "shape-rendering": "crispEdges",
-      y: ground - 16 - height / most * (ground - 40), height: height / most * (ground - 40), fill: NAMES[from + (i + .5) / BINS * (to - from) >= 0 ? 0 : 1] }) : null);
     const side = (words, anchor, dx) => draw("text", { x: x(0), dx, y: 12, "text-anchor": anchor }, say(words));
-    const room = (0 - from) / (to - from);
-    return draw("svg", { height: TALL, role: "img", "aria-label": words, class: "difference", ...tip(words) }, ...bars,
-      draw("line", { x1: x(0), x2: x(0), y1: 18, y2: ground + 8, stroke: "var(--text)", "stroke-dasharray": "3 3" }),
-      draw("line", { x1: x(low), x2: x(high), y1: ground, y2: ground, stroke: colour, "stroke-width": 5, "stroke-linecap": "round" }),
-      draw("circle", { cx: x(mean), cy: ground, r: 7, fill: colour, stroke: "var(--card)", "stroke-width": 2 }),
-      ...ticks(from, to, 6).flatMap((tick) => [draw("line", { x1: x(tick), x2: x(tick), y1: ground + 12, y2: ground + 16, stroke: "var(--soft)" }),
-        draw("text", { x: x(tick), y: ground + 30, "text-anchor": "middle" }, signed(tick, 2))]),
+    return draw("svg", { height: TALL, role: "img", "aria-label": words, class: "difference", ...tip(words) },
+      draw("line", { x1: x(0), x2: x(0), y1: 18, y2: GROUND + 8, stroke: "var(--text)", "stroke-dasharray": "3 3" }),
+      draw("line", { x1: x(low), x2: x(high), y1: GROUND, y2: GROUND, stroke: colour, "stroke-width": 5, "stroke-linecap": "round" }),
+      draw("circle", { cx: x(mean), cy: GROUND, r: 7, fill: colour, stroke: "var(--card)", "stroke-width": 2 }),
+      ...ticks(from, to, 6).flatMap((tick) => [draw("line", { x1: x(tick), x2: x(tick), y1: GROUND + 12, y2: GROUND + 16, stroke: "var(--soft)" }),
+        draw("text", { x: x(tick), y: GROUND + 30, "text-anchor": "middle" }, signed(tick, 2))]),
       room > .35 ? side({ en: "← second run better", ko: "← 둘째 실행이 좋음" }, "end", -8) : null,
       room < .65 ? side({ en: "first run better →", ko: "첫째 실행이 좋음 →" }, "start", 8) : null);
   }
@@ -145,16 +143,16 @@ if (DATA.runs.length > 1) {
   // ---- The tab
   const card = (title, small, ...inside) => make("section", {}, make("h2", {}, title, " ", small ? make("small", {}, small) : null), ...inside);
   async function show(root) {
-    const places = pair(), [known, texts] = await Promise.all([matrix(), titles()]), Q = known.ids.length;
-    const both = known.public.some((one) => one) && known.public.some((one) => !one);
-    const among = [...known.ids.keys()].filter((q) => part === "all" || !both || Boolean(known.public[q]) === (part === "public"));
-    const values = places.map((place) => Float64Array.from(among, (q) => known.values[place * Q + q]));
-    const found = comparePair(...values), exact = tested(places);
-    found.p = exact ?? found.p;
+    const places = pair(), [data, texts] = await Promise.all([matrix(), titles()]), Q = data.ids.length;
+    const both = data.public.some((one) => one) && data.public.some((one) => !one);
+    const among = [...data.ids.keys()].filter((q) => part === "all" || !both || Boolean(data.public[q]) === (part === "public"));
+    const values = places.map((place) => Float64Array.from(among, (q) => data.values[place * Q + q]));
     const apart = places.some((place) => DATA.runs[place].kind.includes("out of fold"));
-    const rows = among.map((q, i) => ({ id: known.ids[q], title: texts[q], values: values.map((one) => one[i]), gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
-      losses: places.map((place) => LOSSES[known.losses[place * Q + q]]) })).filter((one) => !Number.isNaN(one.gap));
-    const differing = rows.filter((one) => one.gap !== 0);
+    const rows = among.map((q, i) => ({ id: data.ids[q], title: texts[q], values: values.map((one) => one[i]), gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
+      losses: places.map((place) => LOSSES[data.losses[place * Q + q]]) })).filter((one) => !Number.isNaN(one.gap));
+    const differing = rows.filter((one) => one.gap !== 0), n = rows.length, wins = rows.filter((one) => one.gap > 0).length;
+    const mean = rows.reduce((sum, one) => sum + one.gap, 0) / n, known = await tested(places, both ? part : "all") ?? { mean, low: null, high: null, p: null };
+    const found = { ...known, n, wins, losses: differing.length - wins, ties: n - differing.length };
     const parts = both ? make("div", { class: "tools", role: "group", "aria-label": say({ en: "Which queries", ko: "어떤 질의로" }) }, ...Object.entries(PARTS).map(([name, words]) =>
       make("button", { class: "chip", "data-part": name, "aria-pressed": part === name, onclick: async () => {
         part = name;
@@ -163,7 +161,7 @@ if (DATA.runs.length > 1) {
       } }, say(words)))) : null;
     root.replaceChildren(
       make("section", {}, heading(places, parts), make("p", { class: "verdict", "aria-live": "polite" }, verdict(places, found)),
-        found.n > 1 ? intervalPicture(found) : null, make("p", { class: "soft" }, limits(found, exact !== null))),
+        found.p === null ? null : intervalPicture(found), make("p", { class: "soft" }, limits(places, found))),
       make("div", { class: "pair" },
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),

@@ -188,7 +188,7 @@ def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboar
     tested = not any(one.score.estimate for one in runs.runs)
     choosing = runs.public if runs.select_on == "public" else np.ones(len(runs.public), bool)
     values = runs.values[:, choosing]
-    p, corrected = against_first(values) if tested else (np.full(len(values), np.nan),) * 2
+    p, corrected = against_first(values, runs.seed, runs.resamples) if tested else (np.full(len(values), np.nan),) * 2
     rows = _rows(runs, values, p, corrected, tested)
     candidates = [
         BoardCandidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)

@@ -5,6 +5,8 @@ The page is the template `board.html`, filled; `board.js` says what a tab's file
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,14 @@ from harness.reports.report import Report, page_data
 from harness.runs.board.expected import Expected
 from harness.runs.board.leaderboard import Leaderboard, leaderboard
 from harness.runs.board.matters import Matters, matters
-from harness.runs.board.queries import Details, details
+from harness.runs.board.queries import DETAILED, Details, details, packed_json
 from harness.runs.board.runs import LOSSES, BoardRuns
 from harness.runs.board.settings import changed_settings
+from harness.statistics.significance import ROWS, paired_differences
 from harness.tracking.tracker import Tracker
 
 TEMPLATE = TEMPLATES / "board.html"
+PAIRED = 40  # the best runs, of which the page knows every pair; beyond them it knows pairs with the best run
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +94,34 @@ def document(board: Board) -> dict[str, Any]:
         "leaderboard": board.leaderboard.to_json(),
         "matters": board.matters and board.matters.to_json(),
         "queries": board.details.to_json(),
+        "pairs": packed_json(pairs_on_parts(runs)),
         "sections": page_data(board.report) if board.report else [],
     }
+
+
+def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]:
+    """Return part of the queries -> (first run, second run, mean difference, low, high, p) of each pair that is tested.
+
+    p and the interval are those of `harness compare`, with the same draws, without correction for other pairs. {} where
+    labels come partly from a model.
+    """
+    if any(one.score.estimate for one in runs.runs):
+        return {}
+    best, detailed = range(min(PAIRED, len(runs.runs))), range(min(DETAILED, len(runs.runs)))
+    pairs = [*itertools.combinations(best, 2), *((0, place) for place in detailed[PAIRED:])]
+    parts = {"all": np.ones(len(runs.public), bool)}
+    parts |= {"public": runs.public, "private": ~runs.public} if 0 < runs.public.sum() < len(runs.public) else {}
+    return {name: [*_tested(runs, runs.values[:, part], pairs)] for name, part in parts.items()}
+
+
+def _tested(runs: BoardRuns, values: np.ndarray, pairs: list[tuple[int, int]]) -> Iterator[tuple[float | None, ...]]:
+    """Yield the pairs of which two queries have a value. values: float64 [R, n]."""
+    for start in range(0, len(pairs), ROWS):
+        some = np.array(pairs[start : start + ROWS])
+        found = paired_differences(values[some[:, 0]] - values[some[:, 1]], runs.seed, runs.resamples)
+        for (first, second), one in zip(some.tolist(), found, strict=True):
+            if one.n > 1:
+                yield first, second, *map(rounded_or_none, (one.mean, one.low, one.high)), one.p
 
 
 def _runs(runs: BoardRuns) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from harness.progress import watch
 from harness.recording.logged_run import Ahead
 from harness.runs.board.choice import Asked, Chosen, chosen_runs
 from harness.runs.board.settings import short_names
+from harness.statistics.significance import RESAMPLES, SEED
 from harness.tracking.tracker import LoggedRun, Tracker
 
 LOSSES = KINDS
@@ -55,6 +56,7 @@ class BoardRuns:
     losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, and where the
         measure is 1 or does not apply.
     notes: what a reader must know besides, such as which runs of the experiment are not here, and why.
+    seed, resamples: of the tests of pairs.
     """
 
     metric: str
@@ -67,6 +69,8 @@ class BoardRuns:
     values: np.ndarray
     losses: np.ndarray
     notes: tuple[str, ...] = ()
+    seed: int = SEED
+    resamples: int = RESAMPLES
 
 
 def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:

@@ -433,6 +433,7 @@ def board_html(
     ]
     placed.sort(key=lambda one: -one[0].score.value)
     found = of_tables(settings.metric, settings.select_on, placed, comparison.notes)
+    found = replace(found, seed=settings.seed, resamples=settings.resamples)
     said = comparison_report(comparison, details=True, changed=False)
     return board_page.html(board_page.assembled(found, tracker, folder, comparison.expected, said))
 

@@ -8,8 +8,9 @@ from html_pages import Parts, data_of
 
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.runs.board.page import document, html
+from harness.runs.board.page import document, html, pairs_on_parts
 from harness.runs.board.runs import LOSSES
+from harness.statistics.significance import differences
 
 EVIL = "</script><script>document.title = 'broken'</script>"
 
@@ -50,3 +51,18 @@ def test_a_row_names_the_runs_for_which_it_stands(board):
     )
     first, second, *_ = document(dataclasses.replace(board, runs=twins))["runs"]
     assert (first["also"], second["also"]) == (f"also {other.run.short_id}, first.csv", "")
+
+
+def test_pairs_are_tested_as_a_comparison_tests_them(board):
+    """Each pair of runs on each part of the queries; a pair with fewer than two values is none."""
+    values = board.runs.values.copy()
+    values[3, 1:] = np.nan
+    runs = dataclasses.replace(board.runs, values=values, resamples=500, seed=3)
+    found = pairs_on_parts(runs)
+    for name, part in {"all": slice(None), "public": runs.public, "private": ~runs.public}.items():
+        expected = differences(values[:, None, part], 3, 500)
+        known = [(first, second, one) for (first, second), [one] in expected.items() if one.n > 1]
+        assert len(known) == 21  # of 7 of the 8 runs
+        for (*pair, mean, low, high, p), (first, second, one) in zip(found[name], known, strict=True):
+            assert (pair, p) == ([first, second], one.p)
+            assert [mean, low, high] == pytest.approx([one.mean, one.low, one.high], abs=5.1e-7)
