@@ -14,7 +14,7 @@ OPTIONAL = {"json": "optional"}  # it is left out while it is None
 INLINE = {"json": "inline"}  # a dataclass or a mapping: its keys stand beside those of the other fields
 
 
-def named(name: str) -> Mapping[str, str]:
+def key_named(name: str) -> Mapping[str, str]:
     """Return metadata of a field that has another name in JSON."""
     return {"json_name": name}
 

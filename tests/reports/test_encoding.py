@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from harness.reports.encoding import HIDDEN, INLINE, OPTIONAL, encoded, named
+from harness.reports.encoding import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 
 
 class Colour(enum.Enum):
@@ -38,7 +38,7 @@ class Measured:
     pair: Mapping[str, Any] | None = field(default=None, metadata=INLINE)
     note: str | None = field(default=None, metadata=OPTIONAL)
     array: Any = field(default=None, metadata=HIDDEN)
-    n: int = field(default=0, metadata=named("count"))
+    n: int = field(default=0, metadata=key_named("count"))
 
     @property
     def width(self) -> float:
