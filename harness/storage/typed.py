@@ -76,7 +76,7 @@ def _reader(hint: Any) -> Read:
         if not fits(value):
             raise _Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
         if kind in (dict, Mapping):
-            return {key: _reader(inner[1])(one, name) for key, one in value.items()}
+            return {key: _reader(inner[1])(one, f"{name}.{key:.60}") for key, one in value.items()}
         if kind in (list, tuple, Sequence):
             several = (_reader(inner[0])(one, name) for one in value)
             return [*several] if kind is list else (*several,)

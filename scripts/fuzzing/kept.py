@@ -565,7 +565,7 @@ def _judged_folder(folder: Path) -> None:
     same(read_records(folder), {**judges, new.by: new}, "the records")  # the record of one judge changes no other's
 
 
-SAMPLE = AuditSample(dict.fromkeys(ASKED, "fact"), tuple(ASKED), frozenset(["q1"]))
+SAMPLE = AuditSample(0, dict.fromkeys(ASKED, "fact"), tuple(ASKED), ("q1",))
 
 
 def _filled_in(folder: Path) -> None:

@@ -20,7 +20,7 @@ def made(tmp_path, monkeypatch):
     (tmp_path / "corpus" / "sea.txt").write_text(SEA)
     folder_of_testset(tmp_path / "ts", [query("q1", "문어의 다리", [quoted(SEA, OCTOPUS)]), query("q2", "안녕")])
     calls = []
-    prepare = chunked.prepare
+    prepare = chunked.prepare_documents
     monkeypatch.setattr(chunked, "prepare_documents", lambda *given: calls.append(given[1]) or prepare(*given))
 
     def read(**chunk):

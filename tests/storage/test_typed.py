@@ -56,7 +56,7 @@ def test_a_dataclass_comes_back():
         ({"places": 3}, "places is 3, but must be a list."),
         ({"places": ["x"]}, "places is 'x', but must be a whole number."),
         ({"parts": []}, "parts is [], but must be an object."),
-        ({"parts": {"x": {"value": "y"}}}, "parts.value is 'y', but must be a number."),
+        ({"parts": {"x": {"value": "y"}}}, "parts.x.value is 'y', but must be a number."),
         ({"part": 3}, "part is 3, but must be an object."),
         ({"part": {}}, "part.value is missing."),
         ({"part": {"value": -1}}, "value is below 0."),

@@ -27,7 +27,6 @@ from harness.statistics.prediction_powered import FEW, LEAST
 from harness.storage.atomic import write_text
 from harness.testset.audit.auditing import AGREEMENT, Audit, Worth, audited, measure_of, worth
 from harness.testset.audit.sample import AuditSample, read_audit
-from harness.testset.judge import judge_record
 from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
 from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, JudgementLog, current
 from harness.testset.pool.pool import Pool, read_pool
@@ -62,7 +61,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> dict[str, Any]:
     records = [one for by, one in read_records(folder).items() if by.partition(":")[2] in found.models]
     document: dict[str, Any] = plain({"testset": str(folder), **asdict(found), "worth": more and asdict(more)})
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
-    document["judges"] = {one.by: judge_record.row(one) for one in records}
+    document["judges"] = {one.by: one.row() for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
     terminal.emit(config.format, document, audit_report(folder, found, records, more))
     return document

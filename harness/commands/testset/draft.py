@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.commands.testset.asking import Asking
 from harness.config.check import Invocation
 from harness.config.commands import DraftConfig
-from harness.config.components import build
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.errors import BadInput, Failed, did_you_mean
-from harness.experiment.session import chat_for
-from harness.llm.chat import Chat, ChatModel, Prompt
-from harness.llm.usage import Usage, UsageEstimate
+from harness.llm.chat import ChatModel, Prompt
+from harness.llm.usage import Usage
 from harness.progress import stage, watch
 from harness.reports import terminal
 from harness.reports.markup import snippet
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.storage.cache import Cache, existing_cache, open_cache
+from harness.storage.cache import Cache, open_cache
 from harness.testset.draft import drafting
 from harness.testset.draft.drafting import Drafted, DraftPlan, DraftRequest
 from harness.testset.draft.drafts import (
@@ -42,7 +40,6 @@ from harness.testset.draft.easiness import Measured, measure_easiness
 from harness.testset.draft.filters import Filters, sift
 from harness.testset.draft.prompts import check_examples, language_of, read_prompts
 
-PURPOSE = "draft"  # of the replies in the cache
 LOOKED_AT = 100  # documents that decide the language of the prompts
 
 
@@ -114,16 +111,18 @@ def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
 
     Failed if the endpoint does not answer, or if no draft is left.
     """
-    if config.llm["model"] is None:
-        raise BadInput("model is missing. Name the language model that drafts: model=NAME.")
-    model: ChatModel = build(config.llm, where="llm")
+    asking = Asking(config, "draft")
+    model = asking.model
     with stage("reading documents"):
         work = _work(config, model)
     if config.dry_run:
-        return _dry_run(config.format, _unasked(config, model).estimate(work.prompts), work.tasks)
+        prompts: dict[str, str] = {}
+        for task in work.tasks:
+            prompts.setdefault(task.kind, task.prompt.turns[-1].content)
+        shown = {f"The first prompt for {kind}": text for kind, text in prompts.items()}
+        return asking.dry_run(work.prompts, "Drafting", shown, {"prompts": prompts})
     cache = open_cache(config.store.path)
-    chat = chat_for(model, cache, PURPOSE)
-    print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
+    chat = asking.chat(cache, work.prompts, "Drafting")
     drafted = drafting.draft_queries(chat, work.tasks, work.plan, work.folder)
     kept, rejections = _sifted(work, drafted, Filters(**config.document["filters"]))
     measured = _measured(work, kept, cache) if config.easiness else Measured(kept, None, None)
@@ -187,12 +186,6 @@ def _kinds(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind in given)
 
 
-def _unasked(config: DraftConfig, model: ChatModel) -> Chat:
-    """Knows the cached replies, and writes nothing."""
-    cache = existing_cache(config.store.path)
-    return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
-
-
 def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
     """What `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
     where = os.path.relpath(work.folder.path.absolute(), work.place.path.absolute())
@@ -205,21 +198,6 @@ def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str,
         "easiness": outcome.easiness,
         "usage": taken.to_json(),
     }
-
-
-def _dry_run(style: str, estimate: UsageEstimate, tasks: Sequence[DraftRequest]) -> dict[str, Any]:
-    """Say what drafting would take, with the first prompt of each kind."""
-    prompts: dict[str, str] = {}
-    for task in tasks:
-        prompts.setdefault(task.kind, task.prompt.turns[-1].content)
-    document = {"estimate": asdict(estimate), "prompts": prompts}
-    said = [
-        f"Drafting takes {estimate.text()}.",
-        "Nothing was sent or written. Without dry_run=true, the drafting begins.",
-    ]
-    shown = [Table(f"The first prompt for {kind}", notes=[text]) for kind, text in prompts.items()]
-    terminal.emit(style, document, Report("", tables=shown, files=said))
-    return document
 
 
 def _document(outcome: DraftOutcome, spent: Usage) -> dict[str, Any]:

@@ -32,9 +32,10 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from harness.data.files import field, json_file, required
+from harness.data.files import json_file
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
+from harness.storage.typed import fields_of, row_as
 from harness.testset.judge.judgements import JudgedSet
 from harness.testset.review.resolution import RELEVANT_FROM, Resolved, resolve_model_only, resolve_people_only
 
@@ -103,14 +104,25 @@ ADDED = "/added "  # before the number of a later draw that found new queries
 class AuditSample:
     """The queries of an audit.
 
-    strata: query_id -> stratum (its kind and how hard it is), of every query that could be drawn.
+    seed: of the draw. strata: query_id -> stratum (its kind and how hard it is), of every query that could be drawn.
     drawn: the drawn queries in the order of the draw. twice: those of them that are judged a second time.
     """
 
+    seed: int
     strata: Mapping[str, str]
-    drawn: tuple[str, ...]
-    twice: frozenset[str]
-    seed: int = 0
+    drawn: tuple[str, ...] = ()
+    twice: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, but must be a whole number from 0.")
+        known = {"drawn": ("strata", {*self.strata}), "twice": ("drawn", {*self.drawn})}
+        for name, (other, those) in known.items():
+            ids = getattr(self, name)
+            if strange := [one for one in ids if one not in those]:
+                raise ValueError(f"{name} has {strange[0]!r:.60}, which {other} does not have.")
+            if repeated := [one for one, count in Counter(ids).items() if count > 1]:
+                raise ValueError(f"{name} has {repeated[0]!r:.60} twice.")
 
     def pi(self, query_id: str) -> float:
         """The probability with which a query of its stratum was drawn."""
@@ -128,32 +140,15 @@ class AuditSample:
         return Counter(self.strata[one] for one in self.drawn)
 
 
-_REPAIR = "Only `harness testset review` writes this file; put back what it wrote."
-
-
 def read_audit(folder: Path) -> AuditSample | None:
-    """The sample of a test set; None before the first draw. BadInput for wrong rows."""
+    """Return the sample of a test set; None before the first draw. Raise BadInput for wrong rows."""
     path = folder / AUDIT
     if not path.exists():
         return None
-    content, where = json_file(path), str(path)
-    strata = field(content, "strata", dict, where)
-    drawn, twice = (field(content, name, list, where) for name in ("drawn", "twice"))
-    seed = required(content, "seed", where)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise BadInput(f"{where}: seed is {seed!r:.60}, but must be a whole number from 0. {_REPAIR}")
-    for query_id, stratum in strata.items():
-        if not isinstance(stratum, str):
-            raise BadInput(f"{where}: the stratum of {query_id!r:.60} is {stratum!r:.60}, but must be text. {_REPAIR}")
-    for name, ids, known in (("drawn", drawn, strata), ("twice", twice, drawn)):
-        strange = [one for one in ids if not isinstance(one, str) or one not in known]
-        if strange:
-            other = "strata" if name == "drawn" else "drawn"
-            raise BadInput(f"{where}: {name} has {strange[0]!r:.60}, which {other} does not have. {_REPAIR}")
-        if len(set(ids)) < len(ids):
-            [(repeated, _)] = Counter(ids).most_common(1)
-            raise BadInput(f"{where}: {name} has {repeated!r:.60} twice. {_REPAIR}")
-    return AuditSample(strata, tuple(drawn), frozenset(twice), seed)
+    try:
+        return row_as(AuditSample, json_file(path), str(path))
+    except BadInput as error:
+        raise BadInput(f"{error} Only `harness testset review` writes this file; put back what it wrote.") from None
 
 
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
@@ -174,27 +169,28 @@ def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
             )
         after = draw_sample(before, judged, size, seed)
         if after != before:
-            write_text(folder / AUDIT, _text(after))
+            row = fields_of(after) | {"strata": dict(sorted(after.strata.items()))}
+            write_text(folder / AUDIT, json.dumps(row, ensure_ascii=False, indent=1) + "\n")
     return after
 
 
 def draw_sample(before: AuditSample | None, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """As `draw`, without any file."""
-    old = _present(before, judged) if before else AuditSample({}, (), frozenset(), seed)
+    old = _present(before, judged) if before else AuditSample(seed, {})
     values = _Values(judged)
     strata = {**old.strata, **_strata(values, [one for one in judged.queries if one not in old.strata], size, old)}
     sample = replace(old, strata=strata)
     if all(map(judged.checked, sample.drawn)):
         sample = _enlarged(sample, values, size)
-    new = sample.drawn[len(old.drawn) :]
-    return replace(sample, twice=old.twice | {*sample.drawn[AGAIN - 1 :: AGAIN]}.intersection(new))
+    again = {*old.twice, *{*sample.drawn[AGAIN - 1 :: AGAIN]}.difference(old.drawn)}
+    return replace(sample, twice=tuple(one for one in sample.drawn if one in again))
 
 
 def _present(sample: AuditSample, judged: JudgedSet) -> AuditSample:
     """Without queries that have left the test set."""
     strata = {query_id: stratum for query_id, stratum in sample.strata.items() if query_id in judged.queries}
     drawn = tuple(one for one in sample.drawn if one in strata)
-    return replace(sample, strata=strata, drawn=drawn, twice=sample.twice & {*drawn})
+    return replace(sample, strata=strata, drawn=drawn, twice=tuple(one for one in sample.twice if one in strata))
 
 
 def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
@@ -286,13 +282,3 @@ def _dcg(ranked: Iterable[tuple[int, int]]) -> float:
 
 def _ordered(queries: Iterable[str], seed: int) -> list[str]:
     return sorted(queries, key=lambda one: (hashlib.sha256(f"{seed}:{one}".encode()).hexdigest(), one))
-
-
-def _text(sample: AuditSample) -> str:
-    content = {
-        "seed": sample.seed,
-        "strata": dict(sorted(sample.strata.items())),
-        "drawn": sample.drawn,
-        "twice": [one for one in sample.drawn if one in sample.twice],
-    }
-    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"

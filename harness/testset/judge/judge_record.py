@@ -25,6 +25,7 @@ from harness.data.files import field, json_file, required, some
 from harness.errors import BadInput
 from harness.statistics.agreement import Proportion
 from harness.storage.atomic import write_text
+from harness.storage.typed import fields_of, row_as
 from harness.testset.draft.prompts import language_of
 from harness.testset.judge.judgements import GRADES
 from harness.testset.judge.judging import Verdict
@@ -180,14 +181,31 @@ class JudgeRecord:
     warnings: tuple[str, ...]
     usage: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        if {*self.grades} != {*GRADE_NAMES} or min(self.grades.values()) < 0:
+            raise ValueError(f"grades is {self.grades!r:.60}, but must have a count for {', '.join(GRADE_NAMES)}.")
+        if not {*self.controls} <= {*KINDS}:
+            raise ValueError(f"controls has {', '.join(self.controls)!r:.60}, but knows {', '.join(KINDS)} alone.")
+        for one in (self.seeds, *self.controls.values()):
+            if one and not 0 <= one.count <= one.of > 0:
+                raise ValueError(f"count {one.count} and of {one.of} must be 0 <= count <= of, of > 0.")
+        if type(requests := self.usage.get("requests")) is not int or requests < 0:
+            raise ValueError(f"usage.requests is {requests!r:.60}, but must be a whole number from 0.")
+
     @property
     def judged(self) -> int:
-        """The number of its judgements that hold."""
+        """Return the number of its judgements that hold."""
         return sum(self.grades.values())
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as plain JSON, without the name of the judge."""
+        controls = {kind: _proportion_row(one) for kind, one in self.controls.items()}
+        row = fields_of(self) | {"seeds": self.seeds and _proportion_row(self.seeds), "controls": controls}
+        return {"judged": self.judged, **{key: value for key, value in row.items() if key != "by"}}
 
 
 def read_records(folder: Path) -> dict[str, JudgeRecord]:
-    """by -> record of each judge of a test set; empty without `judge.json`. BadInput for a damaged file."""
+    """Return by -> record of each judge of a test set; {} without `judge.json`. Raise BadInput for a damaged file."""
     path = folder / RECORD
     if not path.exists():
         return {}
@@ -199,9 +217,9 @@ def read_records(folder: Path) -> dict[str, JudgeRecord]:
 
 
 def write_record(folder: Path, record: JudgeRecord) -> None:
-    """Add the record of a judge, in place of an earlier one of the same. Under `hold.held`."""
+    """Add the record of a judge, in place of an earlier one of the same. The caller holds the file."""
     records = {**read_records(folder), record.by: record}
-    content = {"version": VERSION, "judges": {by: row(one) for by, one in sorted(records.items())}}
+    content = {"version": VERSION, "judges": {by: one.row() for by, one in sorted(records.items())}}
     write_text(folder / RECORD, json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
@@ -233,23 +251,6 @@ def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
     return said
 
 
-def row(record: JudgeRecord) -> dict[str, Any]:
-    """A record as plain JSON."""
-    return {
-        "model": record.model,
-        "base_url": record.base_url,
-        "prompt": record.prompt,
-        "language": record.language,
-        "at": record.at,
-        "judged": record.judged,
-        "grades": dict(record.grades),
-        "seeds": record.seeds and _proportion_row(record.seeds),
-        "controls": {kind: _proportion_row(one) for kind, one in record.controls.items()},
-        "warnings": list(record.warnings),
-        "usage": dict(record.usage),
-    }
-
-
 def _same(one: str, other: str) -> bool:
     return one.rpartition("/")[2].casefold() == other.rpartition("/")[2].casefold()
 
@@ -262,36 +263,11 @@ def _proportion_row(one: Proportion) -> dict[str, Any]:
 def _record(by: str, value: Any, where: str) -> JudgeRecord:
     if not isinstance(value, dict):
         raise BadInput(f"{where} is {value!r:.60}, but must be an object.")
-    grades, seeds = field(value, "grades", dict, where), required(value, "seeds", where)
-    found = field(value, "controls", dict, where)
-    warnings = field(value, "warnings", list, where)
-    if set(grades) != set(GRADE_NAMES) or not all(type(count) is int and count >= 0 for count in grades.values()):
-        raise BadInput(f"{where}: grades is {grades!r:.60}, but must have a count for {', '.join(GRADE_NAMES)}.")
-    if not set(found) <= set(KINDS):
-        raise BadInput(f"{where}: controls has {', '.join(found)!r:.60}, but knows {', '.join(KINDS)} alone.")
-    if not all(isinstance(one, str) for one in warnings):
-        raise BadInput(f"{where}: warnings must be sentences.")
-    usage = field(value, "usage", dict, where)
-    if type(requests := usage.get("requests")) is not int or requests < 0:
-        raise BadInput(f"{where}: usage.requests is {requests!r:.60}, but must be a whole number from 0.")
-    texts = {key: field(value, key, str, where) for key in ("model", "base_url", "prompt", "language", "at")}
-    return JudgeRecord(
-        by=by,
-        **texts,
-        grades=grades,
-        seeds=None if seeds is None else _proportion(seeds, f"{where}: seeds"),
-        controls={kind: _proportion(one, f"{where}: controls.{kind}") for kind, one in found.items()},
-        warnings=tuple(warnings),
-        usage=usage,
-    )
+    controls = field(value, "controls", dict, where)
+    counted = {"seeds": _counts(value.get("seeds")), "controls": {kind: _counts(one) for kind, one in controls.items()}}
+    return row_as(JudgeRecord, {"by": by, **{k: one for k, one in value.items() if k != "judged"}, **counted}, where)
 
 
-def _proportion(value: Any, where: str) -> Proportion:
-    if not isinstance(value, dict):
-        raise BadInput(f"{where} is {value!r:.60}, but must be an object {{count, of, low, high}}.")
-    count, of = required(value, "count", where), required(value, "of", where)
-    if type(count) is not int or type(of) is not int or not 0 <= count <= of or not of:
-        raise BadInput(
-            f"{where}: count {count!r:.60} and of {of!r:.60} must be whole numbers, 0 <= count <= of, of > 0."
-        )
-    return Proportion(count, of)
+def _counts(value: Any) -> Any:
+    """Return a proportion in the file without its interval, which follows from the counts."""
+    return {key: one for key, one in value.items() if key not in ("low", "high")} if isinstance(value, dict) else value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness.config.commands import JudgeConfig
 from harness.config.text import counted
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
@@ -25,23 +26,6 @@ from retrievers.base import Document
 
 LOOKED_AT = 100  # documents that decide the language of the prompt
 NO_NEED = "none"  # the kind of queries that need no retrieval: no document answers them
-
-
-@dataclass(frozen=True)
-class JudgingRequest:
-    """What a command asks for.
-
-    model: who judges. documents: a folder, instead of the one that was pooled; None: that one. controls: the most
-    queries with hidden controls. limit: the most pairs; None: all. language: ko, en or auto. prompt: a file; None: the
-    shipped one.
-    """
-
-    model: str
-    documents: Path | None
-    controls: int
-    limit: int | None
-    language: str
-    prompt: Path | None
 
 
 @dataclass(frozen=True)
@@ -100,10 +84,6 @@ class JudgingWork:
             for pair, one in zip(self.pending, verdicts, strict=False)
         ]
 
-    def tally(self, added: Sequence[Judgement]) -> Tally:
-        """What this judge has said, with what it has just said."""
-        return tally(replace(self.judged, judgements=[*self.judged.judgements, *added]), self.judge.by)
-
 
 @dataclass(frozen=True)
 class Tally:
@@ -145,41 +125,39 @@ def tally(judged: JudgedSet, by: str) -> Tally:
     )
 
 
-def work(folder: Path, asked: JudgingRequest) -> JudgingWork:
-    """What is to be judged. BadInput unless the pool is that of the test set and its documents as they are now.
-
-    folder: of the test set.
-    """
+def work(config: JudgeConfig) -> JudgingWork:
+    """Return what is to be judged. Raise BadInput unless the pool is that of the test set and its documents now."""
+    folder = config.testset
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     pool = read_pool(folder)
-    documents = pooled_documents(folder, asked.documents)
+    documents = pooled_documents(folder, config.documents)
     _check(folder, pool, queries, documents)
     needed = {query_id: one for query_id, one in queries.items() if one.kind != NO_NEED}
+    asked = {query_id: one.query for query_id, one in needed.items()}
     pairs = [pair for pair in pool.pairs if pair.query_id in needed]
-    said = current(JudgementLog(folder).read(), {query_id: one.query for query_id, one in needed.items()})
-    judged = JudgedSet(needed, pairs, said)
+    judged = JudgedSet(needed, pairs, current(JudgementLog(folder).read(), asked))
     texts = {chunk.document.doc_id: frozenset(span.text for span in chunk.spans) for chunk in documents.chunks()}
-    _check_documents(folder, pool, texts)
+    if lacking := {pair.doc_id for pair in pool.pairs if pair.doc_id not in texts}:
+        raise BadInput(
+            f"testset={folder}: {counted(len(lacking), 'pooled document')} ({some(sorted(lacking))}) are not in "
+            "the documents folder. Was pool.jsonl edited? Pool again with `harness testset pool`."
+        )
     pending = [pair for pair in pairs if (pair.query_id, pair.doc_id) not in judged.of_models]
-    places = judge_record.places(pairs, needed, texts, asked.controls)
-    shown = {pair.doc_id for pair in pairs} | {one.other for one in places if one.other is not None}
+    places = judge_record.places(pairs, needed, texts, config.judge.controls)
+    pooled = {pair.doc_id for pair in pairs}
+    shown = pooled | {one.other for one in places if one.other is not None}
     found = {chunk.document.doc_id: chunk.document for chunk in documents.chunks() if chunk.document.doc_id in shown}
-    judge, language = _judge(asked, found, {pair.doc_id for pair in pairs})
-    check_conversations(judge.prompt, [needed[query_id].query for query_id in dict.fromkeys(p.query_id for p in pairs)])
-    kept = pending[: asked.limit]
-    made = judge_record.controls(places, {query_id: one.query for query_id, one in needed.items()}, found)
-    if not kept and not any(one.by == judge.by for one in said):
-        made = []  # this judge has nothing to do with the test set
-    return JudgingWork(folder, pool, judge, language, judged, kept, len(pending) - len(kept), made, found)
-
-
-def _judge(asked: JudgingRequest, documents: Mapping[str, Document], pooled: Collection[str]) -> tuple[Judge, str]:
-    """(who judges, the language of the shipped prompt)."""
-    language = asked.language
+    language = str(config.language)
     if language == "auto":
-        language = language_of("\n".join(documents[doc_id].text for doc_id in sorted(pooled)[:LOOKED_AT]))
-    judge = Judge(asked.model, read_judge_prompt(language, asked.prompt))
-    return judge, "" if asked.prompt else language
+        language = language_of("\n".join(found[doc_id].text for doc_id in sorted(pooled)[:LOOKED_AT]))
+    judge = Judge(config.llm["model"], read_judge_prompt(language, config.prompt))
+    check_conversations(judge.prompt, [asked[query_id] for query_id in dict.fromkeys(pair.query_id for pair in pairs)])
+    kept = pending[: config.limit]
+    made = judge_record.controls(places, asked, found)
+    if not kept and not any(one.by == judge.by for one in judged.judgements):
+        made = []  # this judge has nothing to do with the test set
+    language = "" if config.prompt else language
+    return JudgingWork(folder, pool, judge, language, judged, kept, len(pending) - len(kept), made, found)
 
 
 def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
@@ -196,24 +174,12 @@ def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], docu
             f"testset={folder} was pooled from other documents than those in {documents.path}. Give those that were "
             f"pooled (documents=FOLDER), or pool again. {again}"
         )
-    now = {query_id: text_digest(one.query) for query_id, one in queries.items()}
-    if changed := [query_id for query_id, text in pool.about.queries.items() if now.get(query_id, text) != text]:
-        raise BadInput(f"testset={folder}: {_of(changed)} changed since the pool was made. {again}")
-    if added := [query_id for query_id in now if query_id not in pool.about.queries]:
-        raise BadInput(f"testset={folder}: {_of(added)} been added since the pool was made. {again}")
-    if gone := [query_id for query_id in pool.about.queries if query_id not in now]:
-        raise BadInput(f"testset={folder}: {_of(gone)} been taken out since the pool was made. {again}")
-
-
-def _check_documents(folder: Path, pool: Pool, known: Collection[str]) -> None:
-    """BadInput unless every pooled document is there."""
-    if lacking := {pair.doc_id for pair in pool.pairs if pair.doc_id not in known}:
-        raise BadInput(
-            f"testset={folder}: {counted(len(lacking), 'pooled document')} ({some(sorted(lacking))}) are not in "
-            "the documents folder. Was pool.jsonl edited? Pool again with `harness testset pool`."
-        )
-
-
-def _of(query_ids: Sequence[str]) -> str:
-    """`query 'q1' has`, `3 queries ('q1', ...) have`."""
-    return f"{counted(len(query_ids), 'query')} ({some(query_ids)}) {'has' if len(query_ids) == 1 else 'have'}"
+    now, then = {query_id: text_digest(one.query) for query_id, one in queries.items()}, pool.about.queries
+    for what, found in {
+        "changed": [query_id for query_id, text in then.items() if now.get(query_id, text) != text],
+        "been added": [query_id for query_id in now if query_id not in then],
+        "been taken out": [query_id for query_id in then if query_id not in now],
+    }.items():
+        if found:
+            these = f"{counted(len(found), 'query')} ({some(found)}) {'has' if len(found) == 1 else 'have'}"
+            raise BadInput(f"testset={folder}: {these} {what} since the pool was made. {again}")

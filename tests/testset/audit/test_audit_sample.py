@@ -85,7 +85,7 @@ def test_the_pilot_comes_first_and_the_rest_once_it_is_checked():
     assert rest.strata == first.strata
     assert rest.counts["none"] == 10  # people and model agree in all: in proportion to the sizes
     assert len(rest.twice) == 8
-    assert first.twice < rest.twice <= {*rest.drawn}
+    assert {*first.twice} < {*rest.twice} <= {*rest.drawn}
 
 
 def test_more_are_drawn_where_people_and_the_model_differ_more():
@@ -104,7 +104,7 @@ def test_a_larger_audit_contains_the_smaller_one():
     small = draw_sample(pilot, judged(people=pilot.drawn), 30, 0)
     large = draw_sample(small, judged(people=small.drawn), 60, 0)
     assert large.drawn[:30] == small.drawn
-    assert large.twice & {*small.drawn} == small.twice
+    assert {*large.twice} & {*small.drawn} == {*small.twice}
     assert draw_sample(large, judged(people=large.drawn), 20, 0) == large
     assert set(draw_sample(large, judged(people=large.drawn), 500, 0).drawn) == {*large.strata}
 
@@ -215,11 +215,11 @@ def test_the_file_is_what_was_drawn(tmp_path):
     ("change", "says"),
     [
         ({"seed": True}, "seed is True"),
-        ({"strata": {"q1": 3}}, "the stratum of 'q1' is 3"),
+        ({"strata": {"q1": 3}}, "strata.q1 is 3, but must be text"),
         ({"drawn": ["q9"]}, "drawn has 'q9', which strata does not have"),
         ({"drawn": ["q1", "q1"]}, "drawn has 'q1' twice"),
         ({"twice": ["q2"]}, "twice has 'q2', which drawn does not have"),
-        ({"drawn": [["q1"]]}, "drawn has ['q1'], which strata does not have"),
+        ({"drawn": [["q1"]]}, "drawn is ['q1'], but must be text"),
         ({"twice": "q1"}, "twice is 'q1', but must be a list"),
     ],
 )
@@ -233,5 +233,5 @@ def test_wrong_files(tmp_path, change, says):
 
 
 def test_pi():
-    sample = AuditSample({"a": "x", "b": "x", "c": "y"}, ("a", "c"), frozenset())
+    sample = AuditSample(0, {"a": "x", "b": "x", "c": "y"}, ("a", "c"))
     assert (sample.pi("a"), sample.pi("b"), sample.pi("c")) == (0.5, 0.5, 1)

@@ -23,7 +23,7 @@ PAIRS = [
     PooledPair("b", "b2", {"run": 2}),
     PooledPair("c", "c1", {"run": 1}),
 ]
-SAMPLE = AuditSample({"a": "fact", "b": "fact", "c": "none"}, ("a", "c"), frozenset(["a"]))
+SAMPLE = AuditSample(0, {"a": "fact", "b": "fact", "c": "none"}, ("a", "c"), ("a",))
 
 
 def said(query_id, doc_id, grade=None, by="human:kim", **more):
