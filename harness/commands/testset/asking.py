@@ -1,0 +1,60 @@
+"""What the commands that ask a language model share: the model, its replies in the cache, and a dry run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from harness.config.commands import AskingConfig
+from harness.config.components import build
+from harness.errors import BadInput
+from harness.experiment.session import chat_for
+from harness.llm.chat import Chat, ChatModel, Prompt
+from harness.reports import terminal
+from harness.reports.report import Report
+from harness.reports.tables import Table
+from harness.storage.cache import Cache, existing_cache
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A command that asks a language model. purpose: of the replies in the cache; also what the command does."""
+
+    config: AskingConfig
+    purpose: str
+
+    @cached_property
+    def model(self) -> ChatModel:
+        """Return the model. Raise BadInput if the config names none."""
+        if self.config.llm["model"] is None:
+            raise BadInput(f"model is missing. Name the language model that {self.purpose}s: model=NAME.")
+        model: ChatModel = build(self.config.llm, where="llm")
+        return model
+
+    def chat(self, cache: Cache, prompts: Sequence[Prompt], extent: str) -> Chat:
+        """Return the chat, and say what asking will take. extent: how much is asked, such as "Judging 12 pairs"."""
+        chat = chat_for(self.model, cache, self.purpose)
+        print(f"{extent}: {chat.estimate(prompts).text()}.", file=sys.stderr)  # noqa: T201
+        return chat
+
+    def dry_run(
+        self, prompts: Sequence[Prompt], extent: str, first: Mapping[str, str], document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Say what asking would take, from the cached replies alone, and write nothing.
+
+        first: caption -> prompt that is shown. document: what else the JSON says.
+        """
+        cache = existing_cache(self.config.store.path)
+        known = cache.found_log("replies", self.model.log_identity(self.purpose)) if cache else None
+        estimate = Chat(self.model, known).estimate(prompts)
+        said = [
+            f"{extent} takes {estimate.text()}.",
+            f"Nothing was sent or written. Without dry_run=true, the {extent.partition(' ')[0].lower()} begins.",
+        ]
+        shown = [Table(caption, notes=[text]) for caption, text in first.items()]
+        found = {"estimate": asdict(estimate), **document}
+        terminal.emit(self.config.format, found, Report("", tables=shown, files=said))
+        return found
