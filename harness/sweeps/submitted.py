@@ -1,12 +1,9 @@
 """Jobs that submitit starts, on SLURM or as processes of this machine, and the wait for them, which always ends.
 
 submitit itself waits until `sacct` says that a job is over: for ever where a cluster keeps no accounts and the job was
-killed. Here a job is over once it has a result, or once SLURM's queue says so, or no longer knows it.
-
-What SLURM says of a job array, asked of its own commands: which elements wait, run or are over, and why.
-
-`squeue` knows every element until some minutes after its end (SLURM's MinJobAge), with or without accounting; `sacct`
-knows older ones, where a cluster keeps accounts. So an element that neither knows is over.
+killed. Here `squeue` is asked, which knows every element of an array until some minutes after its end (SLURM's
+MinJobAge), with or without accounts; `sacct` knows older ones where there are accounts. A job that is over, or that
+neither knows, and that leaves no result within a grace period, is lost.
 """
 
 from __future__ import annotations
@@ -17,11 +14,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness import interruption
 from harness.children import SAFE
@@ -39,14 +36,15 @@ SECONDS = 60.0  # after which a command of SLURM counts as one without an answer
 COMMANDS = ("sbatch", "srun", "squeue", "scancel")
 UNKNOWN_JOB = "Invalid job id specified"
 NO_ACCOUNTS = "accounting storage is disabled"
+NODE = "To keep jobs off a node: hydra.launcher.exclude=NODE."
 
 ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
-    "BOOT_FAIL": ("its node did not start", "To keep jobs off a node: hydra.launcher.exclude=NODE."),
+    "BOOT_FAIL": ("its node did not start", NODE),
     "CANCELLED": ("it was cancelled", ""),
     "COMPLETED": ("SLURM says that it completed", "All nodes must share the outputs folder."),
     "DEADLINE": ("its deadline had passed", ""),
     "FAILED": ("its process ended or was killed", "The log may say why."),
-    "NODE_FAIL": ("its node failed", "To keep jobs off a node: hydra.launcher.exclude=NODE."),
+    "NODE_FAIL": ("its node failed", NODE),
     "OUT_OF_MEMORY": ("it needed more memory than it had", "Give more memory: hydra.launcher.mem_gb=32."),
     "PREEMPTED": (
         "jobs of higher priority took its place",
@@ -57,12 +55,13 @@ ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
         "Give more time or smaller jobs: hydra.launcher.timeout_min=240 trials_per_job=5.",
     ),
 }
+FEATURES = "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME."
 ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what to do
     "partitionname": "`sinfo` lists the partitions: hydra.launcher.partition=NAME.",
     "account": "`sacctmgr show associations user=$USER` lists your accounts: hydra.launcher.account=NAME.",
     "qos": "`sacctmgr show qos` lists them: hydra.launcher.qos=NAME.",
-    "feature": "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME.",
-    "constraint": "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME.",
+    "feature": FEATURES,
+    "constraint": FEATURES,
     "(gres)": "`sinfo -o %G` lists what nodes have: hydra.launcher.gres=NAME.",
     "array": "Put more trials into a job: trials_per_job=100.",
     "timelimit": "`sinfo -o '%P %l'` lists the limits: hydra.launcher.timeout_min=MINUTES.",
@@ -79,6 +78,13 @@ RETURNING = "node configuration is not available"  # sbatch: of too large a job,
 TRIES, PAUSE_SECONDS = 4, 5.0  # of a job that no node seems to be made for
 SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
 
+LOOK_SECONDS = 1.0  # between two looks for results
+ASK_SECONDS = 10.0  # between two questions to SLURM, whose controller serves many
+GRACE_SECONDS = 15.0  # for the result of a job that is over: file systems of clusters show files late
+REPEAT_SECONDS = 300.0  # after which a line that has not changed is said again
+CANCEL_SECONDS = 8.0  # for a cancelled job to end: its process stops within one or two
+AGAIN = "Repeat the same command to run what is missing."
+
 
 class SlurmSilent(Exception):
     """SLURM did not answer, such as while its controller restarts; the text is its own message."""
@@ -86,7 +92,7 @@ class SlurmSilent(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """Where an element of an array is.
+    """The state of a job.
 
     name: as SLURM calls it, such as RUNNING or OUT_OF_MEMORY. nodes: where it runs or ran. reason: why it waits.
     """
@@ -107,9 +113,20 @@ class State:
     def never_starts(self) -> bool:
         return self.name == "PENDING" and any(word in self.reason for word in NEVER)
 
+    @property
+    def how(self) -> tuple[str, str]:
+        """How the job ended without a result, and what to do about it."""
+        if self.never_starts:
+            return f"SLURM would never start it ({self.reason})", advice(self.reason)
+        if self.name not in ENDS:
+            return "SLURM no longer knows it", ""
+        what, remedy = ENDS[self.name]
+        where = f" on {self.nodes}" if self.nodes not in ("", "None assigned", "(null)") else ""
+        return f"{what}{where} ({self.name})", remedy
+
 
 def check_slurm() -> None:
-    """BadInput unless SLURM's commands are on this machine."""
+    """Raise BadInput unless SLURM's commands are on this machine."""
     if missing := [name for name in COMMANDS if shutil.which(name) is None]:
         raise BadInput(
             f"hydra/launcher=submitit_slurm needs SLURM's commands, and PATH has no {' or '.join(missing)}. Start the "
@@ -120,7 +137,7 @@ def check_slurm() -> None:
 def try_submission(script: str) -> None:
     """Ask SLURM whether it would take a job, without submitting one. script: for sbatch.
 
-    BadInput with its answer if it would never; Failed if it does not answer.
+    Raise BadInput with its answer if it would never; Failed if it does not answer.
     """
     for left in reversed(range(TRIES)):
         try:
@@ -139,17 +156,17 @@ def try_submission(script: str) -> None:
 
 
 def advice(said: str) -> str:
-    """What to do about a message of SLURM; "" where nothing is known."""
+    """Return what to do about a message of SLURM; "" where nothing is known."""
     blank_free = "".join(said.lower().split())
     return next((text for one, text in ADVICE.items() if one in blank_free), "")
 
 
-def states(job: str) -> dict[str, State]:
-    """Element -> its state; `12_3` of an array, `12` of a single job. Without those that SLURM has forgotten.
+def states(array: str) -> dict[str, State]:
+    """Return the state of each element of an array that the queue knows: `12_3`, or `12` of a single job.
 
-    job: the id of the array. NoAnswer where SLURM does not answer.
+    Raise SlurmSilent where SLURM does not answer.
     """
-    asked = _run(["squeue", "--array", "--noheader", "--states=all", f"--jobs={job}", "--format=%i|%T|%N|%r"])
+    asked = _run(["squeue", "--array", "--noheader", "--states=all", f"--jobs={array}", "--format=%i|%T|%N|%r"])
     if asked.returncode == 0:
         return _parsed(asked.stdout)
     if UNKNOWN_JOB not in asked.stderr:
@@ -157,30 +174,29 @@ def states(job: str) -> dict[str, State]:
     return {}
 
 
-def ended(job: str) -> dict[str, State]:
-    """Element -> how it ended, from the accounts of the cluster; {} where it keeps none."""
+def ended(array: str) -> dict[str, State]:
+    """Return how each element ended, from the accounts of the cluster; {} where it keeps none."""
     columns = "--format=JobID,State,NodeList"
     try:
-        asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", columns])
+        asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={array}", columns])
     except (FileNotFoundError, SlurmSilent):
         return {}
-    if asked.returncode or NO_ACCOUNTS in asked.stderr:
-        return {}
-    return _parsed(asked.stdout)
+    return {} if asked.returncode or NO_ACCOUNTS in asked.stderr else _parsed(asked.stdout)
 
 
-def cancel(job: str) -> str:
-    """Cancel all elements of an array. Returns "", or what SLURM said where it did not."""
+def cancel(array: str) -> None:
+    """Cancel all elements of an array; say so where SLURM does not."""
     try:
-        asked = _run(["scancel", job])
+        asked = _run(["scancel", array])
+        said = "" if asked.returncode == 0 or UNKNOWN_JOB in asked.stderr else last_words(asked.stderr)
     except SlurmSilent as error:
-        return str(error)
-    gone = asked.returncode == 0 or UNKNOWN_JOB in asked.stderr
-    return "" if gone else last_words(asked.stderr)
+        said = str(error)
+    if said:
+        tell([f"SLURM did not cancel job {array}: {said}. Do it by hand: scancel {array}"])
 
 
 def _parsed(lines: str) -> dict[str, State]:
-    """The states in lines of element|state|nodes|reason, of which `CANCELLED by 1000` has a word too many."""
+    """Return the states in lines of element|state|nodes|reason, of which `CANCELLED by 1000` has a word too many."""
     found = {}
     for line in lines.splitlines():
         fields = [field.strip() for field in line.split("|", maxsplit=3)]
@@ -190,85 +206,18 @@ def _parsed(lines: str) -> dict[str, State]:
 
 
 def last_words(said: str) -> str:
-    """The last line of what a command said on standard error, without the name of the command."""
+    """Return the last line of what a command said on standard error, without the name of the command."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
-    if not lines:
-        return "no message"
-    return re.sub(r"^(\w+: (error|fatal): |allocation failure: |Batch job submission failed: )+", "", lines[-1]).rstrip(
-        "."
-    )
+    words = "no message" if not lines else lines[-1]
+    return re.sub(r"^(\w+: (error|fatal): |allocation failure: |Batch job submission failed: )+", "", words).rstrip(".")
 
 
 def _run(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command of SLURM; NoAnswer after a minute."""
+    """Run a command of SLURM. Raise SlurmSilent after a minute."""
     try:
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
         raise SlurmSilent(f"{command[0]} gave no answer in {SECONDS:.0f} s") from None
-
-
-LOOK_SECONDS = 1.0  # between two looks for results
-ASK_SECONDS = 10.0  # between two questions to SLURM, whose controller serves many
-GRACE_SECONDS = 15.0  # for the result of a job that is over: file systems of clusters show files late
-SAY_SECONDS = 10.0  # between two lines on how many jobs wait
-REPEAT_SECONDS = 300.0  # after which a line that has not changed is said again
-CANCEL_SECONDS = 8.0  # for a cancelled job to end: its process stops within one or two
-AGAIN = "Repeat the same command to run what is missing."
-
-
-class Scheduler(Protocol):
-    """What runs the jobs."""
-
-    def states(self) -> Mapping[str, State]:
-        """Job's id -> its state, of the jobs that it knows. NoAnswer where it cannot tell."""
-
-    def ended(self) -> Mapping[str, State]:
-        """Job's id -> its state, of jobs that it no longer knows, as far as that is kept somewhere."""
-
-    def cancel(self) -> None:
-        """End all jobs that wait or run."""
-
-
-@dataclass(frozen=True)
-class Array:
-    """A job array of SLURM. number: its id."""
-
-    number: str
-
-    def states(self) -> Mapping[str, State]:
-        return states(self.number)
-
-    def ended(self) -> Mapping[str, State]:
-        return ended(self.number)
-
-    def cancel(self) -> None:
-        if said := cancel(self.number):
-            tell([f"SLURM did not cancel job {self.number}: {said}. Do it by hand: scancel {self.number}"])
-
-    def __str__(self) -> str:
-        return f"SLURM job {self.number}"
-
-
-@dataclass(frozen=True)
-class Processes:
-    """Processes of this machine, each with a submitit controller above it."""
-
-    jobs: Sequence[Job[Any]]
-
-    def states(self) -> Mapping[str, State]:
-        names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}  # a job with a result is not asked for its state
-        return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs}
-
-    def ended(self) -> Mapping[str, State]:
-        return {}
-
-    def cancel(self) -> None:
-        for job in self.jobs:
-            with suppress(ProcessLookupError):
-                job.cancel(check=False)
-
-    def __str__(self) -> str:
-        return "processes of submitit"
 
 
 @dataclass(frozen=True)
@@ -276,53 +225,40 @@ class Element:
     """What submitit sends to a worker and calls there: one job of the sweep.
 
     SLURM warns a job of its end by SIGTERM (cancelled, preempted) and SIGUSR2 (its time is over). submitit ignores the
-    first, and raises the second as an error that a trial would take for its own.
+    first, and raises the second as an error that a trial would take for its own. Here both end the trial in progress.
     """
 
     launcher: BaseSubmititLauncher
 
     def __call__(self, overrides: list[str], number: int, state: Any) -> JobReturn:
-        interruption.listen()
-        over = _Time.watch()
-        try:
-            return self.launcher(overrides, "hydra.sweep.dir", number, f"job_id_for_{number}", state)
-        except interruption.Terminated:
-            if over.reason:
-                raise Failed(f"its time was over ({over.reason})") from None
-            raise
-
-    def checkpoint(self, *arguments: Any) -> Any:
-        """What submitit runs after SLURM has put the job back into the queue: the same, without what is finished."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self, *arguments)
-
-
-@dataclass
-class _Time:
-    """reason: why submitit did not put the job back into the queue when its time was over."""
-
-    reason: str = ""
-
-    @classmethod
-    def watch(cls) -> _Time:
-        """Let SIGUSR2 end the trial in progress, as SIGTERM does."""
         from submitit import JobEnvironment
         from submitit.core.utils import UncompletedJobError
 
-        over, number = cls(), JobEnvironment._usr_sig()
-        plain = signal.getsignal(number)
+        interruption.listen()
+        warning = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
+        plain, reasons = signal.getsignal(warning), list[str]()
 
         def warned(received: int, frame: Any) -> None:
             try:
                 if callable(plain):
                     plain(received, frame)  # puts the job back into the queue, and exits
             except UncompletedJobError as error:
-                over.reason = str(error)
+                reasons.append(str(error))
                 raise interruption.Terminated from None
 
-        signal.signal(number, warned)
-        return over
+        signal.signal(warning, warned)
+        try:
+            return self.launcher(overrides, "hydra.sweep.dir", number, f"job_id_for_{number}", state)
+        except interruption.Terminated:
+            if reasons:
+                raise Failed(f"its time was over ({reasons[0]})") from None
+            raise
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """Return what submitit runs after SLURM has put the job back into the queue: the same, less what finished."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)
 
 
 class Submitted:
@@ -333,45 +269,41 @@ class Submitted:
         self._on_slurm = launcher._EXECUTOR == "slurm"
 
     def check(self) -> None:
-        """BadInput unless SLURM is there and would take such jobs; Failed if it does not answer."""
+        """Raise BadInput unless SLURM is there and would take such jobs; Failed if it does not answer."""
         if self._on_slurm:
             check_slurm()
             try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
 
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
-        """Submit the jobs and wait for all of them.
+        """Submit the jobs and wait for all of them; cancel them if this is interrupted.
 
-        overrides: of each job. first: number of the first job. JobsLost after the last one has ended, if any ended
-        without a result; the jobs are cancelled if this is interrupted.
+        overrides: of each job. first: number of the first job. Raise JobsLost after the last one has ended, if any
+        ended without a result.
         """
         from hydra.core.singleton import Singleton
+        from submitit.core.utils import FailedJobError
 
         numbers = range(first, first + len(overrides))
         state = [Singleton.get_state() for _ in numbers]
-        jobs = self._submit(self._executor(), (overrides, numbers, state))
-        scheduler: Scheduler = Array(jobs[0].job_id.partition("_")[0]) if self._on_slurm else Processes(jobs)
-        waiting = _Waiting(scheduler, dict(zip(numbers, jobs, strict=True)))
         try:
-            waiting.wait()
-        except BaseException:
-            _cancelled(scheduler)
-            raise
-        if waiting.lost:
-            raise JobsLost(_summary(waiting.lost, len(jobs)), {n: one.line for n, one in waiting.lost.items()})
-        return [waiting.results[number] for number in numbers]
-
-    def _submit(self, executor: Any, columns: Sequence[Iterable[Any]]) -> list[Job[Any]]:
-        from submitit.core.utils import FailedJobError
-
-        try:
-            jobs: list[Job[Any]] = executor.map_array(Element(self._launcher), *columns)
+            jobs = self._executor().map_array(Element(self._launcher), overrides, numbers, state)
         except FailedJobError as error:  # of sbatch
             said = last_words(str(error))
             raise Failed(f"SLURM does not take the jobs: {said}. {advice(said)}".strip()) from None
-        return jobs
+        waiting = Waiting(dict(zip(numbers, jobs, strict=True)), self._on_slurm)
+        try:
+            waiting.wait()
+        except BaseException:
+            waiting.cancel()
+            raise
+        if lost := waiting.lost:
+            remedies = dict.fromkeys(remedy for _, remedy in lost.values() if remedy)
+            head = f"{len(lost)} of {counted(len(jobs), 'job')} ended without a result."
+            raise JobsLost(" ".join([head, *remedies, AGAIN]), {number: how for number, (how, _) in lost.items()})
+        return [waiting.results[number] for number in numbers]
 
     def _executor(self) -> Any:
-        """submitit's executor, set up as Hydra's plugin does: resources by common names, the rest by SLURM's."""
+        """Return submitit's executor, set up as Hydra's plugin does: resources by common names, the rest by SLURM's."""
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
         from submitit import AutoExecutor
 
@@ -389,65 +321,87 @@ class Submitted:
         return executor
 
 
-@dataclass(frozen=True)
-class _Loss:
-    """How a job ended without a result. line: in one line. advice: what to do; "" where nothing is known."""
-
-    line: str
-    advice: str = ""
-
-
 @dataclass
-class _Waiting:
-    """The wait for jobs. jobs: number -> job.
+class Waiting:
+    """The wait for jobs. jobs: number -> job, an element of one array on SLURM, else a process of this machine.
 
-    results, lost: number -> what came of it. over: number -> when SLURM first said so, or knew it no more.
+    results: number -> what came of it. lost: number -> (how it ended without a result, what to do).
+    over: number -> when SLURM first said so, or knew it no more.
     """
 
-    scheduler: Scheduler
     jobs: Mapping[int, Job[Any]]
+    on_slurm: bool
     results: dict[int, Any] = field(default_factory=dict)
-    lost: dict[int, _Loss] = field(default_factory=dict)
+    lost: dict[int, tuple[str, str]] = field(default_factory=dict)
     over: dict[int, float] = field(default_factory=dict)
     states: Mapping[str, State] = field(default_factory=dict)
     answers: bool = True
+    said: tuple[str, float] = ("", -REPEAT_SECONDS)
+
+    @property
+    def open(self) -> list[int]:
+        return [number for number in self.jobs if number not in self.results and number not in self.lost]
+
+    @property
+    def array(self) -> str:
+        """The id of the job array."""
+        return next(iter(self.jobs.values())).job_id.partition("_")[0]
 
     def wait(self) -> None:
         """Collect results until every job has one or is lost."""
-        began = time.monotonic()
-        asked, said = began - ASK_SECONDS + 2 * LOOK_SECONDS, _Said()
+        asked = time.monotonic() - ASK_SECONDS + 2 * LOOK_SECONDS
         while self.open:
             self._collect()
             now = time.monotonic()
             if self.open and now - asked >= ASK_SECONDS:
                 asked = now
                 self._ask(now)
-                said.say(self._counts(), now)
+                self._say(now)
             self._give_up(now)
             if self.open:
                 time.sleep(LOOK_SECONDS)
 
-    @property
-    def open(self) -> list[int]:
-        return [number for number in self.jobs if number not in self.results and number not in self.lost]
+    def cancel(self) -> None:
+        """Cancel the jobs and wait for their end, a little: what they leave unfinished is closed after it."""
+        self._end()
+        until = time.monotonic() + CANCEL_SECONDS
+        with suppress(SlurmSilent):
+            while time.monotonic() < until and not all(state.is_over for state in self._current().values()):
+                time.sleep(LOOK_SECONDS / 2)
+
+    def _end(self) -> None:
+        if self.on_slurm:
+            cancel(self.array)
+            return
+        for job in self.jobs.values():
+            with suppress(ProcessLookupError):
+                job.cancel(check=False)
+
+    def _current(self) -> dict[str, State]:
+        """Return the states of the jobs that are known. Raise SlurmSilent where SLURM does not answer."""
+        if self.on_slurm:
+            return states(self.array)
+        names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}  # a job with a result is not asked for its state
+        return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 
     def _collect(self) -> None:
         """Read the results that are there."""
-        from submitit.core.utils import FailedJobError, UncompletedJobError
+        from submitit.core.utils import pickle_load
 
         for number in self.open:
-            job = self.jobs[number]
-            if not any(job.paths.folder.glob("*_result.pkl")):  # listing a folder lets NFS look for new files
+            paths = self.jobs[number].paths
+            if paths.result_pickle not in paths.folder.glob("*_result.pkl"):  # NFS looks for new files where it lists
                 continue
-            try:
-                self.results[number] = job.result()
-            except (FailedJobError, UncompletedJobError) as error:
-                self._lose(number, _last_words(str(error)))
+            outcome, value = pickle_load(paths.result_pickle)
+            if outcome == "success":
+                self.results[number] = value
+            else:  # the text of a traceback
+                self._lose(number, value.strip().rpartition("\n")[2].removeprefix("harness.errors.Failed: "))
 
     def _ask(self, now: float) -> None:
         """Ask where the jobs are, and note which are over."""
         try:
-            self.states = self.scheduler.states()
+            self.states = self._current()
         except SlurmSilent as error:
             if self.answers:
                 tell([f"SLURM does not answer ({error}): waiting. Results that come meanwhile are taken."])
@@ -464,83 +418,37 @@ class _Waiting:
                 self.over.pop(number, None)  # such as one that SLURM starts again
 
     def _give_up(self, now: float) -> None:
-        """The jobs that are over and still have no result, after a while, are lost."""
-        late = [number for number in self.open if now - self.over.get(number, now) >= GRACE_SECONDS]
-        if not late:
+        """Note the jobs as lost that have been over for a while and still have no result."""
+        if not (late := [number for number in self.open if now - self.over.get(number, now) >= GRACE_SECONDS]):
             return
-        kept = self.scheduler.ended()
+        known = (ended(self.array) if self.on_slurm else {}) | dict(self.states)
         for number in late:
-            job_id = self.jobs[number].job_id
-            state = self.states.get(job_id) or kept.get(job_id) or State("")
-            self._lose(number, *_how(state))
+            self._lose(number, *known.get(self.jobs[number].job_id, State("")).how)
         if not self.open:
-            self.scheduler.cancel()  # those that would never start
+            self._end()  # those that would never start
 
-    def _lose(self, number: int, how: str, advice: str = "") -> None:
+    def _lose(self, number: int, how: str, remedy: str = "") -> None:
         job = self.jobs[number]
         log: Path = next((path for path in (job.paths.stderr, job.paths.stdout) if path.exists()), job.paths.folder)
-        self.lost[number] = _Loss(f"{how}; job {job.job_id}, log {log}", advice)
+        self.lost[number] = f"{how}; job {job.job_id}, log {log}", remedy
         tell([f"Job {job.job_id} ended without a result: {how}. Log: {log}"])
 
-    def _counts(self) -> str:
-        """How many jobs wait, run and are over, such as `5 pending (Resources), 2 running, 1 done`."""
-        states = [state for number in self.open if (state := self.states.get(self.jobs[number].job_id))]
-        held = [state for state in states if state.is_held]
-        pending = [state for state in states if state.name == "PENDING" and not state.is_held]
+    def _say(self, now: float) -> None:
+        """Say how many jobs wait, run and are over, such as `5 pending (Resources), 2 running, 1 done`."""
+        known = [state for number in self.open if (state := self.states.get(self.jobs[number].job_id))]
+        held = [state for state in known if state.is_held]
+        pending = [state for state in known if state.name == "PENDING" and not state.is_held]
         reasons = ", ".join(sorted({state.reason for state in pending if state.reason not in ("", "None")}))
         counts = {
             "held: they start after `scontrol release`": len(held),
             f"pending{f' ({reasons})' if reasons else ''}": len(pending),
-            "running": sum(state.name == "RUNNING" for state in states),
-            "ending": len(self.open) - sum(state.name in ("PENDING", "RUNNING") for state in states),
+            "running": sum(state.name == "RUNNING" for state in known),
+            "ending": len(self.open) - sum(state.name in ("PENDING", "RUNNING") for state in known),
             "done": len(self.results),
             "lost": len(self.lost),
         }
-        return f"{self.scheduler}: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-
-
-@dataclass
-class _Said:
-    """A line that is said when it changes, now and then. line: the last one, at that time."""
-
-    line: str = ""
-    at: float = -REPEAT_SECONDS
-
-    def say(self, line: str, now: float) -> None:
-        pause = SAY_SECONDS if line != self.line else REPEAT_SECONDS
-        if now - self.at >= pause:
-            self.line, self.at = line, now
+        who = f"SLURM job {self.array}" if self.on_slurm else "processes of submitit"
+        line = f"{who}: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        if line != self.said[0] or now - self.said[1] >= REPEAT_SECONDS:
+            self.said = line, now
             tell([line])
-
-
-def _how(state: State) -> tuple[str, str]:
-    """(how a job ended, what to do about it)."""
-    if state.never_starts:
-        return f"SLURM would never start it ({state.reason})", advice(state.reason)
-    where = f" on {state.nodes}" if state.nodes and state.nodes not in ("None assigned", "(null)") else ""
-    what, remedy = ENDS.get(state.name, ("SLURM no longer knows it", ""))
-    return f"{what}{where}" + (f" ({state.name})" if state.name in ENDS else ""), remedy
-
-
-def _summary(lost: Mapping[int, _Loss], jobs: int) -> str:
-    """What to do about lost jobs. jobs: how many there were."""
-    advice = list(dict.fromkeys(one.advice for one in lost.values() if one.advice))
-    head = f"{len(lost)} of {counted(jobs, 'job')} ended without a result."
-    return " ".join([head, *advice, AGAIN])
-
-
-def _last_words(trace: str) -> str:
-    """The message at the end of a traceback in submitit's error."""
-    lines = [line.strip() for line in trace.splitlines()]
-    inside = lines[: lines.index("-" * 22, 2)] if lines.count("-" * 22) > 1 else lines
-    last = next((line for line in reversed(inside) if line), "no message")
-    return last.removeprefix("retrievers.base.Failed: ")
-
-
-def _cancelled(scheduler: Scheduler) -> None:
-    """Cancel the jobs and wait for their end, a little: what they leave unfinished is closed after it."""
-    scheduler.cancel()
-    until = time.monotonic() + CANCEL_SECONDS
-    with suppress(SlurmSilent):
-        while time.monotonic() < until and not all(state.is_over for state in scheduler.states().values()):
-            time.sleep(LOOK_SECONDS / 2)

@@ -1,4 +1,4 @@
-"""Waiting for jobs that submitit started: every wait ends, whatever happens to jobs, SLURM and accounts."""
+"""Jobs that submitit starts: what SLURM's answers mean, and a wait that ends whatever happens to jobs and SLURM."""
 
 import json
 import os
@@ -13,14 +13,16 @@ from harness import interruption
 from harness.errors import BadInput, Failed
 from harness.sweeps import submitted
 from harness.sweeps.definition import JobsLost
-from harness.sweeps.submitted import Element, Submitted
+from harness.sweeps.submitted import Element, State, Submitted, Waiting, try_submission
 
 pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+SCRIPT = "#!/bin/bash\ntrue\n"
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(submitted, "PAUSE_SECONDS", 0.0)
     return FakeSlurm(tmp_path / "slurm", monkeypatch)
 
 
@@ -32,35 +34,120 @@ def said(monkeypatch):
     return lines
 
 
+# ---- SLURM's answers
+
+
+def test_the_queue_tells_where_each_element_is(cluster):
+    assert submitted.states("12") == {}, "the queue has forgotten it"
+    # As squeue 22.05 prints them; a reason may hold a bar.
+    cluster.answers("squeue", "12_0|RUNNING|n1|None\n12_1|PENDING||Job's account (a|b) not permitted\n12|COMPLETED|n2|")
+    assert submitted.states("12") == {
+        "12_0": State("RUNNING", "n1", "None"),
+        "12_1": State("PENDING", "", "Job's account (a|b) not permitted"),
+        "12": State("COMPLETED", "n2", ""),
+    }
+    assert "--jobs=12" in cluster.calls("squeue")[0]
+    for silent in (SILENT, "squeue: error: slurm_receive_msg: Socket timed out on send/recv operation"):
+        cluster.answers("squeue", err=silent, code=1)
+        with pytest.raises(submitted.SlurmSilent, match=r"^slurm_(load_jobs error: Unable|receive_msg: Socket)"):
+            submitted.states("12")
+
+
+def test_accounts_tell_how_jobs_ended(cluster):
+    assert submitted.ended("12") == {}
+    cluster.answers("sacct", "12_0|OUT_OF_MEMORY|n1\n12_1|CANCELLED by 1000|n2\n12_2|COMPLETED|n1\n12_[3-9]|PENDING|")
+    assert {name: state.name for name, state in submitted.ended("12").items() if state.is_over} == {
+        "12_0": "OUT_OF_MEMORY", "12_1": "CANCELLED", "12_2": "COMPLETED",
+    }  # fmt: skip
+    cluster.answers("sacct", err="Slurm accounting storage is disabled", code=0)  # as some versions do
+    assert submitted.ended("12") == {}
+    (cluster.folder / "sacct").unlink()
+    assert submitted.ended("12") == {}
+
+
+REFUSALS = [
+    ("sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition name specified",
+     r"of this sweep: Invalid partition name specified\. `sinfo` lists"),
+    ("allocation failure: Invalid account or account/partition combination specified", r"sacctmgr.*launcher\.account"),
+    ("sbatch: error: Batch job submission failed: Invalid qos specification", r"hydra\.launcher\.qos"),
+    ("allocation failure: Requested time limit is invalid (missing or exceeds some limit)", r"launcher\.timeout_min"),
+    ("allocation failure: Requested node configuration is not available", r"cpus_per_task and mem_gb"),
+    ("sbatch: error: Invalid generic resource (gres) specification", r"hydra\.launcher\.gres"),
+    ("allocation failure: Invalid feature specification", r"hydra\.launcher\.constraint"),
+    ("sbatch: fatal: Could not establish a configuration source", r"SLURM_CONF"),
+    ("sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information",
+     r"of this sweep: sbatch: unrecognized option '--nonsense'\.$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("refusal", "message"), REFUSALS)
+def test_what_slurm_would_refuse_is_refused_before_anything_runs(cluster, refusal, message):
+    cluster.answers("sbatch", err=refusal, code=1)
+    with pytest.raises(BadInput, match=message) as raised:
+        try_submission(SCRIPT)
+    assert "failed: Invalid" not in str(raised.value)
+    tries = submitted.TRIES if submitted.RETURNING in refusal else 1
+    assert cluster.calls("sbatch") == ["--test-only"] * tries
+
+
+def test_what_passes_refuses_nothing(cluster):
+    """Nodes come back after their controller, jobs wait for nodes that are down; the controller itself must answer."""
+    cluster.answers("sbatch", err="allocation failure: Requested node configuration is not available", code=1, call=1)
+    try_submission(SCRIPT)
+    assert len(cluster.calls("sbatch")) == 2
+    cluster.answers("sbatch", err="allocation failure: Required node not available (down, drained or reserved)", code=1)
+    try_submission(SCRIPT)
+    cluster.answers("sbatch", err="allocation failure: Unable to contact slurm controller (connect failure)", code=1)
+    with pytest.raises(Failed, match=r"does not answer: Unable to contact slurm controller.*scontrol ping"):
+        try_submission(SCRIPT)
+
+
+def test_a_machine_without_slurm_is_told_of(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match="PATH has no sbatch or srun or squeue or scancel"):
+        submitted.check_slurm()
+
+
+def test_cancelling_what_is_gone_succeeds(cluster, said):
+    cluster.answers("scancel", err="scancel: error: Kill job error on job id 12: Invalid job id specified", code=1)
+    submitted.cancel("12")
+    assert said == []
+    cluster.answers("scancel", err="scancel: error: Access/permission denied", code=1)
+    submitted.cancel("12")
+    assert said == ["SLURM did not cancel job 12: Access/permission denied. Do it by hand: scancel 12"]
+
+
+# ---- The wait
+
+
 @pytest.fixture
 def launch(tmp_path, monkeypatch, said):
     """Launch jobs 7, 8, ... as elements 0, 1, ... of array 12. results: element -> what its worker has written."""
-    from submitit.core.utils import cloudpickle_dump
-
-    for name, seconds in (("LOOK", 0.001), ("ASK", 0.0), ("GRACE", 0.02), ("SAY", 0.0), ("CANCEL", 0.1)):
+    for name, seconds in (("LOOK", 0.001), ("ASK", 0.0), ("GRACE", 0.02), ("CANCEL", 0.1)):
         monkeypatch.setattr(submitted, f"{name}_SECONDS", seconds)
     params = {"submitit_folder": str(tmp_path / "jobs/%j"), "max_num_timeout": 0, "timeout_min": 5, "partition": "p"}
     launcher = types.SimpleNamespace(_EXECUTOR="slurm", params=params)
-    plain = submitted._Waiting.wait
+    plain = Waiting.wait
 
     def call(count, results=(), kind="success"):
         def wait(waiting):
             for element in results:
-                put(element, kind)
+                put(waiting, element, kind)
             return plain(waiting)
 
-        monkeypatch.setattr(submitted._Waiting, "wait", wait)
+        monkeypatch.setattr(Waiting, "wait", wait)
         return Submitted(launcher).launch([["a=1"]] * count, 7)
 
-    def put(element, kind="success"):
-        [folder] = (tmp_path / "jobs").glob(f"*/12_{element}")
-        content = (
-            f"result {element}" if kind == "success" else "Traceback\n  in f\nretrievers.base.Failed: no space left"
-        )
-        cloudpickle_dump((kind, content), folder / f"12_{element}_0_result.pkl")
-
-    call.put, call.submitted = put, Submitted(launcher)
+    call.submitted = Submitted(launcher)
     return call
+
+
+def put(waiting, element, kind="success"):
+    """Write what a worker writes at its end."""
+    from submitit.core.utils import cloudpickle_dump
+
+    content = f"result {element}" if kind == "success" else "Traceback\n  in f\nharness.errors.Failed: no space left\n"
+    cloudpickle_dump((kind, content), waiting.jobs[7 + element].paths.result_pickle)
 
 
 def test_results_are_taken_whatever_slurm_says(cluster, launch, said):
@@ -74,8 +161,9 @@ def test_a_result_that_lay_in_the_folder_before_is_not_read(cluster, launch, tmp
     for name in ("12_0", "12_1"):
         (tmp_path / "jobs" / name).mkdir(parents=True)
         cloudpickle_dump(("success", "theirs"), tmp_path / "jobs" / name / f"{name}_0_result.pkl")
-    with pytest.raises(JobsLost, match=r"^2 of 2 jobs"):
+    with pytest.raises(JobsLost, match=r"^2 of 2 jobs") as raised:
         launch(2)
+    assert all("SLURM no longer knows it" in one for one in raised.value.of.values())
 
 
 def test_a_killed_worker_without_accounts_ends_the_wait(cluster, launch, said):
@@ -85,12 +173,6 @@ def test_a_killed_worker_without_accounts_ends_the_wait(cluster, launch, said):
     assert list(raised.value.of) == [8]
     assert "killed on n2 (FAILED); job 12_1, log " in raised.value.of[8]
     assert any(line.startswith("Job 12_1 ended without a result") for line in said)
-
-
-def test_jobs_that_nobody_knows_any_more_are_lost(cluster, launch):
-    with pytest.raises(JobsLost, match=r"^2 of 2 jobs") as raised:
-        launch(2)
-    assert all("SLURM no longer knows it" in one for one in raised.value.of.values())
 
 
 @pytest.mark.parametrize(
@@ -118,27 +200,19 @@ def test_a_job_that_is_queued_again_is_waited_for(cluster, launch, monkeypatch):
     cluster.answers("squeue", "12|NODE_FAIL|n1|None", call=1)
     for call in (2, 3):
         cluster.answers("squeue", "12|PENDING||BeginTime", call=call)
-    plain = submitted._Waiting._ask
+    plain = Waiting._ask
 
     def ask(waiting, now):
         plain(waiting, now)
         if waiting.states and waiting.states["12"].name == "PENDING":
             assert waiting.over == {}
-            put_single(launch, waiting)
+            put(waiting, 0)
 
-    monkeypatch.setattr(submitted._Waiting, "_ask", ask)
-    assert launch(1) == ["done"]
-
-
-def put_single(launch, waiting):
-    """The result of a job without an array."""
-    from submitit.core.utils import cloudpickle_dump
-
-    [job] = waiting.jobs.values()
-    cloudpickle_dump(("success", "done"), job.paths.folder / "12_0_result.pkl")
+    monkeypatch.setattr(Waiting, "_ask", ask)
+    assert launch(1) == ["result 0"]
 
 
-def test_a_silent_controller_is_waited_for(cluster, launch, said, monkeypatch):
+def test_a_silent_controller_is_waited_for(cluster, launch, said):
     for call in (1, 2):
         cluster.answers("squeue", err=SILENT, code=1, call=call)
     with pytest.raises(JobsLost):
@@ -156,7 +230,7 @@ def test_what_waits_in_the_queue_is_said(cluster, launch, said):
         launch(4)
     held = "1 held: they start after `scontrol release`"
     assert said[0] == f"SLURM job 12: {held}, 2 pending (Priority, Resources), 1 running"
-    assert "SLURM job 12: 4 ending" in said
+    assert said.count("SLURM job 12: 4 ending") == 1
 
 
 def test_jobs_that_could_never_start_are_cancelled(cluster, launch):
@@ -193,12 +267,7 @@ def test_a_submission_that_slurm_refuses_fails(cluster, launch):
     assert not isinstance(raised.value, BadInput | JobsLost)
 
 
-def test_the_check_tries_the_flags_of_the_launcher(cluster, launch):
-    launch.submitted.check()
-    assert cluster.calls("sbatch") == ["--test-only"]
-    cluster.answers("sbatch", err="allocation failure: Invalid partition name specified", code=1)
-    with pytest.raises(BadInput, match="Invalid partition name"):
-        launch.submitted.check()
+# ---- In a worker
 
 
 class Killing:
@@ -246,12 +315,15 @@ def test_a_cancelled_job_leaves_no_result(restored, monkeypatch):
         Element(Killing(signal.SIGTERM))(["a=1"], 3, None)
 
 
+# ---- Whole sweeps
+
 WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "gate=score", "gate.threshold=0,1")
+SLURM = "hydra/launcher=submitit_slurm"
 
 
 def test_a_sweep_whose_jobs_are_lost_says_which_and_is_finished_by_any_launcher(harness, toy, cluster, launch):
     words = (*WORDS, "format=json")
-    done = harness("sweep", *words, "hydra/launcher=submitit_slurm")
+    done = harness("sweep", *words, SLURM)
     assert done.code == 1
     errors = [row["error"] for row in json.loads(done.out)["failed"]]
     assert len(errors) == 2
@@ -262,26 +334,24 @@ def test_a_sweep_whose_jobs_are_lost_says_which_and_is_finished_by_any_launcher(
 
 def test_a_sweep_that_slurm_would_refuse_begins_nothing(harness, toy, cluster, tmp_path):
     cluster.answers("sbatch", err="allocation failure: Invalid partition name specified", code=1)
-    done = harness("sweep", *WORDS, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=nope")
+    done = harness("sweep", *WORDS, SLURM, "hydra.launcher.partition=nope")
     assert done.code == 2
     assert "Invalid partition name specified. `sinfo` lists" in done.err
     assert "Traceback" not in done.err
+    assert cluster.calls("sbatch") == ["--test-only"]
     assert not (tmp_path / "outputs" / "sweeps").exists()
-    dry = harness("sweep", *WORDS, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=nope", "dry_run=true")
+    dry = harness("sweep", *WORDS, SLURM, "hydra.launcher.partition=nope", "dry_run=true")
     assert dry.code == 0, "a plan asks nothing of SLURM"
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("hydra.launcher.partitoin=x", r"Did you mean 'hydra\.launcher\.partition'\?"),
-        ("hydra.launcher.tasks_per_node=2", "a job of a sweep is one process"),
-        ("hydra.launcher.nodes=2", "a job of a sweep is one process"),
-        ("hydra.launcher.timeout_min=0", "the least is 1"),
-        ("hydra.launcher.timeout_min=long", "could not be converted to Integer"),
-    ],
-)
-def test_bad_keys_of_the_launcher(harness, toy, word, message):
-    done = harness("sweep", *WORDS, "hydra/launcher=submitit_slurm", word)
-    assert done.code == 2
-    assert re.search(message, done.err)
+def test_bad_keys_of_the_launcher(harness, toy):
+    for word, message in {
+        "hydra.launcher.partitoin=x": r"Did you mean 'hydra\.launcher\.partition'\?",
+        "hydra.launcher.tasks_per_node=2": "a job of a sweep is one process",
+        "hydra.launcher.nodes=2": "a job of a sweep is one process",
+        "hydra.launcher.timeout_min=0": "the least is 1",
+        "hydra.launcher.timeout_min=long": "could not be converted to Integer",
+    }.items():
+        done = harness("sweep", *WORDS, SLURM, word)
+        assert done.code == 2, word
+        assert re.search(message, done.err)
