@@ -1,4 +1,4 @@
-"""A Ray cluster: shards are worked on by workers on all of its nodes, and again elsewhere where one dies."""
+"""A Ray cluster: jobs on shards are Ray's tasks, spread over all nodes, and done again elsewhere where one dies."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import contextlib
 import logging
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from harness import children
+from harness.cluster import ray_worker
 from harness.cluster.cluster import Documents, ResultT, ShardWork, checked_shard
-from harness.cluster.ray_connection import Connection, connect, ray_module
-from harness.cluster.ray_crew import STATE, Crew, Member, Node, Shape, living_nodes, reason
+from harness.cluster.ray_connection import TRIES, Connection, RayNode, connect, living_nodes, ray_module
+from harness.cluster.ray_worker import NodeNeeds, node_versions
 from harness.errors import BadInput, Failed
 from retrievers.base import MOST_CORES, AtMost, Progress
 
@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 
 Cores = Annotated[int, AtMost(MOST_CORES, "no node has as many cores")]
 Gpus = Annotated[float, AtMost(64, "no node has as many GPUs")]
-ASK_SECONDS = 1.0  # between two looks at how far the jobs are
-TRIES = 3  # deaths of its worker, after which a job is given up
-
-_crew: Crew | None = None  # of this process: workers keep their models and opened indexes between two calls of `run`
+LOOK_SECONDS = 1.0  # between two looks at the jobs and the nodes
+WAIT_SECONDS = 600.0  # for a core that others use
+ANSWER_SECONDS = 60.0  # for the first answer of nodes that are examined
+THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
+           "RAYON_NUM_THREADS")  # fmt: skip
 
 
 class RayCluster:
@@ -34,7 +35,7 @@ class RayCluster:
     shard: about how many documents a shard has.
     address: HOST:PORT of the cluster's head, or auto: one that runs on this machine. None: as the environment variable
         RAY_ADDRESS says; without it, a cluster on this machine alone while the command runs.
-    encoding_cores: cores of a worker that encodes; None: all of its node, or the share of each GPU.
+    encoding_cores: cores of a worker that encodes; None: those of the smallest node, or the share of each GPU.
     encoding_gpus: GPUs of a worker that encodes, such as 1, or 0.5 for two workers on one; 0: it encodes on cores.
     """
 
@@ -58,89 +59,79 @@ class RayCluster:
                 "workers share a GPU; 0 for none."
             )
         self.shard: int | None = shard
-        self._address, self._encoding = address, Shape(encoding_cores, float(encoding_gpus))
+        self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """As in Cluster. BadInput where the cluster cannot be joined, or its nodes are not fit for the work."""
+        """As in Cluster. Raise BadInput where the cluster cannot be joined, or its nodes are not fit for the work."""
         if not work.jobs:
             return []
         connection = connect(self._address)
-        self._require_room()
-        try:
-            with _probe(work.store) as probe:
-                return _Shift(self._crew(connection, work, probe), work, progress).results()
-        except BaseException:
-            dismiss()
-            raise
+        encoding = self._encoding_cores(living_nodes())
+        nodes, gpus = living_nodes(), self._gpus if work.needs == "model" else 0.0
+        cores = encoding if work.needs == "model" else even_share(nodes, len(work.jobs))
+        with _probe(work.store) as probe:
+            wanted = NodeNeeds(node_versions(), work.store, probe)
+            return _Shift(connection, work, wanted, (cores, gpus), progress).results()
 
     def examined(self) -> str:
-        """As in Cluster: nodes, cores, GPUs and Ray, once a worker on each node has said what it has there."""
-        connection = connect(self._address)
-        self._require_room()
-        found = [node for node in living_nodes(ray_module()) if node.cores]
-        crew = Crew(connection, Shape(1), None)
-        try:
-            crew.assemble(len(found))
-        finally:
-            crew.dismiss()
-        cores, gpus = sum(node.cores for node in found), sum(node.gpus for node in found)
-        where = "of this machine alone" if connection.asked is None else f"at {connection.head}"
-        return (
-            f"Ray {ray_module().__version__} {where}: {len(found)} nodes, {cores} cores, {gpus:g} GPUs; equal versions"
-        )
+        """As in Cluster: nodes, cores, GPUs and Ray, once each node has said what it has."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def _require_room(self) -> None:
-        """BadInput where no node has what a worker that encodes is to have."""
-        found, asked = living_nodes(ray_module()), self._encoding
-        if any(asked.on(node)[0] for node in found):
-            return
-        cores, gpus = sum(node.cores for node in found), sum(node.gpus for node in found)
-        has = f"{len(found)} nodes with {cores} cores and {gpus:g} GPUs"
-        if asked.gpus:
+        connection, ray = connect(self._address), ray_module()
+        self._encoding_cores(nodes := [node for node in living_nodes() if node.cores])
+        task, wanted = ray.remote(num_cpus=0)(ray_worker.examine), NodeNeeds(node_versions())
+        asked = {
+            task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.number, soft=False)).remote(wanted): (
+                node
+            )
+            for node in nodes
+        }
+        answered, silent = ray.wait([*asked], num_returns=len(asked), timeout=ANSWER_SECONDS)
+        if silent:
+            names = ", ".join(asked[one].name for one in silent)
+            raise Failed(f"cluster=ray: no worker has answered within {ANSWER_SECONDS:.0f} s on {names}.")
+        try:
+            problems = ray.get(answered)
+        except ray.exceptions.RayError as error:
+            raise Failed(f"cluster=ray: no worker starts on a node: {_reason(error)}") from None
+        if problem := next(filter(None, problems), ""):
+            raise BadInput(problem)
+        where = "of this machine alone" if connection.asked is None else f"at {connection.head}"
+        return f"Ray {ray.__version__} {where}: {_counts(nodes)}; equal versions"
+
+    def _encoding_cores(self, nodes: list[RayNode]) -> int:
+        """Return the cores of a worker that encodes. Raise BadInput where no node has what it is to have."""
+        shares = [node.share(self._gpus) for node in nodes]
+        cores = self._cores or min(filter(None, shares), default=0)
+        if any(0 < cores <= node.cores and share for node, share in zip(nodes, shares, strict=True)):
+            return cores
+        has = _counts(nodes)
+        if self._gpus:
             raise BadInput(
-                f"cluster.runtime.encoding_gpus is {asked.gpus:g}, and no node of the cluster has as many ({has} in "
+                f"cluster.runtime.encoding_gpus is {self._gpus:g}, and no node of the cluster has as many ({has} in "
                 "all). Ray counts those that it finds, or `ray start --num-gpus=N`; 0 encodes on cores."
             )
         raise BadInput(
-            f"cluster.runtime.encoding_cores is {asked.cores}, and no node of the cluster has as many ({has} in all)."
-            if asked.cores
+            f"cluster.runtime.encoding_cores is {cores}, and no node of the cluster has as many ({has} in all)."
+            if cores
             else f"cluster=ray: no node of the cluster has a core for work ({has})."
         )
 
-    def _crew(self, connection: Connection, work: ShardWork[Any, Any], probe: str | None) -> Crew:
-        """The workers of this process, or new ones where those have another shape."""
-        global _crew
-        shape = self._encoding if work.needs == "model" else _even(living_nodes(ray_module()), len(work.jobs))
-        kept = _crew is not None and (_crew.connection, _crew.store) == (connection, work.store)
-        if _crew is None or not kept or not (_crew.shape == shape or _enough(_crew, work)):
-            dismiss()
-            _crew = Crew(connection, shape, work.store)
-        _crew.probe = probe
-        return _crew
+
+def even_share(nodes: list[RayNode], jobs: int) -> int:
+    """Return the cores of each worker: one, or more where there are fewer jobs than cores."""
+    most = max((node.cores for node in nodes), default=1)
+    return max(1, min(sum(node.cores for node in nodes) // jobs, most))
 
 
-def dismiss() -> None:
-    """End the workers of this process."""
-    global _crew
-    if _crew is not None:
-        _crew.dismiss()
-        _crew = None
-
-
-def _enough(crew: Crew, work: ShardWork[Any, Any]) -> bool:
-    """Whether workers of another shape will do: each job has its own."""
-    return work.needs == "cores" and not crew.shape.gpus and len(crew.members) >= len(work.jobs)
-
-
-def _even(found: list[Node], jobs: int) -> Shape:
-    """Workers with one core each, or more where there are fewer jobs than cores."""
-    most = max((node.cores for node in found), default=1)
-    return Shape(max(1, min(sum(node.cores for node in found) // jobs, most)))
+def _counts(nodes: list[RayNode]) -> str:
+    cores, gpus = sum(node.cores for node in nodes), sum(node.gpus for node in nodes)
+    return f"{len(nodes)} nodes, {cores} cores, {gpus:g} GPUs"
 
 
 @contextlib.contextmanager
 def _probe(store: str | None) -> Iterator[str | None]:
-    """A file in the store while the work goes on, which every node must see; None for an object store or none."""
+    """Keep a file in the store, which every node must see; provide None for an object store or none."""
     if store is None or "://" in store:
         yield None
         return
@@ -153,106 +144,127 @@ def _probe(store: str | None) -> Iterator[str | None]:
         file.unlink(missing_ok=True)
 
 
-@dataclass(eq=False)
-class _Running:
-    """A job on a worker. fraction: how much of it is done."""
-
-    job: int
-    member: Member
-    fraction: float = 0.0
-
-
 class _Shift:
-    """The jobs of one piece of work, handed to workers as they become free, the longest first."""
+    """The jobs of one piece of work, the longest first. share: the cores and GPUs of each."""
 
-    def __init__(self, crew: Crew, work: ShardWork[Any, Any], progress: Progress | None) -> None:
-        self._crew, self._work, self._progress, self._ray = crew, work, progress, ray_module()
-        self._waiting = sorted(range(len(work.jobs)), key=lambda job: work.sizes[job])  # the longest last
-        self._running: dict[Any, _Running] = {}  # by the reference to its result
+    def __init__(
+        self,
+        connection: Connection,
+        work: ShardWork[Any, Any],
+        wanted: NodeNeeds,
+        share: tuple[int, float],
+        progress: Progress | None,
+    ) -> None:
+        self._connection, self._work, self._wanted, self._progress = connection, work, wanted, progress
+        self._share, self._ray = share, ray_module()
+        cores, gpus = share
+        self._task = self._ray.remote(
+            num_cpus=cores,
+            num_gpus=gpus,
+            max_retries=TRIES - 1,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": {**dict.fromkeys(THREADS, str(cores)), **children.SAFE}},
+        )(ray_worker.do_job)
+        self._tally = self._ray.remote(num_cpus=0)(ray_worker.Tally).remote()
+        self._running: dict[Any, int] = {}  # by the reference to its result
         self._results: dict[int, Any] = {}
-        self._deaths: dict[int, list[str]] = defaultdict(list)  # job -> why its workers died
-        self._full: set[int] = set()  # jobs that have met a full disk
-        self._asked = 0.0
+        self._full: dict[int, str] = {}  # job that has met a full disk -> number of its node
+        self._unanswered, self._began = 0, time.monotonic()
 
     def results(self) -> list[Any]:
-        """The result of each job, in order."""
-        while len(self._results) < len(self._work.jobs):
-            self._crew.refresh(len(self._waiting) + len(self._running))
-            self._hand_out()
-            if awaited := [*self._running, *self._crew.starting]:
-                for reference in self._ray.wait(awaited, timeout=ASK_SECONDS)[0]:
-                    self._take(reference) if reference in self._running else self._crew.greet(reference)
-            else:
-                time.sleep(ASK_SECONDS)
-            self._report()
-        return [self._results[job] for job in range(len(self._work.jobs))]
+        """Return the result of each job, in order."""
+        jobs = range(len(self._work.jobs))
+        try:
+            for job in sorted(jobs, key=lambda job: -self._work.sizes[job]):
+                self._submit(job)
+            while self._running:
+                awaited = [*self._running]
+                for reference in self._ray.wait(awaited, num_returns=len(awaited), timeout=LOOK_SECONDS)[0]:
+                    self._take(reference)
+                if self._running:
+                    self._look()
+                self._report()
+        finally:
+            for reference in self._running:  # what an error has left
+                self._ray.cancel(reference, force=True)
+            self._ray.kill(self._tally)
+        return [self._results[job] for job in jobs]
 
-    def _hand_out(self) -> None:
-        busy = {id(one.member) for one in self._running.values()}
-        for member in [one for one in self._crew.members if id(one) not in busy]:
-            if self._waiting:
-                job = self._waiting.pop()
-                reference = member.actor.do.remote(self._work.do, self._work.jobs[job])
-                self._running[reference] = _Running(job, member)
+    def _submit(self, job: int, **options: Any) -> None:
+        packed = self._ray.put((self._work.do, self._work.jobs[job]))
+        reference = self._task.options(**options).remote([packed], job, self._wanted, self._tally)
+        self._running[reference] = job
 
     def _take(self, reference: Any) -> None:
-        """What a job came to."""
-        running = self._running.pop(reference)
+        """Take up what a job came to."""
+        job = self._running.pop(reference)
         try:
-            kind, value = self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError as error:  # before or after the job, such as a module that is missing
-            kind, value = "broken", str(error)
+            kind, value, node, number = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:  # outside of the job
+            raise Failed(f"cluster=ray: a job failed:\n{error}") from None
         except self._ray.exceptions.RayError as error:
-            self._again(running, error)
-            return
-        job, node = running.job, running.member.node
-        if kind == "done":
-            self._results[job] = value
-        elif kind == "full":
-            message = f"{value} (on {node}). Free some space there; the same command continues."
-            if job in self._full or not self._crew.leave(running.member):
-                raise Failed(message)
-            log.warning("cluster=ray: %s (on %s): another node takes its job over", value, node)
-            self._full.add(job)
-            self._waiting.append(job)
-        elif kind == "broken":
-            raise Failed(f"cluster=ray: a job failed on {node}:\n{value}")
-        else:
-            raise (BadInput if kind == "bad input" else Failed)(value)
-
-    def _again(self, running: _Running, error: Exception) -> None:
-        """Let another worker do the job of one that has died. Failed where it is the job that kills workers."""
-        node = running.member.node
-        self._crew.lost(running.member)
-        self._deaths[running.job].append(f"{node}: {reason(error)}")
-        if len(self._deaths[running.job]) == TRIES:
-            told = "\n".join(self._deaths[running.job])
             raise Failed(
-                f"cluster=ray: a job has lost its worker {TRIES} times; perhaps the memory of a node is too small "
-                f"for a shard; cluster.shard sets its size:\n{told}"
+                f"cluster=ray: a job has lost its worker {TRIES} times; perhaps the memory of a node is too small for "
+                f"a shard; cluster.shard sets its size: {_reason(error)}"
+            ) from None
+        match kind:
+            case "done":
+                self._results[job] = value
+            case "full":
+                self._move(job, f"{value} (on {node})", number)
+            case "broken":
+                raise Failed(f"cluster=ray: a job failed on {node}:\n{value}")
+            case _:
+                raise (Failed if kind == "failed" else BadInput)(value)
+
+    def _move(self, job: int, problem: str, number: str) -> None:
+        """Let another node do a job that has met a full disk. Raise Failed where there is none, or for a second one."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        full = {number, *self._full.values()}
+        other = next((node for node in self._nodes() if node.number not in full), None)
+        if job in self._full or other is None:
+            raise Failed(f"{problem}. Free some space there; the same command continues.")
+        log.warning("cluster=ray: %s: another node takes its job over", problem)
+        self._full[job] = number
+        self._submit(job, scheduling_strategy=NodeAffinitySchedulingStrategy(other.number, soft=True))
+
+    def _nodes(self) -> list[RayNode]:
+        """Return the living nodes that have room for a job."""
+        cores, gpus = self._share
+        return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
+
+    def _look(self) -> None:
+        """Raise Failed where the head is gone, no node is left or none gets free. Ray itself would wait, or end."""
+        self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
+        if self._unanswered > 1:
+            raise Failed(
+                f"cluster=ray: the head of the cluster at {self._connection.head} no longer answers. What is finished "
+                "lies in the cache: the same command continues when the cluster is back."
             )
-        log.warning("cluster=ray: a worker on %s has died; another one takes its job over", node)
-        self._waiting.append(running.job)
+        if not self._unanswered and not self._nodes():
+            raise Failed("cluster=ray: no node is left that can work. The same command continues on new ones.")
+        if not self._results and time.monotonic() - self._began > WAIT_SECONDS and not self._parts():
+            raise Failed(
+                f"cluster=ray: no worker could start within {WAIT_SECONDS / 60:.0f} minutes: others use the cores of "
+                "the nodes (`ray status`)."
+            )
 
     def _report(self) -> None:
         """Tell the progress of the whole, with what running jobs that encode have done."""
         if self._progress is None:
             return
-        if self._work.needs == "model" and time.monotonic() - self._asked >= ASK_SECONDS:
-            self._asked = time.monotonic()
-            self._ask()
-        sizes = self._work.sizes
-        part = sum(one.fraction * sizes[one.job] for one in self._running.values())
-        done = sum(sizes[job] for job in self._results) + int(part)
-        self._progress(done, sum(sizes), self._work.unit)
+        sizes, parts = self._work.sizes, self._parts() if self._work.needs == "model" and self._running else {}
+        part = sum(parts.get(job, 0.0) * sizes[job] for job in self._running.values())
+        self._progress(sum(sizes[job] for job in self._results) + int(part), sum(sizes), self._work.unit)
 
-    def _ask(self) -> None:
-        """Ask the workers how far they are; who does not answer at once is asked again later."""
-        asked = {
-            one.member.actor.fraction.options(concurrency_group=STATE).remote(): one for one in self._running.values()
-        }
-        if not asked:
-            return
-        for reference in self._ray.wait([*asked], num_returns=len(asked), timeout=ASK_SECONDS / 2)[0]:
-            with contextlib.suppress(self._ray.exceptions.RayError):  # its death is noticed with its job
-                asked[reference].fraction = self._ray.get(reference)
+    def _parts(self) -> dict[int, float]:
+        """Return job -> how much of it is done, of the jobs that have begun."""
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            return self._ray.get(self._tally.parts.remote(), timeout=LOOK_SECONDS)  # type: ignore[no-any-return]
+        return {}
+
+
+def _reason(error: BaseException) -> str:
+    """Return why Ray says that something failed, on one line."""
+    return " ".join(str(error).split())[:400]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +16,7 @@ from retrievers.base import cores
 from retrievers.hosts import name_host
 
 ANSWER_SECONDS = 5.0  # within which the head of a cluster answers
+TRIES = 3  # of a job whose worker dies
 OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster of our own: jobs and results are small
 # The first bytes of HTTP/2, which Ray speaks, and the empty settings that follow: whoever speaks it answers in kind.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
@@ -42,8 +41,37 @@ class Connection:
     ours: bool
 
     def alive(self) -> bool:
-        """Whether the head still answers. Ray itself ends a process that has lost it, a minute later."""
+        """Return whether the head still answers. Ray itself ends a process that has lost it, a minute later."""
         return not _unanswered(self.head)
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A living node. cores, gpus: those that Ray may use."""
+
+    number: str
+    name: str
+    cores: int
+    gpus: float
+
+    def share(self, gpus: float) -> int:
+        """Return the cores of each worker with so many GPUs, or of one without any; 0: there is no room for one."""
+        count = int(self.gpus / gpus) if gpus else 1
+        return max(1, self.cores // count) if count and self.cores else 0
+
+
+def living_nodes() -> list[RayNode]:
+    """Return the living nodes of the cluster."""
+    return [
+        RayNode(
+            number=one["NodeID"],
+            name=f"{one['NodeManagerHostname']} ({one['NodeManagerAddress']}), node {one['NodeID'][:8]}",
+            cores=int(one["Resources"].get("CPU", 0)),
+            gpus=one["Resources"].get("GPU", 0.0),
+        )
+        for one in ray_module().nodes()
+        if one["Alive"]
+    ]
 
 
 _connection: Connection | None = None
@@ -51,9 +79,10 @@ _folder: str | None = None  # of the files of a cluster of our own
 
 
 def ray_module() -> Any:
-    """Ray, which reports its use only if the user says so, and whose own lines stay in its logs."""
+    """Return Ray, which reports its use only if the user says so, and whose own lines stay in its logs."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
+    os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # else it tries for ever
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns that this will be the default
     try:
         import ray
@@ -62,6 +91,9 @@ def ray_module() -> Any:
         if error.name != "ray":
             raise
         raise BadInput("cluster=ray needs the package ray: pip install -c constraints.txt -e '.[ray]'") from None
+    from harness.cluster import ray_worker
+
+    ray.cloudpickle.register_pickle_by_value(ray_worker)  # a node without this package is to say so
     logging.getLogger("ray").setLevel(logging.ERROR)
     # It prints what it notices of dead workers to standard output, where one document is expected.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
@@ -69,10 +101,10 @@ def ray_module() -> Any:
 
 
 def connect(address: str | None) -> Connection:
-    """The connection to a cluster; the same one as before if the address is.
+    """Return the connection to a cluster; the same one as before if the address is.
 
     address: HOST:PORT, or auto: one that runs on this machine; None: as RAY_ADDRESS says, else one of our own.
-    BadInput where there is no cluster, or it refuses us.
+    Raise BadInput where there is no cluster, or it refuses us.
     """
     global _connection
     where = "cluster.runtime.address" if address else "RAY_ADDRESS"
@@ -84,8 +116,12 @@ def connect(address: str | None) -> Connection:
     disconnect()
     if asked is not None:
         _require_cluster(asked, where)
-    with _explained(f"{where}={asked}" if asked else "cluster=ray"):
-        _join(ray, asked) if asked else _start(ray)
+    try:
+        ray.init(**_target(asked), log_to_driver=False, configure_logging=False, **isolated(ray))
+    except Exception as error:
+        what = f"{where}={asked}" if asked else "cluster=ray"
+        raise BadInput(f"{what}: {_explained(error)}") from None
+    atexit.register(disconnect)
     _connection = Connection(ray.get_runtime_context().gcs_address, asked, ours=True)
     return _connection
 
@@ -103,7 +139,7 @@ def disconnect() -> None:
 
 
 def isolated(ray: Any) -> dict[str, Any]:
-    """Arguments of `ray.init` for workers that import nothing from this process's working folder.
+    """Return the arguments of `ray.init` for workers that import nothing from this process's working folder.
 
     Ray puts that folder first on their import path, unless the job brings a folder of its own.
     """
@@ -115,31 +151,24 @@ def isolated(ray: Any) -> dict[str, Any]:
     return {"job_config": RayJob()}
 
 
-def _join(ray: Any, address: str) -> None:
-    ray.init(address, log_to_driver=False, configure_logging=False, **isolated(ray))
-    atexit.register(disconnect)
-
-
-def _start(ray: Any) -> None:
-    """A cluster of this machine alone, which nobody else reaches."""
+def _target(address: str | None) -> dict[str, Any]:
+    """Return the arguments of `ray.init` for an address; None: for a cluster that only this machine reaches."""
     global _folder
+    if address is not None:
+        return {"address": address}
     _folder = tempfile.mkdtemp(prefix="ray-")  # a short path: sockets lie in it
-    ray.init(
-        "local",
-        num_cpus=cores(),
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-        object_store_memory=OBJECTS,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=_folder,
-        **isolated(ray),
-    )
-    atexit.register(disconnect)
+    return {
+        "address": "local",
+        "num_cpus": cores(),
+        "include_dashboard": False,
+        "object_store_memory": OBJECTS,
+        "_node_ip_address": "127.0.0.1",
+        "_temp_dir": _folder,
+    }
 
 
 def _require_cluster(asked: str, where: str) -> None:
-    """BadInput where nothing answers at an address as Ray does. Ray itself would try for two minutes."""
+    """Raise BadInput where nothing answers at an address as Ray does. Ray itself would try for two minutes."""
     if asked == "auto":
         return
     host, _, port = asked.rpartition(":")
@@ -157,7 +186,7 @@ def _require_cluster(asked: str, where: str) -> None:
 
 
 def _unanswered(address: str) -> str:
-    """What is wrong with the head of a cluster; nothing if it answers within seconds."""
+    """Return what is wrong with the head of a cluster; "" if it answers within seconds."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS) as connection:
@@ -171,24 +200,16 @@ def _unanswered(address: str) -> str:
     return "" if answer[3:4] == bytes([SETTINGS]) else "what answers there is not Ray"
 
 
-@contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Ray's reasons for not connecting as BadInput. what: the address as it was given."""
+def _explained(error: Exception) -> str:
+    """Return why Ray does not connect, for people."""
     import ray.exceptions
 
-    try:
-        yield
-    except BadInput:
-        raise
-    except ray.exceptions.AuthenticationError:
-        raise BadInput(
-            f"{what}: the cluster asks for a token, and this process has none or another one. {HOW_TO_JOIN}"
-        ) from None
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        if "Failed to connect to Ray cluster" in reason:  # though its head answers: Ray keeps the reason to its logs
-            raise BadInput(f"{what}: the cluster does not let this process in. {HOW_TO_JOIN}") from None
-        raise BadInput(
-            f"{what}: this machine cannot work with the cluster: {reason:.600}. The command must run on a machine of "
-            "the cluster, with the same Python and the same Ray."
-        ) from None
+    if isinstance(error, ray.exceptions.AuthenticationError):
+        return f"the cluster asks for a token, and this process has none or another one. {HOW_TO_JOIN}"
+    reason = " ".join(str(error).split())
+    if "Failed to connect to Ray cluster" in reason:  # though its head answers: Ray keeps the reason to its logs
+        return f"the cluster does not let this process in. {HOW_TO_JOIN}"
+    return (
+        f"this machine cannot work with the cluster: {reason:.600}. The command must run on a machine of the cluster, "
+        "with the same Python and the same Ray."
+    )

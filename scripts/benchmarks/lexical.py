@@ -292,7 +292,6 @@ def cluster(
 def _one_way(way: str, words: list[str], shard: int, store: Path, gigabytes: float | None) -> tuple[list[Any], Any]:
     from faulting.ray_nodes import Nodes
 
-    from harness.cluster import ray_cluster
     from harness.cluster.cluster import ShardWork
     from harness.cluster.ray_cluster import RayCluster
 
@@ -302,7 +301,6 @@ def _one_way(way: str, words: list[str], shard: int, store: Path, gigabytes: flo
             nodes = stack.enter_context(Nodes(int(way), memory=int(gigabytes * 1e9) if gigabytes else None))
             jobs = list(range(int(way)))
             start = seconds(lambda: RayCluster(shard, nodes.address).run(ShardWork(abs, jobs, jobs, store=str(store))))
-            ray_cluster.dismiss()
             words += ["cluster=ray", f"cluster.runtime.address={nodes.address}"]
             memory = WorkerMemory(nodes)
             memory.start()

@@ -1,4 +1,4 @@
-"""Work on shards on a Ray cluster, whose nodes are simulated on this machine."""
+"""Work on shards, in this process and on a Ray cluster whose nodes are simulated on this machine."""
 
 import json
 import os
@@ -13,14 +13,27 @@ import ray_jobs
 from faulting.ray_nodes import Nodes
 from planted_modules import Planted
 
-from harness.cluster import ray_cluster, ray_crew, ray_worker
-from harness.cluster.cluster import ShardWork
-from harness.cluster.ray_cluster import RayCluster
-from harness.cluster.ray_crew import Node, Shape
+from harness.cluster import ray_cluster, ray_worker
+from harness.cluster.cluster import Local, ShardWork
+from harness.cluster.ray_cluster import RayCluster, even_share
+from harness.cluster.ray_connection import RayNode
 from harness.errors import BadInput, Failed
 from retrievers.base import cores
 
 pytestmark = pytest.mark.xdist_group("ray")
+
+
+def test_jobs_in_this_process_are_done_in_order_and_the_progress_counts_their_sizes():
+    seen = []
+    work = ShardWork(str.upper, ["a", "b", "c"], [2, 3, 5])
+    assert Local(10).run(work, lambda *state: seen.append(state)) == ["A", "B", "C"]
+    assert seen == [(2, 10, "documents"), (5, 10, "documents"), (10, 10, "documents")]
+
+
+@pytest.mark.parametrize("shard", [0, -1, True, 1.5, "many"])
+def test_a_shard_has_at_least_one_document(shard):
+    with pytest.raises(BadInput, match="at least 1"):
+        Local(shard)
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +66,9 @@ def test_results_are_in_order_and_the_progress_counts_their_sizes(run):
 
 
 def test_workers_are_kept_and_use_their_share_of_the_cores(run):
-    first = run(ray_jobs.where, [1, 2, 3, 4])
-    again = run(ray_jobs.where, [1, 2, 3, 4])
-    assert {pid for pid, *_ in first} == {pid for pid, *_ in again}
-    assert all((share, numba, libraries) == (1, 1, {1}) for _, share, numba, libraries in first)
+    first, again = run(ray_jobs.where, [1, 2, 3, 4]), run(ray_jobs.where, [1, 2, 3, 4])
+    assert {pid for pid, *_ in first} & {pid for pid, *_ in again}
+    assert all((share, numba, libraries) == (1, 1, {1}) for _, share, numba, libraries in (*first, *again))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +86,18 @@ def test_a_job_that_fails_says_why(run, how, kind, message):
     assert run(ray_jobs.double, [4]) == [8]
 
 
-def test_the_job_of_a_worker_that_died_is_done_again(run, tmp_path, caplog):
+def test_the_job_of_a_worker_that_died_is_done_again(run, tmp_path):
     assert run(ray_jobs.die_once, [str(tmp_path / "a"), str(tmp_path / "b")]) == ["lived", "lived"]
-    assert "has died; another one takes its job over" in caplog.text
+
+
+def test_the_jobs_of_a_node_that_died_are_done_elsewhere(nodes, run):
+    killing = threading.Timer(1.5, nodes.kill, [0])
+    killing.start()
+    try:
+        assert run(ray_jobs.slow, [2.0, 2.1, 2.2]) == [2.0, 2.1, 2.2]
+    finally:
+        killing.join()
+        nodes.repair()
 
 
 def test_a_job_that_kills_its_workers_is_given_up(run):
@@ -99,17 +120,14 @@ def test_the_file_that_nodes_must_see_is_gone_afterwards(run, tmp_path):
 @pytest.mark.parametrize("what", ["the code of retrieval-harness", "numpy"])
 def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
     ours = ray_worker.node_versions()
-    monkeypatch.setattr(ray_crew, "node_versions", lambda: {**ours, what: "99"})
-    ray_cluster.dismiss()
+    monkeypatch.setattr(ray_cluster, "node_versions", lambda: {**ours, what: "99"})
     with pytest.raises(BadInput, match=f"{what} differs: {ours[what]} on .* node .*, 99 here"):
         run(ray_jobs.double, [1])
 
 
 def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
     work = ShardWork(ray_jobs.double, [1], [1])
-    with pytest.raises(
-        BadInput, match=r"encoding_gpus is 1, and no node .* \(3 nodes with 2 cores and 0 GPUs in all\)"
-    ):
+    with pytest.raises(BadInput, match=r"encoding_gpus is 1, and no node .* \(3 nodes, 2 cores, 0 GPUs in all\)"):
         RayCluster(10, nodes.address, encoding_gpus=1).run(work)
     with pytest.raises(BadInput, match=r"encoding_cores is 64, and no node of the cluster has as many"):
         RayCluster(10, nodes.address, encoding_cores=64).run(work)
@@ -207,21 +225,21 @@ def test_nothing_to_do_needs_no_cluster():
     assert RayCluster(10, "127.0.0.1:1").run(ShardWork(ray_jobs.double, [], [])) == []
 
 
-# A node of 16 cores and 4 GPUs: (workers, cores of each). Half a GPU a worker is 8 workers of 2 cores.
-@pytest.mark.parametrize(
-    ("shape", "workers"),
-    [
-        (Shape(None), (1, 16)),
-        (Shape(5), (3, 5)),
-        (Shape(17), (0, 17)),
-        (Shape(None, 1), (4, 4)),
-        (Shape(None, 0.5), (8, 2)),
-        (Shape(2, 2), (2, 2)),
-        (Shape(None, 8), (0, 16)),
-    ],
-)
-def test_a_node_has_room_for_workers(shape, workers):
-    assert shape.on(Node("a", "host", 16, 4)) == workers
+@pytest.mark.parametrize(("gpus", "cores"), [(0, 16), (1, 4), (0.5, 2), (2, 8), (8, 0)])
+def test_workers_share_the_cores_of_a_node_by_their_gpus(gpus, cores):
+    assert RayNode("a", "host", cores=16, gpus=4).share(gpus) == cores
+
+
+def test_few_jobs_have_more_cores_each():
+    nodes = [RayNode("a", "host", 4, 0), RayNode("b", "other", 8, 0)]
+    assert [even_share(nodes, jobs) for jobs in (1, 2, 5, 12, 99)] == [8, 6, 2, 1, 1]
+
+
+def test_an_encoder_gets_the_cores_of_the_smallest_node_that_has_room():
+    nodes = [RayNode("head", "host", 0, 0), RayNode("a", "host", 4, 0), RayNode("b", "other", 8, 2)]
+    assert RayCluster()._encoding_cores(nodes) == 4
+    assert RayCluster(encoding_cores=8)._encoding_cores(nodes) == 8
+    assert RayCluster(encoding_gpus=1)._encoding_cores(nodes) == 4
 
 
 @pytest.mark.parametrize("share", ["0", "-1", "two", "4097", "²"])
