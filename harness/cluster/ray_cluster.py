@@ -165,7 +165,7 @@ class _Shift:
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": {**dict.fromkeys(THREADS, str(cores)), **children.SAFE}},
         )(ray_worker.do_job)
-        self._tally = self._ray.remote(num_cpus=0)(ray_worker.Tally).remote()
+        self._parts_done = self._ray.remote(num_cpus=0)(ray_worker.DoneParts).remote()
         self._running: dict[Any, int] = {}  # by the reference to its result
         self._results: dict[int, Any] = {}
         self._full: dict[int, str] = {}  # job that has met a full disk -> number of its node
@@ -187,12 +187,12 @@ class _Shift:
         finally:
             for reference in self._running:  # what an error has left
                 self._ray.cancel(reference, force=True)
-            self._ray.kill(self._tally)
+            self._ray.kill(self._parts_done)
         return [self._results[job] for job in jobs]
 
     def _submit(self, job: int, **options: Any) -> None:
         packed = self._ray.put((self._work.do, self._work.jobs[job]))
-        reference = self._task.options(**options).remote([packed], job, self._wanted, self._tally)
+        reference = self._task.options(**options).remote([packed], job, self._wanted, self._parts_done)
         self._running[reference] = job
 
     def _take(self, reference: Any) -> None:
@@ -261,7 +261,7 @@ class _Shift:
     def _parts(self) -> dict[int, float]:
         """Return job -> how much of it is done, of the jobs that have begun."""
         with contextlib.suppress(self._ray.exceptions.RayError):
-            return self._ray.get(self._tally.parts.remote(), timeout=LOOK_SECONDS)  # type: ignore[no-any-return]
+            return self._ray.get(self._parts_done.parts.remote(), timeout=LOOK_SECONDS)  # type: ignore[no-any-return]
         return {}
 
 

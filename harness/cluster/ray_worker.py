@@ -40,7 +40,7 @@ class NodeNeeds:
     probe: str | None = None
 
 
-class Tally:
+class DoneParts:
     """Keeps how much of each job is done."""
 
     def __init__(self) -> None:
