@@ -14,10 +14,9 @@ from measuring import run_case
 CASES = {
     "commands": "faulting.campaign:commands",
     "ray": "faulting.kills:ray",
-    "slurm": "faulting.kills:slurm",
     "sweeps": "faulting.kills:sweeps",
-    "tracking_server": "faulting.kills:tracking_server",
-    "slurm_here": "faulting.slurm:slurm_here",
+    "tracking_server": "benchmarks.tracking_server:killed",
+    "slurm_here": "faulting.kills:slurm_here",
 }
 
 if __name__ == "__main__":

@@ -6,17 +6,23 @@ import argparse
 import contextlib
 import importlib
 import inspect
+import itertools
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import threading
 import time
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +242,87 @@ def harness(*words: str, folder: Path | None = None) -> tuple[float, Any]:
     if done.returncode:
         sys.exit(f"harness {' '.join(words)} failed:\n{done.stderr[-3000:]}")
     return spent, json.loads(done.stdout)
+
+
+_numbers = itertools.count()
+
+
+@dataclass
+class Child:
+    """A fork of this process, which has imported everything, in a folder and a session of its own.
+
+    out, err: files of what it prints. code: its exit code once it has ended. processor: seconds of one, likewise.
+    """
+
+    pid: int
+    out: Path
+    err: Path
+    code: int | None = None
+    processor: float = 0.0
+
+    @classmethod
+    def start(cls, call: Callable[[], Any], folder: Path, environment: Mapping[str, str], said: Path) -> Child:
+        """Fork; the child ends with the code that `call` returns. said: where the files are made that it prints to."""
+        out, err = (said / f"{name}-{next(_numbers)}" for name in ("out", "err"))
+        out.touch()  # the fork may be killed before it opens them
+        err.touch()
+        sys.stdout.flush()
+        if pid := os.fork():
+            return cls(pid, out, err)
+        code = 1
+        try:
+            os.setsid()
+            for stream, path in enumerate((Path(os.devnull), out, err)):
+                os.dup2(os.open(path, os.O_RDWR), stream)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(environment)
+            tempfile.tempdir = None
+            code = call()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def ended(self) -> bool:
+        if self.code is None:
+            pid, status, used = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                self.code, self.processor = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+        return self.code is not None
+
+    def kill(self, number: int = signal.SIGKILL, whole: bool = True) -> None:
+        """Send a signal. whole: to all processes of the session."""
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if whole else os.kill)(self.pid, number)
+
+    def said(self) -> tuple[str, str]:
+        """Return what it has printed so far, to stdout and to stderr."""
+        return self.out.read_text("utf-8", "replace"), self.err.read_text("utf-8", "replace")
+
+
+def harness_here(words: Sequence[str]) -> int:
+    """Run a `harness` command in this process; return its exit code."""
+    from harness import cli
+
+    sys.argv = [str(Path(sysconfig.get_path("scripts")) / "harness"), *words]
+    try:
+        cli.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def watched(true: Callable[[], Any], seconds: float) -> bool:
+    """Wait until something is true; return whether it is within that time."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 @contextlib.contextmanager

@@ -1,9 +1,8 @@
-"""Thousands of runs by many processes into an MLflow server over PostgreSQL and S3: rates, and whether one is lost."""
+"""Thousands of runs by many processes into an MLflow server: rates, and whether one is lost."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import multiprocessing
 import os
@@ -14,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from faulting.tracking_servers import tracking_servers
+from faulting.kills import synchronised
+from faulting.proxy import proxied
 from measuring import HARNESS, Table, timed
 
 from benchmarks.tracking import one_run
@@ -122,8 +122,8 @@ def log_runs(runs: Runs, worker: int, together: Any) -> None:
             file.write(json.dumps(entry) + "\n")
 
 
-def check(runs: Runs, stored: Mapping[str, str] | None) -> list[str]:
-    """Return what is lost, double or different. stored: key -> MD5 of the object store's files; None: do not look."""
+def check(runs: Runs) -> list[str]:
+    """Return what is lost, double or different in the store."""
     tracker = MlflowTracker(runs.uri)
     tracker.connect(runs.outputs)
     logged = tracker.runs(runs.experiment, {})
@@ -131,18 +131,16 @@ def check(runs: Runs, stored: Mapping[str, str] | None) -> list[str]:
     finished = Counter(int(run.tags[NUMBER]) for run in logged if run.status == "FINISHED")
     ended = ("FINISHED", "KILLED")
     wrong = [f"{count} runs are {status}" for status, count in by_status.items() if status not in ended]
-    wrong += [
-        f"run {number} is there {finished[number]} times" for number in range(runs.count) if finished[number] != 1
-    ]
+    wrong += [f"run {one} is there {finished[one]} times" for one in range(runs.count) if finished[one] != 1]
     for run in logged:
         if run.status == "FINISHED":
-            wrong += _differences(runs, run, stored)
+            wrong += _differences(runs, run, tracker)
     counts = ", ".join(f"{count:,} {status}" for status, count in by_status.items())
     print(f"{len(logged):,} runs in the store: {counts}; {len(wrong)} things wrong")
     return wrong
 
 
-def _differences(runs: Runs, run: LoggedRun, stored: Mapping[str, str] | None) -> Iterator[str]:
+def _differences(runs: Runs, run: LoggedRun, tracker: MlflowTracker) -> Iterator[str]:
     number = int(run.tags[NUMBER])
     record, files = runs.record(number), runs.template.folder
     assert files is not None
@@ -151,10 +149,13 @@ def _differences(runs: Runs, run: LoggedRun, stored: Mapping[str, str] | None) -
             yield f"run {number}: {name} is {found}, not {value}"
     if len(run.params) < len(record.params):
         yield f"run {number}: {len(run.params)} params of {len(record.params)}"
-    for path in files.rglob("*") if stored is not None else ():
-        content = path.read_bytes() + (f"# {number}\n".encode() if path.name == CONFIG else b"")
-        if (stored or {}).get(f"{run.run_id}/artifacts/{path.name}") != hashlib.md5(content).hexdigest():
-            yield f"run {number}: {path.name} is missing, or another"
+    with tempfile.TemporaryDirectory() as folder:
+        tracker.client.download_artifacts(run.run_id, "", folder)
+        for path in files.rglob("*"):
+            stored = Path(folder) / path.relative_to(files)
+            content = path.read_bytes() + (f"# {number}\n".encode() if path.name == CONFIG else b"")
+            if not stored.is_file() or stored.read_bytes() != content:
+                yield f"run {number}: {path.name} is missing, or another"
 
 
 def tracking_server(
@@ -162,48 +163,86 @@ def tracking_server(
     *,
     runs: int | None = None,
     full: int = 200,
-    where: Literal["server", "SQLite", "both"] = "both",
+    uri: str | None = None,
     workers: tuple[int, ...] = (1, 2, 4, WORKERS),
 ) -> int:
-    """Log thousands of runs by many processes into an MLflow server over PostgreSQL and S3; check that none is lost.
+    """Log thousands of runs by many processes into an MLflow server; check that none is lost.
 
-    rates: light runs (--runs, 300) with 1, 2, 4 and 8 --workers, into the server and into SQLite
+    rates: light runs (--runs, 300) with 1, 2, 4 and 8 --workers
     many: light runs (--runs, 5000) and --full runs by 8 processes, then the commands that read them
 
-    A run is made once with `harness run` on the sample. Its record and files are then logged again and again through
-    the project's own tracker, as a sweep logs a trial, each time with another value and another trial key. At the end
-    every run must be there once, with the metrics and files that were sent: files are compared in the object store
-    itself. `faults.py tracking_server` kills processes and servers meanwhile. The servers are on this machine
-    (PostgreSQL's programs, psycopg2-binary and moto[server] are needed), and share its cores with the processes that
-    log.
+    --uri: of the server, such as one over PostgreSQL and S3, or of another store, such as sqlite:///many.db; without
+    it, a server over SQLite is started on this machine. A run is made once with `harness run` on the sample. Its record
+    and files are then logged again and again through the project's own tracker, as a sweep logs a trial, each time with
+    another value and another trial key. At the end every run must be there once, with the metrics and files that were
+    sent. `faults.py tracking_server` kills processes meanwhile, and takes the server away.
     """
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="benchmark-tracking-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="benchmark-tracking-") as name, ExitStack() as stack:
+        folder, uri = Path(name), uri or stack.enter_context(_served(Path(name)))
         light = one_run(folder / "light", ["tracking.detail=light"])[0]
-        details = {"light": light} | ({"full": one_run(folder / "full", [])[0]} if what == "many" and full else {})
-        for label in ("server", "SQLite") if where == "both" else (where,):
-            with ExitStack() as stack:
-                servers = stack.enter_context(tracking_servers()) if label == "server" else None
-                uri = servers.mlflow.address if servers else f"sqlite:///{folder / 'many.db'}"
-                print(f"\n{label}\n")
-                if what == "rates":
-                    table = Table("processes", *COLUMNS)
-                    for count in workers:
-                        some = Runs(
-                            light, folder / f"{label}-{count}", uri, "light", runs or 300, count, f"rates-{count}"
-                        )
-                        table.row(count, *some.log_all())
-                    continue
-                table, made = Table("detail", *COLUMNS), []
-                for detail, record in details.items():
-                    count = full if detail == "full" else runs or 5000
-                    made.append(Runs(record, folder / f"{label}-{detail}", uri, detail, count, experiment=detail))
-                    table.row(detail, *made[-1].log_all())
-                for some in made:
-                    wrong += check(some, servers.files() if servers else None)
-                _read(made[0])
+        stamp = f"{time.time():.0f}"  # no experiment of an earlier call
+        if what == "rates":
+            table = Table("processes", *COLUMNS)
+            for count in workers:
+                some = Runs(light, folder / f"by-{count}", uri, "light", runs or 300, count, f"{stamp}-{count}")
+                table.row(count, *some.log_all())
+            return 0
+        table, made = Table("detail", *COLUMNS), []
+        for detail, count in (("light", runs or 5000), ("full", full)):
+            if count:
+                record = light if detail == "light" else one_run(folder / "full", [])[0]
+                made.append(Runs(record, folder / f"of-{detail}", uri, detail, count, experiment=f"{stamp}-{detail}"))
+                table.row(detail, *made[-1].log_all())
+        for some in made:
+            wrong += check(some)
+        _read(made[0])
+    print("\n".join(wrong[:20]))
+    return int(bool(wrong))
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    """Give the address of an MLflow server on this machine."""
+    from mlflow_server import serving
+
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    with serving(folder) as (address, _):
+        yield address
+
+
+def killed(*, runs: int = 1000, pause: float = 30.0, uri: str | None = None) -> int:
+    """Kill processes while 8 of them log runs, and take the server away; every run must be there once, as it was sent.
+
+    Three processes are killed and started again, then the MLflow server is away for --pause seconds. `harness doctor
+    sync` sends what waits in the outbox; the runs and their files are then compared. --uri: of another server than one
+    over SQLite that is started here.
+    """
+    with tempfile.TemporaryDirectory() as name, proxied(Path(name) / "server", uri) as proxy:
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        record, _ = one_run(Path(name) / "run", ["tracking.detail=light"])
+        work = Runs(record, Path(name) / "faults", proxy.address, "light", runs, experiment=f"{time.time():.0f}")
+        work.outputs.mkdir()
+        processes = {worker: work.start(worker) for worker in range(work.workers)}
+
+        def reached(share: float) -> None:
+            while len(work.entries()) < share * runs:
+                time.sleep(0.05)
+
+        for number, share in enumerate((0.15, 0.3, 0.45)):
+            reached(share)
+            processes[number].kill()
+            processes[number].join()
+            processes[number] = work.start(number)
+        reached(0.6)
+        proxy.be_away(pause)
+        print(f"the server was away; {len(work.entries()):,} runs so far", flush=True)
+        for process in processes.values():
+            process.join()
+        codes = [process.exitcode for process in processes.values()]
+        print(f"exit codes {codes}; {sum(not entry['sent'] for entry in work.entries())} runs in the outbox")
+        print(synchronised(work.outputs, proxy.address))
+        wrong = check(work) + [f"a process ended with {code}" for code in codes if code]
     print("\n".join(wrong[:20]))
     return int(bool(wrong))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import importlib
 import itertools
 import json
@@ -14,18 +15,20 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measuring import HARNESS, SAMPLE
+from measuring import HARNESS, SAMPLE, Child, harness_here, watched
 
 from faulting.commands import COMMANDS, FILES, IMPORTED, LANGUAGE_MODEL, PREPARED, SEARCH_SERVICE, Command
-from faulting.kinds import FAULTS, SERVICE, Skipped
+from faulting.kinds import FAULTS, Case, Skipped
+from faulting.proxy import Proxy, proxied
 
 IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
 LIMIT = 300  # seconds of a command; more is a hang
@@ -71,20 +74,32 @@ def _comparable(value: Any) -> Any:
     return [_comparable(one) for one in value] if isinstance(value, list) else value
 
 
+@dataclass(frozen=True)
+class Service:
+    """What the stand-in of a search service does. asked: it has got a request. answers: whether it answers."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, _: Any) -> None:
+        """For a moment in which a command can be interrupted; without end while the service is silent."""
+        self.asked.set()
+        time.sleep(0.01)
+        self.answers.wait(LIMIT)
+
+
 @dataclass
 class World:
     """The folder that commands run in, always at the same path, and copies of it that hold a used state.
 
-    mounts: whether it is a file system of its own, whose size can be limited.
-    services: word of a command line -> the address that it stands for. environment: variables of the case.
-    databases: of tracking stores outside the folder.
+    mounts: whether it is a file system of its own, whose size can be limited. environment: variables of the case.
+    opened: what is closed at the end. services: word of a command line -> the address that it stands for.
     """
 
     base: Path
     mounts: bool
-    services: dict[str, str]
+    opened: ExitStack
     environment: dict[str, str] = field(default_factory=dict)
-    databases: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.folder, self.template, self.logs = (self.base / name for name in ("world", "template", "logs"))
@@ -92,6 +107,16 @@ class World:
             folder.mkdir()
         if self.mounts:
             subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.folder], check=True)
+        self.service = Service()
+        self.service.answers.set()
+        servers = {LANGUAGE_MODEL: _language_model(), SEARCH_SERVICE: _search_service(self.service)}
+        self.services = {word: self.opened.enter_context(one).url for word, one in servers.items()}
+
+    @functools.cached_property
+    def proxy(self) -> Proxy:
+        """A tracking server that can be disturbed."""
+        os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+        return self.opened.enter_context(proxied(self.base / "server"))
 
     def reset(self, used: bool) -> None:
         """Begin anew. used: with what earlier commands have left, rather than empty."""
@@ -102,40 +127,38 @@ class World:
         for name in ("outputs", "cache", "tmp"):
             (self.folder / name).mkdir(exist_ok=True)
 
-    def start(self, words: list[str], fresh_interpreter: bool = False) -> Process:
-        """A command in a session of its own."""
-        files = [self.logs / f"{name}{next(_counter)}" for name in ("out", "err")]
+    def start(self, words: list[str], fresh_interpreter: bool = False) -> Child:
+        """Start a command."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")} | {
             "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
         } | self.environment  # fmt: skip
         words = [*words[0].split(), *(self._addressed(word) for word in words[1:]), "format=json"]
-        if fresh_interpreter or "hydra/launcher=joblib" in words:  # whose workers would outlive a fork
-            command = [*HARNESS, *words]
-            with files[0].open("w") as out, files[1].open("w") as err:
-                child = subprocess.Popen(
-                    command, cwd=self.folder, env=environment, stdout=out, stderr=err, start_new_session=True
-                )
-            return Process(child.pid, *files)
-        for file in files:
-            file.touch()  # the fork may be killed before it opens them
-        sys.stdout.flush()
-        if pid := os.fork():
-            return Process(pid, *files)
-        try:
-            _be_the_command(words, self.folder, environment, *files)
-        finally:
-            os._exit(70)
+        fresh = fresh_interpreter or "hydra/launcher=joblib" in words  # whose workers would outlive a fork
+        anew = lambda: os.execve(HARNESS[0], [*HARNESS, *words], environment)  # noqa: E731
+        return Child.start(anew if fresh else lambda: harness_here(words), self.folder, environment, self.logs)
 
     def _addressed(self, word: str) -> str:
         name, _, value = word.partition("=")
         return f"{name}={self.services[value]}" if value in self.services else word
 
+    def outcome(self, child: Child, moment: str = "") -> Outcome:
+        """Wait for the end of a command and its workers. One that hangs is killed, and has the exit code 124."""
+        if not watched(child.ended, LIMIT):
+            child.kill()
+            watched(child.ended, LIMIT)
+            child.code = 124
+        watched(lambda: not _lives(child.pid), LIMIT)
+        said = child.said()
+        child.out.unlink()
+        child.err.unlink()
+        return Outcome(child.code or 0, *said, moment)
+
     def run(self, words: list[str]) -> Outcome:
-        return self.start(words).outcome()
+        return self.outcome(self.start(words))
 
     def left(self, temporary: bool, cached: bool = True) -> list[str]:
-        """What commands that have ended must not leave.
+        """Return what commands that have ended must not leave.
 
         temporary: whether that includes the system's own folder. cached: whether it includes what the next command goes
             on from: unfinished cache entries and documents.
@@ -147,12 +170,12 @@ class World:
         found = [path for path in unfinished if path.exists()]
         found += [*(outputs / ".claims").glob("*"), *outputs.glob("scratch-*"), *self.folder.glob(".*.unfinished")]
         found += list((self.folder / "tmp").iterdir()) if temporary else []
-        return [f"left {path.relative_to(self.folder)}" for path in found] + self.running()
+        return [f"left {path.relative_to(self.folder)}" for path in found] + self._running()
 
-    def running(self) -> list[str]:
-        """Runs that are RUNNING, and trials that were run twice."""
+    def _running(self) -> list[str]:
+        """Return the runs that are RUNNING, and the trials that were run twice."""
         found = []
-        for database in (self.folder / "outputs" / "mlflow.db", *self.databases):
+        for database in (self.folder / "outputs" / "mlflow.db", self.base / "server" / "server.db"):
             if database.is_file():
                 with closing(sqlite3.connect(database)) as connection:
                     rows = connection.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
@@ -161,67 +184,21 @@ class World:
         return found
 
 
-_counter = itertools.count()
-
-
-@dataclass
-class Process:
-    """A command that has been started."""
-
-    pid: int
-    out: Path
-    err: Path
-    code: int | None = None
-
-    def ended(self) -> bool:
-        if self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if pid else None
-        return self.code is not None
-
-    def has_workers(self) -> bool:
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def outcome(self, moment: str = "") -> Outcome:
-        """Wait for its end. A command that hangs is killed, and has the exit code 124."""
-        deadline = time.monotonic() + LIMIT
-        while not self.ended() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if not self.ended():
-            os.killpg(self.pid, 9)
-            os.waitpid(self.pid, 0)
-            self.code = 124
-        while self.has_workers() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        out, err = (path.read_text("utf-8", errors="replace") for path in (self.out, self.err))
-        self.out.unlink()
-        self.err.unlink()
-        return Outcome(self.code or 0, out, err, moment)
-
-
-def _be_the_command(words: list[str], folder: Path, environment: dict[str, str], out: Path, err: Path) -> None:
-    """Turn this fork into the command."""
-    os.setsid()
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    tempfile.tempdir = None
-    for stream, path in ((1, out), (2, err)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
-    from harness.cli import main
-
-    code = 1
+def _lives(session: int) -> bool:
     try:
-        main(words)
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        os.killpg(session, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An undisturbed command. numbers: what it found. seconds: it took. bytes: what it wrote and kept."""
+
+    numbers: Any
+    seconds: float
+    bytes: int
 
 
 @dataclass
@@ -247,46 +224,56 @@ class Campaign:
         for name, text in FILES.items():
             (self.world.folder / name).write_text(text, "utf-8")
         for words in PREPARED:
-            _require(self.world.run(words), words)
+            self._undisturbed(words)
         with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that damage to the file is damage to its content
         shutil.copytree(self.world.folder, self.world.template, symlinks=True)
 
+    def _undisturbed(self, words: list[str]) -> Outcome:
+        done = self.world.run(words)
+        if done.code != 0:
+            sys.exit(f"An undisturbed {' '.join(words)} failed:\n{done.err}")
+        return done
+
     def reference(self, name: str, used: bool) -> Reference:
-        """The command without disturbance, run once."""
+        """Return what the command does without disturbance; it is run once."""
         if (name, used) not in self.references:
             self.begin(used)
             before, began = _size(self.world.folder), time.monotonic()
-            done = _require(self.world.run(COMMANDS[name].words), COMMANDS[name].words)
+            done = self._undisturbed(COMMANDS[name].words)
             seconds, grown = time.monotonic() - began, _size(self.world.folder) - before
             self.references[name, used] = Reference(done.numbers(COMMANDS[name].numbers), seconds, max(grown, 1))
         return self.references[name, used]
 
     def case(self, name: str, fault: str, number: int) -> None:
-        """One case; prints a line, and what is wrong."""
-        case, command = f"{name}/{fault}/{number}", COMMANDS[name]
-        chance, words = random.Random(f"{self.seed}/{case}"), FAULTS[fault].words(command, case)
-        used = command.used or FAULTS[fault].used or chance.random() < 0.5
+        """Try one case; print a line, and what is wrong."""
+        label, command, kind = f"{name}/{fault}/{number}", COMMANDS[name], FAULTS[fault]
+        chance, words = random.Random(f"{self.seed}/{label}"), command.words
+        if fault == "server":
+            words = [*(word for word in words if not word.startswith("experiment_name=")), f"experiment_name={label}"]
+        used = command.used or kind.used or chance.random() < 0.5
         reference = self.reference(name, used)
         self.begin(used)
         try:
-            disturbed = FAULTS[fault].disturb(self.world, words, chance, reference)
+            disturbed = kind.disturb(Case(self.world, words, command, chance, reference))
         except Skipped as why:
             self.skipped[fault] = str(why)
             return
-        wrong = self._judged(disturbed, FAULTS[fault].codes, command, reference)
-        wrong += [f"at once {one}" for one in FAULTS[fault].left_at_once(self.world, command)]
+        wrong = self._judged(disturbed, kind.codes, command, reference)
+        if not kind.leaves:
+            left = self.world.left(temporary=True, cached=fault == "crowd" or not command.resumes)
+            wrong += [f"at once {one}" for one in left]
         again = self.world.run(words)
         found = self._judged([again], frozenset({0}), command, reference) + self.world.left(fault != "sigkill")
         wrong += [f"the next time {one}" for one in found]
         self.world.environment = {}
         self.results[name, fault] += 1
         moments = "; ".join(dict.fromkeys(f"{one.moment} -> {one.code}" for one in disturbed))
-        print(f"{case} ({'used' if used else 'empty'}): {moments}: {'; '.join(wrong) or 'ok'}", flush=True)
+        print(f"{label} ({'used' if used else 'empty'}): {moments}: {'; '.join(wrong) or 'ok'}", flush=True)
         if wrong:
             self.wrong[name, fault] += 1
             said = "\n".join(one.err for one in (*disturbed, again) if one.err.strip())
-            print(f"    again: python scripts/faults.py --seed {self.seed} --only {case}")
+            print(f"    again: python scripts/faults.py --seed {self.seed} --only {label}")
             print("    " + said[-6000:].replace("\n", "\n    "), flush=True)
 
     @staticmethod
@@ -296,31 +283,15 @@ class Campaign:
         return found + ["other numbers" for one in finished if one.numbers(command.numbers) != reference.numbers]
 
     def table(self) -> str:
-        """Counts of the cases, and in brackets of those that went wrong."""
+        """Return the counts of the cases, and in brackets of those that went wrong."""
         faults = [fault for fault in FAULTS if any(other == fault for _, other in self.results)]
         lines = [f"| | {' | '.join(faults)} |", "|---|" + "---:|" * len(faults)]
         for name in dict.fromkeys(name for name, _ in self.results):
             cells = [str(self.results[name, fault] or "") for fault in faults]
-            cells = [f"{cell} ({n} wrong)" if (n := self.wrong[name, fault]) else cell
-                     for cell, fault in zip(cells, faults, strict=True)]  # fmt: skip
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+            wrong = [f" ({n} wrong)" if (n := self.wrong[name, fault]) else "" for fault in faults]
+            lines.append(f"| {name} | {' | '.join(map(str.__add__, cells, wrong))} |")
         lines += [f"{fault} skipped: {why}" for fault, why in self.skipped.items()]
         return "\n".join([*lines, f"{self.results.total()} cases, {self.wrong.total()} wrong"])
-
-
-@dataclass(frozen=True)
-class Reference:
-    """An undisturbed command. numbers: what it found. seconds: it took. bytes: what it wrote and kept."""
-
-    numbers: Any
-    seconds: float
-    bytes: int
-
-
-def _require(done: Outcome, words: list[str]) -> Outcome:
-    if done.code != 0:
-        sys.exit(f"An undisturbed {' '.join(words)} failed:\n{done.err}")
-    return done
 
 
 def _size(folder: Path) -> int:
@@ -328,7 +299,7 @@ def _size(folder: Path) -> int:
 
 
 def enter_namespace() -> bool:
-    """Whether this script may mount: it starts itself again in a namespace of its own, where that is possible."""
+    """Return whether this script may mount: it starts itself again in a namespace of its own, where possible."""
     if IN_NAMESPACE in os.environ:
         return True
     for command in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
@@ -340,15 +311,13 @@ def enter_namespace() -> bool:
 
 
 def chosen_cases(only: Sequence[str]) -> list[tuple[str, str, int | None]]:
-    """(command, fault, number or None for all) that the patterns name; all without patterns."""
+    """Return (command, fault, number or None for all) that the patterns name; all without patterns."""
     cases = []
     for pattern in only or ("*",):
-        name, _, rest = pattern.partition("/")
-        fault, _, number = rest.partition("/")
-        pairs = [(one, kind) for one in fnmatch.filter(COMMANDS, name) for kind in fnmatch.filter(FAULTS, fault or "*")]
-        cases += [
-            (one, kind, int(number) if number else None) for one, kind in pairs if FAULTS[kind].fits(one, COMMANDS[one])
-        ]
+        name, fault, number = (*pattern.split("/"), "", "")[:3]
+        pairs = itertools.product(fnmatch.filter(COMMANDS, name), fnmatch.filter(FAULTS, fault or "*"))
+        fitting = [(one, kind) for one, kind in pairs if FAULTS[kind].fits(one, COMMANDS[one])]
+        cases += [(*pair, int(number) if number else None) for pair in fitting]
     if not cases:
         sys.exit(f"--only: no such case. Commands: {', '.join(COMMANDS)}. Faults: {', '.join(FAULTS)}.")
     return cases
@@ -377,25 +346,22 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     for name in IMPORTED:
         importlib.import_module(name)
     folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
-    model, search = _language_model(), _search_service()
-    services = {LANGUAGE_MODEL: model.url, SEARCH_SERVICE: search.url}
-    campaign, deadline = Campaign(World(folder, mounts, services), seed), time.monotonic() + 60 * minutes
+    deadline = time.monotonic() + 60 * minutes
     try:
-        with model, search:
+        with ExitStack() as opened:
+            campaign = Campaign(World(folder, mounts, opened), seed)
             for case in itertools.takewhile(lambda _: time.monotonic() <= deadline, drawn(chosen, seed, cases)):
                 campaign.case(*case)
     finally:
-        for fault in FAULTS.values():
-            fault.close()
         if mounts:
-            subprocess.run(["umount", "--recursive", "--lazy", campaign.world.folder], check=True)
+            subprocess.run(["umount", "--recursive", "--lazy", folder / "world"], check=True)
         shutil.rmtree(folder)
     print(campaign.table())
     return 1 if campaign.wrong else 0
 
 
 def _language_model() -> Any:
-    """A server of the tests, whose replies take long enough to be interrupted."""
+    """Return a server of the tests, whose replies take long enough to be interrupted."""
     from chat_server import ChatServer
     from scripted_drafts import draft
     from scripted_judge import judge
@@ -407,22 +373,21 @@ def _language_model() -> Any:
     return ChatServer(model=answer, delay=0.02)
 
 
-def _search_service() -> Any:
-    """A server of the tests that finds the same documents every time."""
+def _search_service(service: Service) -> Any:
+    """Return a server of the tests that finds the same documents every time."""
     from search_server import SearchServer
 
-    rows = (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()
-    ids = [json.loads(row)["docid"] for row in rows]
+    ids = [json.loads(row)["docid"] for row in (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()]
 
     def search(query: str, k: int) -> list[tuple[str, float]]:
         order = random.Random(query).sample(ids, min(k, len(ids)))
         return [(doc_id, 1 / rank) for rank, doc_id in enumerate(order, start=1)]
 
-    return SearchServer(search, fault=SERVICE.wait)
+    return SearchServer(search, fault=service.wait)
 
 
 def drawn(cases: list[tuple[str, str, int | None]], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """The cases one by one: those with a number, then as many of every fault, and of its commands all in turn."""
+    """Yield the cases one by one: those with a number, then as many of every fault, and of its commands all in turn."""
     yield from ((name, fault, number) for name, fault, number in cases if number is not None)
     commands: dict[str, list[str]] = {}
     for name, fault, number in cases:
@@ -438,7 +403,7 @@ def drawn(cases: list[tuple[str, str, int | None]], seed: int, most: int | None)
 
 
 def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """All commands with a fault in a random order, again and again, at most so many times."""
+    """Yield all commands with a fault in a random order, again and again, at most so many times."""
     for number in itertools.count() if most is None else range(most):
         order = list(names)
         random.Random(f"{seed}/{fault}/{number}").shuffle(order)

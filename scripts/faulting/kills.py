@@ -14,16 +14,17 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from generated_corpus import corpus
-from measuring import HARNESS, apart, one_ranking, rows_of
+from measuring import HARNESS, apart, one_ranking, rows_of, watched
 
-from faulting import slurm as slurms
-from faulting.tracking_servers import Servers, tracking_servers
+from faulting.proxy import proxied
+from faulting.ray_nodes import family
 
 LOOK = 0.02  # seconds between two looks at a store
 ONE_CORE = dict.fromkeys(("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -93,7 +94,7 @@ class Strike:
     over: bool = False
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Entry -> (number of its folder on the disk, time of its oldest file), of all that are finished."""
+        """Return entry -> (number of its folder on the disk, time of its oldest file), of all that are finished."""
         found = {}
         for manifest in self.store.glob("*/*/manifest.json"):
             with contextlib.suppress(OSError):  # just now renamed
@@ -158,222 +159,140 @@ def _kill(nodes: Any, victim: str, pid: int, dice: random.Random) -> None:
 # Sweeps, whose trials must be there once
 
 
-def _trials(outputs: Path, experiment: str, uri: str | None = None) -> Counter[str]:
-    """Status -> runs of trials with it; `twice`: trials that have FINISHED more than once."""
-    from harness.tracking.mlflow_tracker import MlflowTracker
-
-    tracker = MlflowTracker(uri)
-    tracker.connect(outputs)
-    runs = tracker.runs(experiment, {"harness.verb": "run"})
-    finished = Counter(run.tags["trial_key"] for run in runs if run.status == "FINISHED")
-    return Counter(run.status for run in runs) + Counter(twice=sum(count > 1 for count in finished.values()))
-
-
-def _journal_lines(outputs: Path) -> int:
-    return sum(file.read_bytes().count(b'"number"') for file in outputs.glob("sweeps/*/journal.jsonl"))
-
-
 @dataclass
-class SlurmCampaign:
-    """A sweep on a SLURM of this machine. folder: of its outputs. dice: decides what is killed, and when."""
+class Sweep:
+    """A sweep that the same command starts again and again. uri: of the tracking store; None: SQLite in the outputs.
+
+    victims: name -> what makes it suffer.
+    """
 
     folder: Path
-    place: slurms.Place
+    words: list[str]
     trials: int
     dice: random.Random
+    uri: str | None = None
+    victims: dict[str, Callable[[], object]] = field(default_factory=dict)
+    child: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> subprocess.Popen[str]:
-        """Start the sweep, always by the same command."""
-        axis = f"gate.threshold=range(0,{self.trials})"
-        words = ["sweep", "tokenizer=whitespace", "gate=score", axis, "experiment_name=kills"]
-        launcher = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=20", "hydra.launcher.signal_delay_s=5"]
-        with (self.folder / "sweep.log").open("a") as log:
-            return subprocess.Popen(
-                [*HARNESS, *words, *launcher, "trials_per_job=25"],
-                cwd=self.folder, env=self.place.environment, stdout=log, stderr=log, text=True, start_new_session=True,
-            )  # fmt: skip
+    def start(self) -> subprocess.Popen[bytes]:
+        words = [*self.words, f"outputs={self.folder / 'outputs'}", "experiment_name=kills", "tokenizer=whitespace"]
+        words += ["gate=score", f"gate.threshold=range(0,{self.trials})"]
+        words += [f"tracking.uri={self.uri}"] if self.uri else []
+        with (self.folder / "log").open("ab") as log:
+            self.child = subprocess.Popen(
+                [*HARNESS, "sweep", *words], cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
+        return self.child
 
-    def log(self) -> str:
-        return "".join((self.folder / "sweep.log").read_text().splitlines(keepends=True)[-60:])
+    @property
+    def lines(self) -> int:
+        """Trials that are noted in the journal."""
+        journals = (self.folder / "outputs").glob("sweeps/*/journal.jsonl")
+        return sum(file.read_bytes().count(b'"number"') for file in journals)
 
-    def workers(self) -> list[int]:
-        """Return the processes that run trials."""
-        pythons = [pid for pid in slurms.processes() if slurms.content(pid, "comm").startswith("python")]
-        jobs = [pid for pid in pythons if "submitit.core._submit" in slurms.content(pid, "cmdline")]
-        return [pid for pid in jobs if slurms.belongs(pid, self.place.folder)]
-
-    def elements(self) -> list[str]:
-        """Return the elements of arrays that wait or run, such as 12_3."""
-        return self.place.ask("squeue", "-h", "-r", "-o", "%i").stdout.split()
-
-    def kill_worker(self) -> str:
-        slurms.kill(worker := self.dice.choice(self.workers()))
-        return f"kill -9 of worker {worker}"
-
-    def cancel_element(self) -> str:
-        self.place.ask("scancel", element := self.dice.choice(self.elements()))
-        return f"scancel {element}"
-
-    def kill_node(self) -> str:
-        """Kill a node, which comes back two seconds later."""
-        number = self.dice.randint(1, self.place.nodes)
-        self.place.stop(f"slurmd{number}", signal.SIGKILL)
-        for pid in (*slurms.steps(self.place), *self.workers()):
-            if f"SLURMD_NODENAME=n{number}" in slurms.content(pid, "environ").split("\0"):
-                slurms.kill(pid)
-        time.sleep(2)
-        self.place.start_node(number)
-        return f"node n{number} killed and started again"
-
-    def one_start(self, kills: int, kinds: list[str]) -> int:
-        """Run the command once, with kills of these kinds in turn; return its exit code."""
+    def suffer(self, names: list[str]) -> int:
+        """Start the sweep, and make each of these suffer while trials end; return the exit code."""
         child, began = self.start(), time.monotonic()
-        for _ in range(kills):
-            slurms.with_patience(lambda: bool(self.workers()) or child.poll() is not None, 60)
-            before = _journal_lines(self.folder / "outputs")
-            if self.dice.random() < 0.3:  # somewhere in imports and retrieval, or when a trial has just ended
-                time.sleep(self.dice.uniform(0, 7))
-            else:
-                moved = lambda before=before: _journal_lines(self.folder / "outputs") > before  # noqa: E731
-                slurms.with_patience(lambda moved=moved: moved() or child.poll() is not None, 30)  # type: ignore[misc]
-                time.sleep(self.dice.uniform(0, 0.5))
-            if child.poll() is not None or not (self.workers() and self.elements()):
+        for name in names:
+            before = self.lines
+            watched(lambda before=before: self.lines > before or child.poll() is not None, 120)  # type: ignore[misc]
+            time.sleep(self.dice.uniform(0, 2))
+            if child.poll() is not None:
                 break
-            print(f"  {time.monotonic() - began:5.1f} s: {getattr(self, kinds[0])()}")
-            kinds.append(kinds.pop(0))
-        return self.ended(child)
-
-    def ended(self, child: subprocess.Popen[str]) -> int:
-        """Return the exit code. The sweep must end within a minute after its last job."""
-        emptied = time.monotonic()
-        while child.poll() is None:
-            if self.elements():
-                emptied = time.monotonic()
-            elif time.monotonic() - emptied > 60:
-                os.killpg(child.pid, signal.SIGKILL)
-                sys.exit(f"{self.log()}The sweep still waits a minute after its last job.")
-            time.sleep(0.5)
-        print(f"  exit {child.returncode}, {time.monotonic() - emptied:.0f} s after its last job; "
-              f"{dict(_trials(self.folder / 'outputs', 'kills'))}")  # fmt: skip
+            said = self.victims[name]()
+            print(f"  {time.monotonic() - began:5.1f} s: {name}: {said or 'done'}", flush=True)
+        child.wait()
+        found = self.found()
+        print(f"  exit code {child.returncode} after {time.monotonic() - began:.0f} s; {dict(found)}", flush=True)
         return child.returncode
 
     def interrupt(self) -> None:
-        """Ctrl-C while jobs run."""
-        child = self.start()
-        slurms.with_patience(lambda: len(self.workers()) > 1, 60)
-        time.sleep(self.dice.uniform(1, 6))
-        began = time.monotonic()
-        child.send_signal(signal.SIGINT)
-        slurms.with_patience(lambda: not self.elements(), 60)
-        print(f"  no job left after {time.monotonic() - began:.1f} s")
-        if self.ended(child) != 130 or self.workers():
-            sys.exit("The interrupted sweep left workers, or ended with another code than 130.")
+        if self.child:
+            self.child.send_signal(signal.SIGINT)
 
-    def restart_controller(self) -> None:
-        """The controller goes away for 20 seconds while jobs run."""
-        child = self.start()
-        slurms.with_patience(lambda: bool(self.workers()), 60)
-        self.place.stop("slurmctld")
-        time.sleep(20)
-        self.place.start_controller()
-        self.ended(child)
+    def found(self) -> Counter[str]:
+        """Return status -> runs of trials with it; `twice`: trials that have FINISHED more than once."""
+        from harness.tracking.mlflow_tracker import MlflowTracker
+
+        tracker = MlflowTracker(self.uri)
+        tracker.connect(self.folder / "outputs")
+        runs = tracker.runs("kills", {"harness.verb": "run"})
+        finished = Counter(run.tags["trial_key"] for run in runs if run.status == "FINISHED")
+        return Counter(run.status for run in runs) + Counter(twice=sum(count > 1 for count in finished.values()))
+
+    def rounds(self, kills: int, starts: int) -> int:
+        """Start it with some kills in turn, once interrupted, and at last undisturbed; then check its trials."""
+        names = [name for name in self.victims if name != "interrupt"]
+        for number in range(starts):
+            print(f"start {number + 1}:")
+            turn = [names[(number * kills + place) % len(names)] for place in range(kills)]
+            if self.suffer([*turn, *["interrupt"] * (number == 0)]) == 0:
+                break
+        print("the same command, undisturbed:")
+        code = self.suffer([])
+        if self.uri:
+            print(synchronised(self.folder / "outputs", self.uri))
+        found = self.found()
+        right = code == 0 and found["FINISHED"] == self.trials and not found["twice"] and not found["RUNNING"]
+        print(f"{self.trials} trials FINISHED once." if right else (self.folder / "log").read_text()[-3000:])
+        return int(not right)
 
 
-def slurm(*, accounting: bool = False, trials: int = 200, kills: int = 3, starts: int = 3, seed: int = 0) -> None:
-    """Kill workers, jobs and nodes at random while a sweep runs on a SLURM of this machine.
+def sweeps(
+    launcher: Literal["joblib", "slurm"] = "joblib",
+    *,
+    trials: int = 200,
+    kills: int = 3,
+    starts: int = 3,
+    pause: float = 30.0,
+    seed: int = 0,
+    uri: str | None = None,
+) -> int:
+    """Kill workers, jobs and servers at random while a sweep runs; every trial must be FINISHED once, none RUNNING.
 
-    Each of --starts starts of the sweep suffers up to --kills kills of three kinds, in turn: `kill -9` of a worker,
-    `scancel` of an element of the array, and a node whose `slurmd` and workers are killed and started again later. The
-    same command follows until it ends with 0, the last time without kills. Then every trial must have FINISHED once,
-    none twice, and none be left RUNNING. Before that, one start is interrupted by SIGINT, and one outlives a restart of
-    SLURM's controller. Needs what `slurm_here` needs, and the extra `slurm`.
+    Each of --starts starts suffers up to --kills kills, in turn, the first is interrupted by Ctrl-C, too, and the same
+    command follows until it has ended with 0, the last time undisturbed.
+
+    joblib: 8 workers log into an MLflow server. A worker gets `kill -9`, or the server is away for --pause seconds,
+        longer than a request is repeated. --uri: of another server than one over SQLite that is started here
+    slurm: jobs of 25 trials on two nodes of an imitation of SLURM (see `slurm_here`). A worker gets `kill -9`, an
+        element of the array `scancel`, a node dies with all that runs on it, or the controller is away
     """
-    with tempfile.TemporaryDirectory() as name:
+    dice = random.Random(seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        folder.chmod(0o755)
-        place = slurms.Place(folder / "slurm")
-        try:
-            slurms.up(place, accounting)
-        except slurms.NotPossible as error:
-            sys.exit(str(error))
-        try:
-            campaign, kinds = (
-                SlurmCampaign(folder, place, trials, random.Random(seed)),
-                ["kill_worker", "cancel_element"],
-            )
-            kinds.append("kill_node")
-            print("interrupted by SIGINT:")
-            campaign.interrupt()
-            for number in range(1, starts + 1):
-                print(f"start {number}, with kills:")
-                if campaign.one_start(kills, kinds) == 0:
-                    break
-            print("while the controller restarts:")
-            campaign.restart_controller()
-            print("the same command, without kills:")
-            code, found = campaign.one_start(0, kinds), _trials(folder / "outputs", "kills")
-            if code or found["FINISHED"] != trials or found["twice"] or found["RUNNING"]:
-                sys.exit(f"{campaign.log()}Expected exit 0 and {trials} FINISHED once.")
-            print(f"{trials} trials FINISHED once.")
-        finally:
-            slurms.down(place)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        if launcher == "slurm":
+            _slurm(folder / "slurm")
+            os.environ["PATH"] = f"{folder / 'slurm' / 'bin'}:{os.environ['PATH']}"
+            words = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=20", "trials_per_job=25"]
+            sweep = Sweep(folder, words, trials, dice)
+            kinds = (_slurm_worker, _slurm_element, _slurm_node, _slurm_controller)
+            sweep.victims = {kind.__name__[7:]: partial(kind, folder / "slurm", dice) for kind in kinds}
+        else:
+            proxy = stack.enter_context(proxied(folder / "server", uri))
+            words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=8", "trials_per_job=10"]
+            sweep = Sweep(folder, words, trials, dice, proxy.address)
+            sweep.victims = {"worker": lambda: _busiest_worker(sweep), "server": lambda: proxy.be_away(pause)}
+        sweep.victims |= {"interrupt": sweep.interrupt}
+        return sweep.rounds(kills, starts)
 
 
-# The same with an MLflow server over PostgreSQL and S3
+def _busiest_worker(sweep: Sweep) -> str:
+    """Kill the process of joblib that has worked longest."""
+    assert sweep.child
+    workers = [one for one in family(sweep.child.pid) if b"loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    used = {one: int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11]) for one in workers}
+    if not used:
+        return "there is none"
+    os.kill(victim := max(used, key=used.__getitem__), signal.SIGKILL)
+    return f"kill -9 of {victim}"
 
 
-@contextlib.contextmanager
-def _away(servers: Servers, pause: float) -> Iterator[None]:
-    """Kill the MLflow server and start it again after a pause."""
-    servers.mlflow.kill()
-    time.sleep(pause)
-    servers.mlflow.start()
-    yield
-
-
-def sweeps(*, trials: int = 200, pause: float = 30.0) -> int:
-    """Kill a worker, then the server for a while, during `harness sweep` with joblib and 8 workers into that server.
-
-    The same command then skips what is finished: every trial must be FINISHED once, and none RUNNING. The server is
-    that of `tracking_server`; --pause seconds are longer than a request is repeated.
-    """
-    wrong, axis = [], f"gate.threshold=range(0,{trials // 2})"
-    fixed = ["sweep", "tokenizer=whitespace,char_ngram", "gate=score", axis, "format=json"]
-    fixed += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=8", "trials_per_job=10"]
-    with tempfile.TemporaryDirectory() as folder, tracking_servers() as servers:
-        for name in ("undisturbed", "worker", "server"):
-            outputs, began = Path(folder) / name, time.perf_counter()
-            outputs.mkdir()
-            where = [f"experiment_name={name}", f"outputs={outputs}", f"tracking.uri={servers.mlflow.address}"]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            process = subprocess.Popen([*HARNESS, *fixed, *where], **quiet)  # type: ignore[call-overload]
-            while process.poll() is None and _journal_lines(outputs) < trials // 4:
-                time.sleep(0.05)
-            if name == "worker":
-                os.kill(_busiest_worker(process.pid), signal.SIGKILL)
-            elif name == "server":
-                with _away(servers, pause):
-                    pass
-            code, spent = process.wait(), time.perf_counter() - began
-            print(f"{name}: exit code {code} after {spent:.0f} s, {_journal_lines(outputs)} trials; {_sync(outputs)}")
-            again = subprocess.run([*HARNESS, *fixed, *where], capture_output=True, text=True)
-            found = _trials(outputs, name, servers.mlflow.address)
-            print(f"  the same command again: exit code {again.returncode}; then {dict(found)}", flush=True)
-            if found["FINISHED"] != trials or found["twice"] or found["RUNNING"] or again.returncode:
-                wrong.append(name)
-    return int(bool(wrong))
-
-
-def _busiest_worker(pid: int) -> int:
-    """Return the process of joblib that has worked longest for a sweep."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    workers = [one for one in children if b"loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
-    return max(workers, key=lambda one: int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11]))
-
-
-def _sync(outputs: Path) -> str:
-    words = ["doctor", "sync", f"outputs={outputs}", "format=json"]
+def synchronised(outputs: Path, uri: str) -> str:
+    """Call `harness doctor sync`; return what it did."""
+    words = ["doctor", "sync", f"outputs={outputs}", f"tracking.uri={uri}", "format=json"]
     done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, cwd=outputs)
     if not done.stdout:
         return f"doctor sync: exit code {done.returncode}: {done.stderr[-1000:]}"
@@ -381,45 +300,57 @@ def _sync(outputs: Path) -> str:
     return f"doctor sync: {len(document['sent'])} sent, {len(document['left'])} left"
 
 
-def tracking_server(*, runs: int = 1000, pause: float = 30.0) -> int:
-    """Kill processes, the server and PostgreSQL while 8 processes log runs; every run must be there once, as sent.
+# An imitation of SLURM
 
-    Three processes are killed and started again, then the MLflow server is away for --pause seconds, then PostgreSQL is
-    ended as by a crash. `harness doctor sync` sends what waits in the outbox; the runs, and their files in the object
-    store, are then compared. Needs what `benchmark.py tracking_server` needs.
+HERE = Path(tempfile.gettempdir()) / "slurm_here"
+
+
+def _slurm(folder: Path) -> None:
+    """Put SLURM's commands into a folder: see slurm.sh."""
+    for name in ("bin", "scripts", "queue", "taken"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for name in ("sbatch", "squeue", "sacct", "scancel", "srun"):
+        shutil.copy(Path(__file__).with_name("slurm.sh"), folder / "bin" / name)
+
+
+def slurm_here(folder: Path = HERE) -> None:
+    """Imitate a SLURM of two nodes without accounts on this machine, to try sweeps on.
+
+    eval "$(python scripts/faults.py slurm_here)"     # sbatch, squeue, sacct, scancel and srun, for `harness sweep`
     """
-    from benchmarks.tracking import one_run
-    from benchmarks.tracking_server import Runs, check
+    _slurm(folder)
+    print(f"export PATH={folder / 'bin'}:$PATH")
 
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with tempfile.TemporaryDirectory() as name, tracking_servers() as servers:
-        record, _ = one_run(Path(name) / "run", ["tracking.detail=light"])
-        work = Runs(record, Path(name) / "faults", servers.mlflow.address, "light", runs)
-        work.outputs.mkdir()
-        processes = {worker: work.start(worker) for worker in range(work.workers)}
 
-        def reached(share: float) -> None:
-            while len(work.entries()) < share * runs:
-                time.sleep(0.05)
+def _elements(folder: Path) -> dict[str, int]:
+    """Return running element -> process."""
+    running = [file.name for file in (folder / "queue").iterdir() if file.read_text().startswith("RUNNING")]
+    return {one: int((folder / "taken" / one / "pid").read_text()) for one in running}
 
-        for number, share in enumerate((0.15, 0.3, 0.45)):
-            reached(share)
-            processes[number].kill()
-            processes[number].join()
-            processes[number] = work.start(number)
-        reached(0.6)
-        with _away(servers, pause):
-            print(f"the server was away; {len(work.entries()):,} runs so far", flush=True)
-        reached(0.8)
-        servers.postgres.stop("immediate")
-        time.sleep(pause)
-        servers.postgres.start()
-        for process in processes.values():
-            process.join()
-        codes = [process.exitcode for process in processes.values()]
-        print(f"exit codes {codes}; {sum(not entry['sent'] for entry in work.entries())} runs in the outbox")
-        for _ in range(3):  # the first may meet a database that is only just back
-            print(_sync(work.outputs))
-        wrong = check(work, servers.files()) + [f"a process ended with {code}" for code in codes if code]
-    print("\n".join(wrong[:20]))
-    return int(bool(wrong))
+
+def _slurm_worker(folder: Path, dice: random.Random) -> str:
+    elements = _elements(folder)
+    if elements:
+        os.killpg(elements[victim := dice.choice(sorted(elements))], signal.SIGKILL)
+    return f"kill -9 of what runs {victim}" if elements else "there is none"
+
+
+def _slurm_element(folder: Path, dice: random.Random) -> str:
+    waiting = [file.name for file in (folder / "queue").iterdir() if "PENDING" in file.read_text()]
+    subprocess.run(["scancel", element := dice.choice(sorted([*_elements(folder), *waiting]) or ["none"])])
+    return f"scancel {element}"
+
+
+def _slurm_node(folder: Path, dice: random.Random) -> str:
+    node = dice.choice(["n1", "n2"])
+    for element, pid in _elements(folder).items():
+        if node in (file := folder / "queue" / element).read_text():
+            file.write_text(f"NODE_FAIL|{node}|None\n")
+            os.killpg(pid, signal.SIGKILL)
+    return f"{node} died"
+
+
+def _slurm_controller(folder: Path, _: random.Random) -> None:
+    (folder / "down").touch()
+    time.sleep(20)
+    (folder / "down").unlink()

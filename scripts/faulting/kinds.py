@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import random
 import shutil
 import signal
 import sqlite3
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+
+from measuring import watched
 
 if TYPE_CHECKING:
     from faulting.campaign import Outcome, Reference, World
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 CROWD = 8  # processes at once
 LOGGED = (".csv", ".json", ".jsonl", ".trec", ".yaml")  # endings of files that commands read of a run
 SLOWEST_END = 20.0  # seconds from the first of two signals, on a busy machine
-LIMIT_OF_SILENCE = 300.0  # seconds
 REQUESTS = 25  # the server is disturbed at the latest after so many
 NEW = 0.25  # share of commands that are killed in a new interpreter, not in a fork
 
@@ -35,341 +33,173 @@ class Skipped(Exception):
     """The fault is not possible here; the message says why."""
 
 
-class Fault:
-    """codes: exit codes that a disturbed command may have. used: whether it needs a used folder."""
+@dataclass(frozen=True)
+class Case:
+    """A command about to be disturbed. chance: draws the moment. reference: what it does undisturbed."""
 
-    codes = frozenset({0, 1, 2})
-    used = False
+    world: World
+    words: list[str]
+    command: Command
+    chance: random.Random
+    reference: Reference
 
-    def fits(self, name: str, command: Command) -> bool:
-        return True
-
-    def words(self, command: Command, case: str) -> list[str]:
-        """The command line in a case."""
-        return command.words
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        """Run the command disturbed, and undo the disturbance."""
-        raise NotImplementedError
-
-    def left_at_once(self, world: World, command: Command) -> list[str]:
-        """What the disturbed command must not have left, before anything is run again."""
-        return []
-
-    def close(self) -> None:
-        """Stop what was started for all cases."""
-
-
-class Signal(Fault):
-    """A signal at a random moment: to the process, or as a terminal sends it, to its workers as well."""
-
-    def __init__(self, number: signal.Signals, code: int) -> None:
-        self.number, self.codes = number, frozenset({0, -number, code})
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        moment, new = chance.uniform(0, reference.seconds), chance.random() < NEW
-        whole = self.number == signal.SIGINT or chance.random() < 0.5
-        child = world.start(words, fresh_interpreter=new)
-        while self.number != signal.SIGKILL and not child.ended() and not _listens(child.pid):
-            time.sleep(0.005)  # the interpreter itself is still starting
-        began = time.monotonic()
-        while not child.ended() and time.monotonic() < began + moment:
-            time.sleep(0.005)
-        if not child.ended():
-            (os.killpg if whole or self.number == signal.SIGKILL else os.kill)(child.pid, self.number)
-        about = f"{self.number.name} after {moment:.2f} s{' of a new interpreter' if new else ''}"
-        return [child.outcome(about + (", to its workers too" if whole else ""))]
-
-    def left_at_once(self, world: World, command: Command) -> list[str]:
-        return [] if self.number == signal.SIGKILL else world.left(temporary=True, cached=not command.resumes)
-
-
-class FullDisk(Fault):
-    """So little space that a random part of what the command writes does not fit."""
-
-    codes = frozenset({0, 1})
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        _require_mounts(world)
-        about = os.statvfs(world.folder)
-        taken, room = (about.f_blocks - about.f_bfree) * about.f_frsize, int(chance.uniform(0, reference.bytes))
-        try:
-            _mount("-o", f"remount,size={max(taken + room, 1)}", world.folder)  # 0 would be no limit
-            outcome = world.run(words)
-        finally:
-            _mount("-o", "remount,size=50%", world.folder)
-        outcome.moment = f"{room / 1000:,.0f} kB left of {reference.bytes / 1000:,.0f}"
-        return [outcome]
-
-
-class ReadOnly(Fault):
-    """A read-only folder of outputs, of the cache, or all together."""
-
-    codes = frozenset({0, 1, 2})  # 2: of a folder that the user names
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        _require_mounts(world)
-        place = chance.choice([world.folder / "outputs", world.folder / "cache", world.folder])
-        _mount("--bind", place, place)
-        try:
-            _mount("-o", "remount,bind,ro", place)
-            outcome = world.run(words)
-        finally:
-            subprocess.run(["umount", place], check=True)
-        outcome.moment = f"{place.name} read-only"
-        return [outcome]
-
-
-class DamagedCache(Fault):
-    """A file of a cache that has all that the command needs is damaged. It must be noticed and made again."""
-
-    codes = frozenset({0})
-    used = True
-
-    def fits(self, name: str, command: Command) -> bool:
-        return name in (
-            *("run", "hybrid", "dense", "sweep", "search", "cache", "model", "draft", "chunked"),
-            *("judge", "advise", "auto", "sharded"),
-        )
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        world.run(words)
-        files = sorted(
-            path for path in (world.folder / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"
-        )
-        path, harm = chance.choice(files), chance.choice([*CACHE_HARMS])
-        CACHE_HARMS[harm](path, chance)
-        outcomes = [world.run(["doctor cache"]), world.run(words)]
-        for outcome in outcomes:
-            outcome.moment = f"{path.parent.parent.name}/{path.name} {harm}"
-        outcomes[0].compared = False
-        return outcomes
-
-
-class Edited(Fault):
-    """A file that a run has logged is edited, and afterwards put back. It is refused by name, or not needed."""
-
-    codes = frozenset({0, 2})
-    used = True
-
-    def fits(self, name: str, command: Command) -> bool:
-        return name in ("compare", "export", "model", "reproduce", "pool", "board", "advise", "power", "standings")
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        files = sorted(path for path in (world.folder / "outputs").rglob("artifacts/*") if path.suffix in LOGGED)
-        path, harm = chance.choice(files), chance.choice([*FILE_HARMS])
-        before = path.read_bytes()
-        FILE_HARMS[harm](path, chance)
-        outcome = world.run(words)
-        outcome.moment = f"{path.name} of a run {harm}"
-        if path.is_dir():
-            path.rmdir()
-        path.write_bytes(before)
-        return [outcome]
-
-
-class SilentService(Fault):
-    """A search service stops answering, and the command that waits for it gets a signal, and soon another."""
-
-    codes = frozenset({130, 143, -signal.SIGINT, -signal.SIGTERM})
-
-    def fits(self, name: str, command: Command) -> bool:
-        return name == "remote"
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        number, gap = chance.choice([signal.SIGINT, signal.SIGTERM]), chance.uniform(0, 2)
-        shutil.rmtree(world.folder / "cache", ignore_errors=True)  # so that the service is needed
-        SERVICE.asked.clear()
-        SERVICE.answers.clear()
-        child = world.start(words, fresh_interpreter=chance.random() < NEW)
-        while not SERVICE.asked.wait(0.05) and not child.ended():
-            pass
-        began = time.monotonic()
-        for pause in (chance.uniform(0, 1), gap):
-            time.sleep(pause)
-            if not child.ended():
-                os.kill(child.pid, number)
-        outcome = child.outcome()
-        took = time.monotonic() - began
-        SERVICE.answers.set()
-        outcome.moment = f"{number.name} twice within {gap:.1f} s, ended after {took:.1f} s"
-        outcome.code = outcome.code if took < SLOWEST_END else 124
-        return [outcome]
-
-    def left_at_once(self, world: World, command: Command) -> list[str]:
-        return world.left(temporary=True)
+    def run(self, moment: str = "") -> Outcome:
+        outcome = self.world.run(self.words)
+        outcome.moment = moment
+        return outcome
 
 
 @dataclass(frozen=True)
-class Service:
-    """What the stand-in of a search service does. asked: it has got a request. answers: whether it answers."""
+class Fault:
+    """A way to disturb a command.
 
-    asked: threading.Event = field(default_factory=threading.Event)
-    answers: threading.Event = field(default_factory=threading.Event)
+    disturb: runs the command disturbed, and undoes the disturbance.
+    codes: exit codes that a disturbed command may have. used: whether it needs a folder that commands have used.
+    only, never: names of the commands that can be disturbed in this way, or cannot; none named: all.
+    leaves: whether the disturbed command may leave what the next one puts in order.
+    """
 
-    def wait(self, _: Any) -> None:
-        """For a moment in which a command can be interrupted; without end while the service is silent."""
-        self.asked.set()
-        time.sleep(0.01)
-        self.answers.wait(LIMIT_OF_SILENCE)
+    disturb: Callable[[Case], list[Outcome]]
+    codes: frozenset[int] = frozenset({0, 1, 2})
+    used: bool = False
+    only: Sequence[str] = ()
+    never: Sequence[str] = ()
+    leaves: bool = True
+
+    def fits(self, name: str, command: Command) -> bool:
+        served = command.server or self.disturb is not server
+        return served and name not in self.never and (not self.only or name in self.only)
 
 
-SERVICE = Service()
-SERVICE.answers.set()
+def by_signal(number: signal.Signals, case: Case) -> list[Outcome]:
+    """A signal at a random moment: to the process, or as a terminal sends it, to its workers as well."""
+    chance = case.chance
+    moment, new = chance.uniform(0, case.reference.seconds), chance.random() < NEW
+    whole = number == signal.SIGINT or chance.random() < 0.5
+    child = case.world.start(case.words, fresh_interpreter=new)
+    if number != signal.SIGKILL:  # the interpreter itself is still starting
+        watched(lambda: child.ended() or _listens(child.pid), 60)
+    if not watched(child.ended, moment):
+        child.kill(number, whole or number == signal.SIGKILL)
+    about = f"{number.name} after {moment:.2f} s{' of a new interpreter' if new else ''}"
+    return [case.world.outcome(child, about + (", to its workers too" if whole else ""))]
 
 
-class DamagedDatabase(Fault):
+def full_disk(case: Case) -> list[Outcome]:
+    """So little space that a random part of what the command writes does not fit."""
+    folder, written = _mounted(case.world), case.reference.bytes
+    about = os.statvfs(folder)
+    taken, room = (about.f_blocks - about.f_bfree) * about.f_frsize, int(case.chance.uniform(0, written))
+    try:
+        _mount("-o", f"remount,size={max(taken + room, 1)}", folder)  # 0 would be no limit
+        return [case.run(f"{room / 1000:,.0f} kB left of {written / 1000:,.0f}")]
+    finally:
+        _mount("-o", "remount,size=50%", folder)
+
+
+def read_only(case: Case) -> list[Outcome]:
+    """A read-only folder of outputs, of the cache, or all together."""
+    folder = _mounted(case.world)
+    place = case.chance.choice([folder / "outputs", folder / "cache", folder])
+    _mount("--bind", place, place)
+    try:
+        _mount("-o", "remount,bind,ro", place)
+        return [case.run(f"{place.name} read-only")]
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def damaged_cache(case: Case) -> list[Outcome]:
+    """A file of a cache that has all that the command needs is damaged. It must be noticed and made again."""
+    case.run()
+    files = (path for path in (case.world.folder / "cache").rglob("*") if path.is_file() and path.suffix != ".lock")
+    path, harm = case.chance.choice(sorted(files)), case.chance.choice([*CACHE_HARMS])
+    CACHE_HARMS[harm](path, case.chance)
+    moment = f"{path.parent.parent.name}/{path.name} {harm}"
+    checked = case.world.run(["doctor cache"])
+    checked.moment, checked.compared = moment, False
+    return [checked, case.run(moment)]
+
+
+def edited(case: Case) -> list[Outcome]:
+    """A file that a run has logged is edited, and afterwards put back. It is refused by name, or not needed."""
+    files = (path for path in (case.world.folder / "outputs").rglob("artifacts/*") if path.suffix in LOGGED)
+    path, harm = case.chance.choice(sorted(files)), case.chance.choice([*FILE_HARMS])
+    before = path.read_bytes()
+    FILE_HARMS[harm](path, case.chance)
+    outcome = case.run(f"{path.name} of a run {harm}")
+    if path.is_dir():
+        path.rmdir()
+    path.write_bytes(before)
+    return [outcome]
+
+
+def silent_service(case: Case) -> list[Outcome]:
+    """A search service stops answering, and the command that waits for it gets a signal, and soon another."""
+    number, gap = case.chance.choice([signal.SIGINT, signal.SIGTERM]), case.chance.uniform(0, 2)
+    service = case.world.service
+    shutil.rmtree(case.world.folder / "cache", ignore_errors=True)  # so that the service is needed
+    service.asked.clear()
+    service.answers.clear()
+    child = case.world.start(case.words, fresh_interpreter=case.chance.random() < NEW)
+    watched(lambda: service.asked.is_set() or child.ended(), 60)
+    began = time.monotonic()
+    for pause in (case.chance.uniform(0, 1), gap):
+        time.sleep(pause)
+        if not child.ended():
+            child.kill(number, whole=False)
+    outcome = case.world.outcome(child)
+    took = time.monotonic() - began
+    service.answers.set()
+    outcome.moment = f"{number.name} twice within {gap:.1f} s, ended after {took:.1f} s"
+    outcome.code = outcome.code if took < SLOWEST_END else 124
+    return [outcome]
+
+
+def damaged_database(case: Case) -> list[Outcome]:
     """MLflow's database is damaged, and afterwards put back."""
-
-    used = True
-
-    def fits(self, name: str, command: Command) -> bool:
-        return name not in ("search", "cache", "prepare", "draft", "judge", "freeze")
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        database = world.folder / "outputs" / "mlflow.db"
-        harm = chance.choice([*FILE_HARMS, "another program's"])
-        if harm in FILE_HARMS:
-            FILE_HARMS[harm](database, chance)
-        else:
-            database.unlink()
-            with closing(sqlite3.connect(database)) as connection:
-                connection.execute("CREATE TABLE notes (text)")
-        outcome = world.run(words)
-        outcome.moment, outcome.compared = f"database {harm}", False  # a flipped bit may be in a name or a number
-        for path in database.parent.glob("mlflow.db*"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for path in (world.template / "outputs").glob("mlflow.db*"):
-            shutil.copyfile(path, database.parent / path.name)
-        return [outcome]
+    database = case.world.folder / "outputs" / "mlflow.db"
+    harm = case.chance.choice([*FILE_HARMS, "another program's"])
+    if harm in FILE_HARMS:
+        FILE_HARMS[harm](database, case.chance)
+    else:
+        database.unlink()
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("CREATE TABLE notes (text)")
+    outcome = case.run(f"database {harm}")
+    outcome.compared = False  # a flipped bit may be in a name or a number
+    for path in database.parent.glob("mlflow.db*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (case.world.template / "outputs").glob("mlflow.db*"):
+        shutil.copyfile(path, database.parent / path.name)
+    return [outcome]
 
 
-class Crowd(Fault):
+def crowd(case: Case) -> list[Outcome]:
     """The same command eight times at once."""
-
-    def fits(self, name: str, command: Command) -> bool:
-        return name != "joblib"
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        children = [world.start(words) for _ in range(CROWD)]
-        outcomes = [child.outcome(f"{CROWD} at once") for child in children]
-        refused = {0, 2} if words[0] in ("sweep", "prepare") else {0}  # which only one process may do at a time
-        for outcome in outcomes:
-            outcome.allowed = frozenset(refused)
-        return outcomes
-
-    def left_at_once(self, world: World, command: Command) -> list[str]:
-        return world.left(temporary=True)
+    children = [case.world.start(case.words) for _ in range(CROWD)]
+    outcomes = [case.world.outcome(child, f"{CROWD} at once") for child in children]
+    refused = {0, 2} if case.words[0] in ("sweep", "prepare") else {0}  # which only one process may do at a time
+    for outcome in outcomes:
+        outcome.allowed = frozenset(refused)
+    return outcomes
 
 
-class Server(Fault):
+def server(case: Case) -> list[Outcome]:
     """A tracking server that, after some requests, dies, fails, slows down or does not answer."""
+    from faulting.proxy import MODES
 
-    codes = frozenset({0, 1, 2})
-
-    def __init__(self) -> None:
-        self._open = ExitStack()
-        self._proxy: Proxy | None = None
-
-    def fits(self, name: str, command: Command) -> bool:
-        return command.server
-
-    def words(self, command: Command, case: str) -> list[str]:
-        return [*(word for word in command.words if not word.startswith("experiment_name=")), f"experiment_name={case}"]
-
-    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
-        if self._proxy is None:
-            self._proxy = self._start(world)
-        proxy = self._proxy
-        world.environment = {
-            "MLFLOW_TRACKING_URI": proxy.address, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-            "MLFLOW_HTTP_REQUEST_TIMEOUT": "2", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
-        }  # fmt: skip
-        after = chance.randrange(REQUESTS)
-        proxy.mode, proxy.after = chance.choice(PROXY_MODES), after
-        outcome = world.run(words)
-        outcome.moment = f"{proxy.mode} after {after} requests"
-        proxy.mode = ""
-        synced = world.run(["doctor sync"])
-        synced.moment, synced.allowed, synced.compared = "doctor sync", frozenset({0}), False
-        return [outcome, synced]
-
-    def _start(self, world: World) -> Proxy:
-        from mlflow_server import serving
-
-        os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
-        (world.base / "server").mkdir()
-        address, _ = self._open.enter_context(serving(world.base / "server"))
-        world.databases.append(world.base / "server" / "server.db")
-        return self._open.enter_context(_proxying(address))
-
-    def close(self) -> None:
-        self._open.close()
-
-
-PROXY_MODES = ("dies", "fails", "slows down", "does not answer")
-
-
-class Proxy(ThreadingHTTPServer):
-    """Passes requests on to a server; in a mode, only the first `after` of them."""
-
-    daemon_threads = True
-    mode, after, behind = "", 0, ""
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def _pass_on(self) -> None:
-        proxy: Any = self.server
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        proxy.after -= bool(proxy.mode)
-        mode = proxy.mode if proxy.after < 0 else ""
-        if mode == "dies":
-            self.connection.close()
-            return
-        if mode in ("slows down", "does not answer"):
-            time.sleep(0.3 if mode == "slows down" else 3.0)
-        status, headers, content = (500, {}, b"broken") if mode == "fails" else self._answer(proxy.behind, body)
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def _answer(self, behind: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        with closing(http.client.HTTPConnection(urlsplit(behind).netloc, timeout=60)) as connection:
-            headers = {
-                name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")
-            }
-            connection.request(self.command, self.path, body, headers)
-            response = connection.getresponse()
-            kept = {name: value for name, value in response.getheaders() if name.lower() == "content-type"}
-            return response.status, kept, response.read()
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass_on
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def handle(self) -> None:
-        try:
-            super().handle()
-        except OSError:  # the client has given up
-            self.close_connection = True
-
-
-@contextmanager
-def _proxying(address: str) -> Iterator[Proxy]:
-    with Proxy(("127.0.0.1", 0), _Handler) as proxy:
-        proxy.behind = address
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        yield proxy
-        proxy.shutdown()
+    proxy, after = case.world.proxy, case.chance.randrange(REQUESTS)
+    case.world.environment = {
+        "MLFLOW_TRACKING_URI": proxy.address, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "2", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+    }  # fmt: skip
+    proxy.mode, proxy.after = case.chance.choice(MODES), after
+    outcome = case.run(f"{proxy.mode} after {after} requests")
+    proxy.mode = ""
+    synced = case.world.run(["doctor sync"])
+    synced.moment, synced.allowed, synced.compared = "doctor sync", frozenset({0}), False
+    return [outcome, synced]
 
 
 def _flip(path: Path, chance: random.Random) -> None:
@@ -397,7 +227,7 @@ CACHE_HARMS = FILE_HARMS | {"gone": lambda path, _: path.unlink()}
 
 
 def _listens(pid: int) -> bool:
-    """Whether a process has begun to handle SIGTERM."""
+    """Return whether a process has begun to handle SIGTERM."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -406,25 +236,38 @@ def _listens(pid: int) -> bool:
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
-def _require_mounts(world: World) -> None:
+def _mounted(world: World) -> Path:
     if not world.mounts:
         raise Skipped("needs `unshare --mount`, with root or user namespaces")
+    return world.folder
 
 
 def _mount(*words: str | Path) -> None:
     subprocess.run(["mount", *words], check=True)
 
 
-FAULTS: dict[str, Fault] = {
-    "sigkill": Signal(signal.SIGKILL, -9),
-    "sigterm": Signal(signal.SIGTERM, 143),
-    "sigint": Signal(signal.SIGINT, 130),
-    "full": FullDisk(),
-    "readonly": ReadOnly(),
-    "server": Server(),
-    "cache": DamagedCache(),
-    "database": DamagedDatabase(),
-    "edited": Edited(),
-    "silence": SilentService(),
-    "crowd": Crowd(),
-}
+def _signal(number: signal.Signals, code: int) -> Fault:
+    return Fault(partial(by_signal, number), frozenset({0, -number, code}), leaves=number == signal.SIGKILL)
+
+
+CACHED = ["run", "hybrid", "dense", "sweep", "search", "cache", "model", "draft", "chunked", "judge", "advise", "auto"]
+FAULTS = {
+    "sigkill": _signal(signal.SIGKILL, -9),
+    "sigterm": _signal(signal.SIGTERM, 143),
+    "sigint": _signal(signal.SIGINT, 130),
+    "full": Fault(full_disk, frozenset({0, 1})),
+    "readonly": Fault(read_only),
+    "server": Fault(server),
+    "cache": Fault(damaged_cache, frozenset({0}), used=True, only=[*CACHED, "sharded"]),
+    "database": Fault(
+        damaged_database, used=True, never=["search", "cache", "prepare", "draft", "judge", "freeze"]
+    ),
+    "edited": Fault(
+        edited, frozenset({0, 2}), used=True,
+        only=["compare", "export", "model", "reproduce", "pool", "board", "advise", "power", "standings"],
+    ),
+    "silence": Fault(
+        silent_service, frozenset({130, 143, -signal.SIGINT, -signal.SIGTERM}), only=["remote"], leaves=False
+    ),
+    "crowd": Fault(crowd, never=["joblib"], leaves=False),
+}  # fmt: skip

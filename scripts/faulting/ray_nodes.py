@@ -1,6 +1,5 @@
-"""A Ray cluster whose nodes all run on this machine, for tests and for scripts/kill_nodes.py and benchmark_cluster.py.
+"""A Ray cluster whose nodes all run on this machine, for tests and scripts.
 
-    from simulated_nodes import Nodes
     with Nodes(4) as nodes:       # a head without cores, and four nodes with one core each
         RayCluster(address=nodes.address).run(work)
         nodes.kill(0)             # as a machine that loses power: all of its processes at once
@@ -24,60 +23,50 @@ HEALTH = {"health_check_period_ms": 1000, "health_check_timeout_ms": 1000, "heal
 
 
 def family(pid: int) -> list[int]:
-    """A process and all of its descendants."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
-    except OSError:
-        return []
-    return [pid, *(one for child in children for one in family(int(child)))]
+    """Return a process and all of its descendants."""
+    found = [pid]
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text("utf-8").split():
+                found += family(int(child))
+    return found
 
 
 class Nodes:
     """A running cluster.
 
-    count: of nodes with `cores` each, beside the head, which works on nothing. memory: bytes that each process of a
+    count: of nodes with one core each, beside the head, which works on nothing. memory: bytes that each process of a
     node may have of its own, beside the files that it maps (RLIMIT_DATA); None: as many as there are.
     """
 
-    def __init__(self, count: int, cores: int = 1, memory: int | None = None) -> None:
+    def __init__(self, count: int, memory: int | None = None) -> None:
         from ray.cluster_utils import Cluster
 
         from harness.cluster.ray_connection import ray_module
 
         ray_module()
-        common = {"include_dashboard": False, "object_store_memory": OBJECTS}
-        self._cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": HEALTH, **common}
-        )
-        self._options, self._memory = {"num_cpus": cores, **common}, memory
-        self._nodes: list[Any] = []
-        for _ in range(count):
-            self.add()
+        self._options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECTS}
+        self.count, self._memory = count, memory
+        head = {"num_cpus": 0, "_system_config": HEALTH, **self._options}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self._nodes = [self._started() for _ in range(count)]
         self._cluster.wait_for_nodes()
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
 
-    def add(self) -> None:
-        """Start one more node."""
-        self._nodes.append(self._started())
-
     def _started(self) -> Any:
-        node = self._cluster.add_node(wait=False, **self._options)
+        node = self._cluster.add_node(wait=False, num_cpus=1, **self._options)
         if self._memory is not None:  # workers inherit it: the harness has new ones started
             raylet = node.all_processes["raylet"][0].process.pid
             resource.prlimit(raylet, resource.RLIMIT_DATA, (self._memory, self._memory))
         return node
 
     def pids(self, number: int) -> list[int]:
-        """All processes of a node, its workers among them."""
+        """Return all processes of a node, its workers among them."""
         started = [one.process for kind in self._nodes[number].all_processes.values() for one in kind]
         return [pid for one in started if one.poll() is None for pid in family(one.pid)]
-
-    @property
-    def count(self) -> int:
-        return len(self._nodes)
 
     def repair(self) -> None:
         """Start a node for each that has been killed, and wait for it."""
@@ -93,9 +82,6 @@ class Nodes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        self._cluster.shutdown()
-
     def __enter__(self) -> Nodes:
         return self
 
@@ -103,4 +89,4 @@ class Nodes:
         from harness.cluster.ray_connection import disconnect
 
         disconnect()
-        self.close()
+        self._cluster.shutdown()
