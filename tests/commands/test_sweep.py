@@ -336,7 +336,7 @@ def other(toy):
     """A second data set: the same documents and queries, other labels."""
     folder = toy.parent / "other"
     shutil.copytree(toy, folder)
-    (folder / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n{"eval_id": 3, "relevant": ["d1"]}\n')
+    (folder / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d3"]}\n{"eval_id": 3, "relevant": ["d1"]}\n')
     return folder
 
 
@@ -356,21 +356,22 @@ def test_a_sweep_stands_for_the_trial_that_it_recommends(harness, other):
 
 def test_data_sets_are_ranked_apart(tracked, other):
     harness, runs, client = tracked
-    words = ("dataset=contest", "dataset.path=toy,other", "tokenizer=char_ngram", "experiment_name=e", "top_k=1,3")
-    found = harness("sweep", *words, "format=json").json
+    words = ("dataset=contest", "dataset.path=toy,other", "tokenizer=char_ngram", "experiment_name=e")
+    found = harness("sweep", *words, "gate=score", "gate.threshold=99,0", "format=json").json
     assert found["best"] is None
-    values = {run.run_id: run.metrics["modified_map_at_3"] for run in runs(harness__verb="run")}
-    folders = [Path(run.params["dataset.path"]).name for run in runs(harness__verb="run")]
-    assert folders == ["toy", "toy", "other", "other"]
-    for group, name in zip(found["groups"], ("toy", "other"), strict=True):
-        own = [run.run_id for run in runs(harness__verb="run") if run.params["dataset.path"].endswith(name)]
+    by_folder = {"toy": [], "other": []}
+    for run in runs(harness__verb="run"):
+        by_folder[Path(run.params["dataset.path"]).name].append(run.run_id)
+    # In one ranking the best run of the second data set would stand before the worst of the first.
+    values = {"toy": [1, 1 / 3], "other": [1 / 2, 0]}
+    for place, (group, (name, own)) in enumerate(zip(found["groups"], by_folder.items(), strict=True)):
         assert group["apart"] == {"dataset.path": name}
+        assert [row["value"] for row in group["top"]] == pytest.approx(values[name])
         assert {row["run_id"] for row in group["top"]} == set(own)
-        assert group["best"]["value"] == max(values[run_id] for run_id in own)
-        # The best of each is logged in full, and each has a view of its own.
+        assert group["best"]["run_id"] == group["top"][0]["run_id"]
+        # The best of each is logged in full, and each has a view.
         assert "ceiling/oracle_rerank" in client.get_run(group["best"]["run_id"]).data.metrics
         experiment = client.get_experiment_by_name("e")
-        place = ("toy", "other").index(name)
         view = json.loads(experiment.tags[f"mlflow.sharedViewState.sweep-{found['sweep_id']}-{place}"])
         listed = client.search_runs([experiment.experiment_id], view["searchFilter"])
         assert {run.info.run_id for run in listed} == set(own)
@@ -688,12 +689,12 @@ def test_looks_at_private_scores_are_counted(tracked):
 def test_what_to_expect_counts_all_runs_whichever_sweep_made_them(tracked):
     """A result of another sweep has the trial number of that sweep, so that two trials may have number 0.
 
-    The gate lets all documents through, or none: runs that return the same count once.
+    The two queries score 1.09 and 1.15: three lists of documents are possible, and runs that return the same count once.
     """
     harness, _, _ = tracked
-    words = (*TOY, "gate=score", "format=json")
-    for thresholds in ("0,99", "99,98,0,1", "99,98,0,1", "99"):
-        assert harness("sweep", *words, f"gate.threshold={thresholds}").json["expected"]["runs"] == 2
+    for thresholds, runs in [("0,99", 2), ("99,98,0,1", 2), ("0,1.1", 3), ("99,98", 3)]:
+        found = harness("sweep", *TOY, "gate=score", "format=json", f"gate.threshold={thresholds}").json
+        assert found["expected"]["runs"] == runs, thresholds
 
 
 @pytest.mark.slow
