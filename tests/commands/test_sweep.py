@@ -689,7 +689,7 @@ def test_looks_at_private_scores_are_counted(tracked):
 def test_what_to_expect_counts_all_runs_whichever_sweep_made_them(tracked):
     """A result of another sweep has the trial number of that sweep, so that two trials may have number 0.
 
-    The two queries score 1.09 and 1.15: three lists of documents are possible, and runs that return the same count once.
+    The two queries score 1.09 and 1.15, so that three lists are possible; runs that return the same count once.
     """
     harness, _, _ = tracked
     for thresholds, runs in [("0,99", 2), ("99,98,0,1", 2), ("0,1.1", 3), ("99,98", 3)]:
