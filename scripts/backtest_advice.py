@@ -102,9 +102,8 @@ class Fold:
             outcome = steps.run_steps(config, Session(self.seen, built.session.queries, self.cache, timed="never"))
             assert outcome.objective is not None
             key = retrieval_run.retrieval_trial_key(config, self.seen.fingerprints, built.facts.texts)
-            params = {
-                name: str(value) for name, value in retrieval_run.retrieval_params(config.document, choices).items()
-            }
+            params = retrieval_run.retrieval_params(config, choices)
+            params = {name: str(value) for name, value in params.items()}
             self.known[name] = Found(
                 words, composed, key, outcome.objective.value, self._scored(config, outcome), params
             )

@@ -31,8 +31,8 @@ NOTHING = "Nothing that this machine can try is likely to bring anything worth a
 
 def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
     """Say what to try next. Returns the JSON document of `harness advise format=json`."""
-    require_retrieval(config.document, "advise")
-    tracker = open_tracker(config.document)
+    require_retrieval(config.task, "advise")
+    tracker = open_tracker(config)
     if tracker.uri is None:
         raise tracker_error(tracker, NO_RUNS)
     with stage("reading the run"):

@@ -34,8 +34,8 @@ SHOWN = 20  # rows of a table on the terminal
 
 def board(config: BoardConfig, invocation: Invocation) -> dict[str, Any]:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
-    require_retrieval(config.document, "board")
-    tracker = open_tracker(config.document)
+    require_retrieval(config.task, "board")
+    tracker = open_tracker(config)
     if not tracker.keeps_files:
         raise tracker_error(tracker, "keeps no runs for a board")
     output = config.output.absolute()

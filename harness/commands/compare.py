@@ -15,7 +15,7 @@ from harness.config.commands import CompareConfig
 from harness.errors import BadInput, Failed
 from harness.measures import measures
 from harness.recording import provenance, recording, run_files
-from harness.recording.run_kind import RunKind, Text, run_kind
+from harness.recording.run_kind import RunKind
 from harness.reports import report, terminal
 from harness.runs import ranking
 from harness.runs.board.expected import expected_of_run
@@ -114,20 +114,19 @@ def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     """Compare runs pair by pair, and log what was found; of files nothing is logged."""
-    kind = run_kind(config.document)
-    task = isinstance(kind, Text)
-    if config.metric is not None and not task:  # the runs' own task knows its measures, not the config's
+    kind = RunKind(config.task)
+    if config.metric is not None and not kind.task:  # the runs' own task knows its measures, not the config's
         measures.parse_measure(config.metric)
     with tempfile.TemporaryDirectory() as folder:
-        files = run_files.open_run_files(config.document, invocation, Path(folder) / "files")
-        tracker = files or recording.open_tracker(config.document)
+        files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files", config.seed)
+        tracker = files or recording.open_tracker(config)
         if not tracker.keeps_files:
             raise tracker_error(tracker, "keeps no runs to compare")
         config, notes = ranking.settled(tracker, config, kind.name)
         choice = choose_runs(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
         settings = Settings(config.metric, config.resamples, config.seed, choice.select_on, config.pairs)
-        found, html = (_task if task else _retrieval)(tracker, choice, Path(folder), settings)
+        found, html = (_task if kind.task else _retrieval)(tracker, choice, Path(folder), settings)
     record = _record(found, kind, settings)
     target = recording.new_folder(config.outputs.absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:

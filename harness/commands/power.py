@@ -82,10 +82,10 @@ class PowerReport:
 
 def power(config: PowerConfig, invocation: Invocation) -> dict[str, Any]:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
-    require_retrieval(config.document, "power")
+    require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
-        files = run_files.open_run_files(config.document, invocation, Path(folder) / "files")
-        tracker = files or open_tracker(config.document)
+        files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files")
+        tracker = files or open_tracker(config)
         if tracker.uri is None:
             raise tracker_error(tracker, NO_RUNS)
         config, notes = settled(tracker, config)

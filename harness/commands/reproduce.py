@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation, check_config
-from harness.config.commands import ReproduceConfig, config_class
+from harness.config.commands import ReproduceConfig, ScoreConfig, config_class
 from harness.config.components import reusable, target_class
 from harness.config.schema import Role, schema_defaults, with_role
 from harness.config.text import counted
@@ -144,7 +144,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]
     Returns the JSON document of `harness reproduce format=json`. Raises SystemExit(1) if anything differs.
     """
     began = time.perf_counter()
-    tracker = open_tracker(config.document)
+    tracker = open_tracker(config)
     run, command = _reproducible(tracker, config)
     run_config = _run_config(run, logged_config(tracker, run), command, config)
     if not config.verify_only:
@@ -218,8 +218,9 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check_config(merged, command)
-        _require_sources(run, merged)
-        _require_prompts(run, merged)
+        if command == "run":
+            _require_sources(run, Plan.of(merged))
+            _require_prompts(run, Plan.of(merged))
         return retrieval_run.with_absolute_paths(merged | {"dataset": _moved(merged["dataset"], config)})
     except BadInput as error:
         used = run.tags.get(provenance.PLUGINS)
@@ -244,11 +245,11 @@ def _require_own(
         )
 
 
-def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
+def _require_sources(run: LoggedRun, plan: Plan) -> None:
     """BadInput where a file or code that a retriever stands for has changed."""
-    for tag, sha256 in provenance.sources(config).items():
+    for tag, sha256 in provenance.sources(plan).items():
         if (then := run.tags.get(tag)) and then != sha256:
-            node = config["retriever"][tag.removeprefix("source.")]
+            node = plan.retriever[tag.removeprefix("source.")]
             cls: Any = target_class(node, tag)
             raise BadInput(
                 f"{node[cls.source]} has changed since then: its sha256 was {then[:12]}… and is "
@@ -256,13 +257,14 @@ def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
             )
 
 
-def _require_prompts(run: LoggedRun, config: Mapping[str, Any]) -> None:
+def _require_prompts(run: LoggedRun, plan: Plan) -> None:
     """BadInput where the prompt of a language model has changed."""
-    for tag, sha256 in provenance.prompts(config).items():
+    for tag, sha256 in provenance.prompts(plan).items():
         if (then := run.tags.get(tag)) and then != sha256:
             key = f"{tag.removeprefix('prompt.')}.prompt"
             group, _, name = key.partition(".")
-            place = f"{key}={config[group][name]}" if config[group][name] else f"The shipped prompt ({key}=null)"
+            chosen = plan.document[group][name]
+            place = f"{key}={chosen}" if chosen else f"The shipped prompt ({key}=null)"
             raise BadInput(
                 f"{place} has changed since then: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
             )
@@ -325,7 +327,9 @@ def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any]
     file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
     predictions = read_predictions(file)
     proof = Proof(file_scores.lists_digest(predictions))
-    proof.check_metrics(run.metrics, retrieval_run.scores_by_name(file_scores.file_scores(config, predictions)[0]))
+    proof.check_metrics(
+        run.metrics, retrieval_run.scores_by_name(file_scores.file_scores(ScoreConfig.of(config), predictions)[0])
+    )
     return proof
 
 
@@ -343,7 +347,7 @@ def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: 
 
 def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> dict[str, dict[str, str]]:
     """name -> {then, now} of versions that have changed, and of a checkout with uncommitted changes."""
-    now = provenance.provenance(dataset.fingerprints, config)
+    now = provenance.provenance(dataset.fingerprints, Plan.of(config) if "retriever" in config else None)
     known = [name for name in now if name.startswith(("version.", "git.")) and name in run.tags]
     uncommitted = ("git.dirty", "true")
     return {

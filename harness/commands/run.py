@@ -139,26 +139,26 @@ def run(config: RunConfig, invocation: Invocation) -> dict[str, Any]:
 def experiment(config: RunConfig, invocation: Invocation) -> Result:
     """Prepare, execute and record one experiment."""
     began = time.perf_counter()
-    run_config = Plan.of(retrieval_run.with_absolute_paths(config.document))
+    plan = Plan.of(retrieval_run.with_absolute_paths(config.document))
     clock = Clock()
-    dataset, record = prepare_run(run_config, invocation, clock)
-    tracker = recording.open_tracker(config.document)
+    dataset, record = prepare_run(plan, invocation, clock)
+    tracker = recording.open_tracker(config)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
-        session = open_session(run_config, dataset, clock)
-        outcome = steps.run_steps(run_config, session)
+        session = open_session(plan, dataset, clock)
+        outcome = steps.run_steps(plan, session)
         with stage("writing files and figures"):
-            write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
+            write_results(live.folder, record, live.run_id, plan, session, outcome, invocation.overrides)
     writing = Writing.of(dataset.documents)
-    better = writing.better_tokenizer(run_config.tokenizer_of(invocation.choices))
+    better = writing.better_tokenizer(plan.tokenizer_of(invocation.choices))
     run_id, sent = live.run_id, not record.unsent
     logged = run_id if sent else None
-    traced, untraced = _trace(config, session, outcome, tracker, logged) if logged else (0, "")
+    traced, untraced = _trace(plan, session, outcome, tracker, logged) if logged else (0, "")
     return Result(
         scores=outcome.scores,
         held_out=outcome.held_out,
         objective=outcome.objective,
-        plan=run_config,
+        plan=plan,
         invocation=invocation,
         record=record,
         run_id=run_id,
@@ -172,7 +172,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
             *preflight.notes(session.dataset, outcome.candidates),
             *([better.why] if better else []),
         ),
-        next_commands=_next_commands(run_config, invocation, dataset, writing, outcome) if run_id else [],
+        next_commands=_next_commands(plan, invocation, dataset, writing, outcome) if run_id else [],
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
         traces=traced,
@@ -181,12 +181,10 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
     )
 
 
-def _trace(
-    config: RunConfig, session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str
-) -> tuple[int, str]:
+def _trace(plan: Plan, session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
     """Write the run's traces. (how many, why not all of them): its numbers are complete without them."""
     try:
-        return traces.write_traces(config.document, session.dataset, outcome, session.cache, tracker, run_id), ""
+        return traces.write_traces(plan, session.dataset, outcome, session.cache, tracker, run_id), ""
     except Unreachable as error:
         lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
         return 0, f"{lacking} Repeat the command to have them."
@@ -199,7 +197,7 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
     labelled = dataset.qrels is not None
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
     preflight.check_inputs(plan, facts, open_cache(plan.cache))
-    traces.check_traces(plan.document, labelled)
+    traces.check_traces(plan, labelled)
     tags = {
         "harness.verb": "run",
         "trial_key": retrieval_run.retrieval_trial_key(plan, dataset.fingerprints, facts.texts),
@@ -207,8 +205,8 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
     record = RunRecord(
         plan.experiment_name,
         plan.run_name or retrieval_run.run_name(plan, invocation),
-        params=retrieval_run.retrieval_params(plan.document, invocation.choices),
-        tags=provenance.provenance(dataset.fingerprints, plan.document) | tags,
+        params=retrieval_run.retrieval_params(plan, invocation.choices),
+        tags=provenance.provenance(dataset.fingerprints, plan) | tags,
         inputs=retrieval_run.retrieval_inputs(dataset, plan.dataset),
     )
     return dataset, record

@@ -160,7 +160,7 @@ class RunGroup:
 
 def runs(config: RunsConfig, invocation: Invocation) -> dict[str, Any]:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
-    tracker = open_tracker(config.document)
+    tracker = open_tracker(config)
     if tracker.uri is None:
         raise tracker_error(tracker, NO_RUNS)
     with stage("reading the runs"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
@@ -25,7 +24,7 @@ from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.runs.ranking import leader
 from harness.storage.atomic import write_text
-from harness.tasks.scored_file import ScoredFile, judge_files, with_absolute_files
+from harness.tasks.scored_file import ScoredFile, TextPlan, judge_files
 from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 if TYPE_CHECKING:
@@ -39,31 +38,31 @@ def score_task(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
         if (key := override.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
             task = invocation.choices["task"]
             raise BadInput(f"{override}: {key} is for retrieval only. Leave it out with task={task}.")
-    config = ScoreConfig.of(with_absolute_files(config.document))
-    scored = judge_files(config.document)
+    plan = TextPlan.of(config.document)
+    scored = judge_files(plan)
     record = RunRecord(
         config.experiment_name,
-        config.run_name or Path(config.predictions).name,
-        params=task_params(config.document, invocation.choices["task"]),
-        tags=provenance.provenance({}, config.document) | tags(config.document, scored),
-        inputs=task_inputs(config.document, scored),
+        config.run_name or plan.predictions.name,
+        params=task_params(plan, invocation.choices["task"]),
+        tags=provenance.provenance({}, plan) | tags(plan, scored),
+        inputs=task_inputs(plan, scored),
     )
-    tracker = recording.open_tracker(config.document)
+    tracker = recording.open_tracker(config)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
-        write_task_run(live.folder, record, config.document, scored)
+        write_task_run(live.folder, record, plan, scored)
     run_id, folder = live.run_id, live.folder
     peeks = 0
     if not record.unsent:
         peeks = tracker.count_private_view(config.experiment_name)
-        save_view(tracker, config.document)
+        save_view(tracker, config.experiment_name, scored.task)
     document = {
         "run_id": run_id,
         "experiment": config.experiment_name,
         "task": scored.task.name,
         "objective": scored.ranked_by and scored.ranked_by.to_json(),
         **_numbers(scored),
-        "files": {"predictions": str(folder / stored(str(config.predictions))), "folder": str(folder)},
+        "files": {"predictions": str(folder / stored(plan.predictions)), "folder": str(folder)},
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
@@ -136,15 +135,15 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
     """Score a predictions file that was made elsewhere, logged like a run."""
     if config.task is not None:
         return score_task(config, invocation)
-    scored = FileScores.of(dict(config.document), invocation.choices)
-    config = ScoreConfig.of(scored.config)
+    scored = FileScores.of(config, invocation.choices)
+    config = scored.config
     record, scores, objective = scored.record, scored.scores, scored.record.objective
-    tracker = recording.open_tracker(config.document)
+    tracker = recording.open_tracker(config)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         scored.write(live.folder)
         write_text(live.folder / "requirements.txt", provenance.requirements())
-        source = {"Predictions": scored.path.name, "Labels": record.inputs["qrels"].source}
+        source = {"Predictions": config.predictions.name, "Labels": record.inputs["qrels"].source}
         shown = ShownScores(scores, None, config.objective, objective)
         record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, shown, source))
     best = None

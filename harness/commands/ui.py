@@ -35,7 +35,7 @@ def ui(config: UiConfig, invocation: Invocation) -> dict[str, Any]:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
     host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
-    tracker = open_tracker(config.document)
+    tracker = open_tracker(config)
     if tracker.uri is None:
         raise tracker_error(tracker, "keeps no runs to look at")
     if tracker.uri.startswith(("http://", "https://")):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.config.canonical import digest
+from harness.config.commands import ScoreConfig
 from harness.config.components import build
 from harness.config.text import counted
 from harness.data.dataset import conversations
@@ -18,25 +19,23 @@ from harness.statistics.split import Split
 from retrievers.base import Predictions, Qrels, Ranking
 
 
-def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Scores, Qrels]:
-    """(scores of the predictions, the labels used), by a checked config of `harness score`.
+def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
+    """Return (scores of the predictions, the labels used).
 
-    BadInput for predictions of which no document is in the dataset; of some, their number is among the counts.
+    Raise BadInput for predictions of which no document is in the dataset; of some, their number is among the counts.
     """
-    source = build(config["dataset"], where="dataset")
+    source = build(config.dataset, where="dataset")
     qrels = source.qrels()
     if qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
-    turns = None if labels_alone(config["dataset"]) else conversations(source.queries())
-    split = Split(config["public"], config["seed"])
-    missing = config["missing"]
+    turns = None if labels_alone(config.dataset) else conversations(source.queries())
     scores = score_lists(
         ShownLists(predictions, complete=predictions.whole),
         qrels,
-        requested(config["metrics"], qrels),
-        split=split,
+        requested(config.metrics or (), qrels),
+        split=Split(config.public, config.seed),
         multi_turn=turns,
-        missing=missing,
+        missing=config.missing,
     )
     unknown = unknown_documents(source, predictions)
     return (replace(scores, counts={**scores.counts, UNKNOWN: len(unknown)}) if unknown else scores), qrels

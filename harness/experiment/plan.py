@@ -45,6 +45,7 @@ class Plan:
     objective: str = ""
     split: Split = field(default_factory=Split)
     trace: str = "none"
+    tracking: Node = field(default_factory=dict)
     experiment_name: str = ""
     run_name: str | None = None
     cache: str = "."
@@ -77,6 +78,11 @@ class Plan:
         """The groups beside `retriever` and `gate` that have a say in the run."""
         return tuple(active_groups(self.document))
 
+    @property
+    def components(self) -> list[Node]:
+        """The components that have a say in the run, without those inside them."""
+        return [*self.retriever.values(), self.gate, *(self.document[group] for group in self.active)]
+
     def tokenizer_of(self, choices: Mapping[str, str | None]) -> str | None:
         """The choice of the tokenizer; None where the run uses none. choices: config group -> choice."""
         return choices.get("tokenizer") if "tokenizer" in self.active else None
@@ -84,5 +90,4 @@ class Plan:
     @property
     def light(self) -> bool:
         """Whether the run logs means, params, predictions and config alone."""
-        detail: str = self.document["tracking"]["detail"]
-        return detail == "light"
+        return bool(self.tracking["detail"] == "light")

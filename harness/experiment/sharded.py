@@ -27,6 +27,7 @@ from harness.data.files import json_lines, json_text
 from harness.data.shards import Shard, ShardedDocuments, open_shard
 from harness.errors import Failed
 from harness.experiment.cached_parts import Caching
+from harness.experiment.plan import Plan
 from harness.experiment.session import queries_digest
 from harness.progress import silent, watch
 from harness.storage.cache import Cache, open_cache
@@ -269,11 +270,10 @@ def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str,
     return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
 
 
-def deciding_size(config: Mapping[str, Any]) -> int | None:
-    """cluster.shard of a run's config where it decides numbers: some retriever's shards are independent. Else None."""
-    nodes, cluster = config["retriever"].values(), config.get("cluster") or {}
-    independent = any(kind(node) == "independent" and reusable(node) for node in nodes)
-    return cluster.get("shard") if independent else None
+def deciding_size(plan: Plan) -> int | None:
+    """Return cluster.shard where it decides numbers, since some retriever's shards are independent; else None."""
+    independent = any(kind(node) == "independent" and reusable(node) for node in plan.retriever.values())
+    return plan.cluster.get("shard") if independent else None
 
 
 class Shards:

@@ -102,14 +102,14 @@ def read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def require_allowed_hosts(run: LoggedRun, config: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
+def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
     """BadInput unless `allow` has every address and environment variable that a logged config names.
 
     Whoever can write to the tracking store has chosen them; what is sent to them is for the command line to decide.
 
     asks: whether language models are asked.
     """
-    used = {name: node for name, node in config.items() if name not in ELSEWHERE}
+    used = {name: node for name, node in document.items() if name not in ELSEWHERE}
     sent = {key: value for key, value in leaves(used) if value and consent.sends(key)}
     wanted = {key: _address(str(value)) for key, value in sent.items() if asks or "llm" not in key.split(".")}
     if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
@@ -126,9 +126,9 @@ def _address(value: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme and parts.netloc else value
 
 
-def logged_value(config: Mapping[str, Any], key: str, kind: type[T]) -> T:
+def logged_value(document: Mapping[str, Any], key: str, kind: type[T]) -> T:
     """The value of a dotted key in a logged config. BadInput unless it is a `kind`."""
-    value: Any = config
+    value: Any = document
     for name in key.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):

@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.config.components import active_groups, component_identity, plugin_of, recorded, target_class
+from harness.config.components import component_identity, plugin_of, recorded, target_class
+from harness.config.schema import Node
 from harness.experiment.plan import Plan
 from harness.experiment.writing import QueryWriter
 from harness.measures import measures
+from harness.tasks.scored_file import TextPlan
 
 
 @functools.cache
@@ -34,17 +36,17 @@ PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflo
 PLUGINS = "plugins"  # tag: the plug-ins that a run's components are of
 
 
-def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Tags with what a run was made of: data, code, versions.
+def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
+    """Return tags with what a run was made of: data, code, versions.
 
-    config: also gives the versions of the packages that its components use.
+    plan: also gives the versions of the packages that its components use.
     """
     import platform
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(measures.VERSION)}
-    tags |= version_tags(PACKAGES) | (of_components(config) if config and {"retriever", "task"} & set(config) else {})
+    tags |= version_tags(PACKAGES) | (of_components(plan) if plan else {})
     if commit := _git("rev-parse", "HEAD"):
         tags |= {"git.commit": commit, "mlflow.source.git.commit": commit}
         changed = _git("status", "--porcelain", "--ignore-submodules=dirty")
@@ -76,55 +78,45 @@ def _git(*words: str) -> str | None:
         return None
 
 
-def of_components(config: Mapping[str, Any]) -> dict[str, str]:
-    """Tags with what a run's components are made of: versions of packages, plug-ins, files and code of the user."""
-    nodes = [*_components(config), *filter(None, [config.get("dataset")])]
+def of_components(plan: Plan | TextPlan) -> dict[str, str]:
+    """Return tags with versions of packages, plug-ins, and the user's files and code that a run's components use."""
+    nodes = [*_components(plan), *filter(None, [plan.document.get("dataset")])]
     found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
-    installed = {PLUGINS: ", ".join(sorted(found))} if found else {}
-    return version_tags(packages(config)) | installed | sources(config) | prompts(config)
+    tags = version_tags(packages(plan)) | ({PLUGINS: ", ".join(sorted(found))} if found else {})
+    return tags if isinstance(plan, TextPlan) else tags | sources(plan) | prompts(plan)
 
 
-def sources(config: Mapping[str, Any]) -> dict[str, str]:
-    """Tags with the sha256 of what was made elsewhere for the retrievers of a run: files, code."""
-    nodes = config.get("retriever") or {}
+def sources(plan: Plan) -> dict[str, str]:
+    """Return tags with the sha256 of files and code that were made elsewhere for the retrievers."""
     return {
         f"source.{name}": component_identity(node)["arguments"]["sha256"]
-        for name, node in nodes.items()
+        for name, node in plan.retriever.items()
         if hasattr(target_class(node, f"retriever.{name}"), "source")
     }
 
 
-def prompts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Tags with the sha256 of the prompts after which a language model writes a run's queries and answers."""
-    if "retriever" not in config:
-        return {}
-    writer = QueryWriter.of(Plan.of(config))
+def prompts(plan: Plan) -> dict[str, str]:
+    """Return tags with the sha256 of the prompts by which a language model writes queries and answers."""
+    writer = QueryWriter.of(plan)
     found = {"prompt.query": writer.prompt.sha256} if writer else {}
-    if "llm" in (config.get("answer") or {}):
-        found["prompt.answer"] = component_identity(config["answer"])["arguments"]["prompt"]
+    if "llm" in plan.answer:
+        found["prompt.answer"] = component_identity(plan.answer)["arguments"]["prompt"]
     return found
 
 
-def packages(config: Mapping[str, Any]) -> set[str]:
-    """The packages that compute the results of a run's components, as their classes declare them."""
+def packages(plan: Plan | TextPlan) -> set[str]:
+    """Return the packages that compute the results of a run's components, as their classes declare them."""
     names: set[str] = set()
-    for node in _components(config):
+    for node in _components(plan):
         cls = target_class(node, "config")
         plugin = plugin_of(cls)
         names |= {*getattr(cls, "packages", ()), *([plugin.distribution] if plugin else [])}
     return names | ({"torch"} if "transformers" in names else set())
 
 
-def _components(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The configs of the components that have a say in a run, those inside others included."""
-    if "task" in config:
-        components = [config["task"]]
-    else:
-        components = [
-            *config["retriever"].values(),
-            config["gate"],
-            *(config[group] for group in active_groups(config)),
-        ]
+def _components(plan: Plan | TextPlan) -> Iterator[Node]:
+    """Yield the configs of the components that have a say in a run, those inside others included."""
+    components = plan.components
     while components:
         yield (node := components.pop())
         components += [inner for inner in node.values() if isinstance(inner, Mapping) and "_target_" in inner]
@@ -143,9 +135,9 @@ def _version(package: str) -> str:
         return "none"
 
 
-def resolved(config: Mapping[str, Any]) -> str:
-    """The resolved config as YAML, without `tracking`, whose address may contain a password."""
-    return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in config.items() if name != "tracking")
+def resolved(document: Mapping[str, Any]) -> str:
+    """Return a config as YAML, without `tracking`, whose address may contain a password."""
+    return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in document.items() if name != "tracking")
 
 
 @functools.lru_cache(maxsize=1000)  # trials share most of their config

@@ -8,14 +8,15 @@ import secrets
 import shutil
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from harness.config.commands import TrackedConfig
 from harness.config.components import build
 from harness.config.program import runnable
+from harness.config.schema import Node
 from harness.progress import stage
 from harness.storage.atomic import write_text
 from harness.storage.locks import Claim
@@ -31,27 +32,25 @@ PAUSE_SECONDS = 1.0  # between two attempts to connect
 log = logging.getLogger(__name__)
 
 
-def open_tracker(config: Mapping[str, Any]) -> Tracker:
-    """The config's tracker, connected, after what processes that died have left is ended.
-
-    config: `tracking` and `outputs`, the folder of a local tracking store.
-    """
-    tracker = connected(config)
+def open_tracker(config: TrackedConfig) -> Tracker:
+    """Return the config's tracker, connected, after ending what processes that died have left."""
+    tracker = connected(config.tracking, config.outputs)
     end_abandoned(tracker)
     return tracker
 
 
-def connected(config: Mapping[str, Any], patience: float = 0.0) -> Tracker:
-    """The config's tracker, connected. config: as for `open_tracker`.
+def connected(tracking: Node, outputs: Path, patience: float = 0.0) -> Tracker:
+    """Return a tracker, connected.
 
-    patience: seconds to wait for a server that does not answer, such as one that is being started again.
+    outputs: the folder of a local tracking store. patience: seconds to wait for a server that does not answer, such as
+    one that is being started again.
     """
-    tracker: Tracker = build(config["tracking"], where="tracking")
+    tracker: Tracker = build(tracking, where="tracking")
     deadline = time.monotonic() + patience
     with stage("connecting to the tracking store"):
         while True:
             try:
-                tracker.connect(Path(config["outputs"]).absolute())
+                tracker.connect(outputs.absolute())
                 return tracker
             except NoAnswer:
                 if time.monotonic() > deadline:

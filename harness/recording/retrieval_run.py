@@ -6,7 +6,7 @@ import hashlib
 import json
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from harness.config.commands import RunConfig, SweepConfig
 from harness.config.components import (
     SHARED,
     absolute_node,
-    active_groups,
     component_identity,
     recorded_name,
     reusable,
@@ -66,7 +65,7 @@ CHARTED = (
 UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
 
 
-def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+def with_absolute_paths(document: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its data files, so that it means the same in any folder."""
     known = keys(RunConfig)
 
@@ -77,7 +76,7 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
             return {key: full(inner, f"{name}.{key}") for key, inner in value.items()}
         return absolute_path(value) if name in known and known[name].reads else value
 
-    return {name: full(value, name) for name, value in config.items()}
+    return {name: full(value, name) for name, value in document.items()}
 
 
 def retrieval_trial_key(
@@ -108,7 +107,7 @@ def retrieval_trial_key(
     identities = {name: identify(node) for name, node in nodes}
     depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
-    shard = sharded.deciding_size(plan.document)
+    shard = sharded.deciding_size(plan)
     cut = [{"shard": shard}] if shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
@@ -129,19 +128,27 @@ def run_name(plan: Plan, invocation: Invocation) -> str:
     return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
 
 
-def retrieval_params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
-    """The choice in each group and every plain value that decides a result."""
-    unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(active_groups(config)) if "retriever" in config else ()))
+def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the choice in each group, and every plain value that decides a result."""
+    found = plain_params(plan.document, choices, set(OPTIONAL) - set(plan.active))
+    if size := sharded.deciding_size(plan):
+        found["cluster.shard"] = size
+    return found
+
+
+def plain_params(
+    document: Mapping[str, Any], choices: Mapping[str, str | None], without: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return as `retrieval_params`, of any config. without: groups that the run does not use."""
+    unused = (*ELSEWHERE, *UNSAID, *without)
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
-    shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
-    for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
+    shared = flatten({name: document[name] for name in SHARED if name in document and name not in unused})
+    for name, value in flatten({k: v for k, v in document.items() if k not in unused}).items():
         _, _, inner = name.removeprefix("retriever.").partition(".")
         repeated = name.startswith(("retriever.", "gate.", "answer.")) and inner in shared and shared[inner] == value
         decides = ".runtime." not in name and "llm.price." not in name
         if decides and not repeated and not name.endswith("_target_"):
             found[name] = shortest(value)
-    if "retriever" in config and (size := sharded.deciding_size(config)):
-        found["cluster.shard"] = size
     return found
 
 

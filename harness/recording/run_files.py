@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.check import Invocation
+from harness.config.commands import FilesConfig, ScoreConfig
 from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.predictions import read_predictions
@@ -30,30 +30,28 @@ SCORING = ("dataset", "missing", "public")  # keys that say how files are scored
 
 @dataclass(frozen=True, eq=False)
 class FileScores:
-    """A file of ranked lists with its scores, and its record as a run. config: of `harness score`, with whole paths."""
+    """A file of ranked lists with its scores, and its record as a run. config: with absolute paths."""
 
-    config: dict[str, Any]
-    path: Path
+    config: ScoreConfig
     scores: Scores
     numbers: Mapping[str, float]
     record: RunRecord
 
     @classmethod
-    def of(cls, config: dict[str, Any], choices: Mapping[str, str]) -> FileScores:
-        for name in [*config["metrics"], config["objective"]]:
+    def of(cls, config: ScoreConfig, choices: Mapping[str, str]) -> FileScores:
+        for name in [*(config.metrics or ()), config.objective]:
             measures.parse_measure(name)
-        config = retrieval_run.with_absolute_paths(config)
-        path = Path(config["predictions"])
-        predictions = read_predictions(path)
+        config = ScoreConfig.of(retrieval_run.with_absolute_paths(config.document))
+        predictions = read_predictions(config.predictions)
         scores, qrels = file_scores(config, predictions)
-        objective = objective_of(config["objective"], scores, None, "all")
+        objective = objective_of(config.objective, scores, None, "all")
         numbers = retrieval_run.scores_by_name(scores)
         made_of = Dataset("", (), (), qrels).fingerprints
         labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
         record = RunRecord(
-            config["experiment_name"],
-            config["run_name"] or path.name,
-            params=retrieval_run.retrieval_params(config, choices),
+            config.experiment_name,
+            config.run_name or config.predictions.name,
+            params=retrieval_run.plain_params(config.document, choices),
             tags=provenance.provenance(labels)
             | {
                 "harness.verb": "score",
@@ -64,7 +62,7 @@ class FileScores:
                 "qrels": Input(
                     name=choices["dataset"],
                     sha256=str(labels["qrels"]),
-                    source=retrieval_run.place_of_part(config["dataset"], "qrels"),
+                    source=retrieval_run.place_of_part(config.dataset, "qrels"),
                     rows=len(qrels.grades),
                 )
             },
@@ -72,12 +70,12 @@ class FileScores:
             objective=objective,
             shows_private=True,
         )
-        return cls(config, path, scores, numbers, record)
+        return cls(config, scores, numbers, record)
 
     def write(self, folder: Path) -> None:
         """Write what commands read of a scored file, and complete the record."""
-        shutil.copyfile(self.path, folder / f"predictions{self.path.suffix}")
-        write_text(folder / "config.yaml", provenance.resolved(self.config))
+        shutil.copyfile(self.config.predictions, folder / f"predictions{self.config.predictions.suffix}")
+        write_text(folder / "config.yaml", provenance.resolved(self.config.document))
         write_text(folder / "scores.csv", score_table_text(self.scores))
         if checked := self.scores.checked:
             write_text(folder / checked_values.FILE, checked_values.checked_table_text(checked))
@@ -97,11 +95,10 @@ class FileRuns(NoTracker):
         self.folder = folder
         self._runs: dict[str, LoggedRun] = {}
 
-    def add(self, config: dict[str, Any], choices: Mapping[str, str]) -> None:
-        """Score a file. config: of `harness score`. BadInput if it cannot be scored."""
-        word = config["predictions"]
+    def add(self, word: str, config: ScoreConfig, choices: Mapping[str, str]) -> None:
+        """Score a file, which the command line calls `word`. Raise BadInput if it cannot be scored."""
         scored = FileScores.of(config, choices)
-        run_id = digest([str(scored.path.absolute()), scored.record.tags[retrieval_run.LISTS]])[:32]
+        run_id = digest([str(scored.config.predictions), scored.record.tags[retrieval_run.LISTS]])[:32]
         (own := self.folder / run_id).mkdir(parents=True, exist_ok=True)
         scored.write(own)
         one = scored.record
@@ -124,12 +121,13 @@ class FileRuns(NoTracker):
         raise NoFile(f"{run.name} has no {name}.")
 
 
-def open_run_files(config: Mapping[str, Any], invocation: Invocation, folder: Path) -> FileRuns | None:
-    """The files that `runs` names, scored; None where it names logged runs, or nothing.
+def open_run_files(
+    words: Sequence[str], config: FilesConfig, invocation: Invocation, folder: Path, seed: int = 0
+) -> FileRuns | None:
+    """Return the files among `words`, scored; None where these name logged runs, or nothing.
 
-    folder: for their scores. BadInput if only some of them are files, or if one cannot be scored.
+    folder: for their scores. seed: of the split. Raise BadInput if only some are files, or if one cannot be scored.
     """
-    words: Sequence[str] = config["runs"] or ()
     files = [word for word in words if _is_file(word)]
     if not files:
         if given := scoring_words(invocation):
@@ -143,22 +141,23 @@ def open_run_files(config: Mapping[str, Any], invocation: Invocation, folder: Pa
             f"runs names files ({some(files)}) and logged runs ({some(others)}). Name either, or log each file as a "
             f"run: harness score predictions={files[0]}"
         )
-    if "task" in config:
+    if config.task:
         raise BadInput(
             f"runs names files ({some(files)}), which is for ranked lists alone. Score each first: `harness score "
             f"task={invocation.choices['task']} predictions=FILE references=FILE`."
         )
-    if "dataset" not in config:
+    if not config.dataset:
         raise BadInput(
             f"runs names files ({some(files)}): say which labels score them, such as dataset=trec dataset.qrels=FILE, "
             "or dataset=beir dataset.path=FOLDER."
         )
-    objective = config["metric"] or config["objective"]
-    scoring = {name: config[name] for name in (*SCORING, "store", "experiment_name", "outputs") if name in config}
-    scoring |= {"metrics": list(dict.fromkeys([*config["metrics"], objective])), "objective": objective}
+    objective = config.metric or config.objective
+    scoring = {name: config.document[name] for name in (*SCORING, "experiment_name", "outputs")}
+    scoring |= {"metrics": list(dict.fromkeys([*(config.metrics or ()), objective])), "objective": objective}
+    scoring |= {"run_name": None, "seed": seed, "store": {"path": str(config.outputs / "cache")}}
     found = FileRuns(folder)
     for word in files:
-        found.add(scoring | {"predictions": word, "run_name": None, "seed": config.get("seed", 0)}, invocation.choices)
+        found.add(word, ScoreConfig.of(scoring | {"predictions": word}), invocation.choices)
     return found
 
 

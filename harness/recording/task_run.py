@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import check_component, recorded
+from harness.config.schema import Node
 from harness.data.files import open_unpacked, sha256_of
 from harness.data.tables import csv_text
 from harness.recording import provenance, retrieval_run
@@ -23,7 +24,8 @@ from harness.recording.logged_run import ValidRun, logged_config, logged_value, 
 from harness.reports import task_page
 from harness.storage.atomic import write_text
 from harness.storage.cache import open_cache
-from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
+from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, fingerprints, task_of
+from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
 TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
@@ -32,11 +34,10 @@ KEYS = ("task", *FILES)  # config keys that only text tasks have
 DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, besides the two files
 
 
-def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
+def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
     """Make the experiment's page list the task's runs, the best first, with its measures as columns."""
-    task = task_of(config)
     columns = [*OBJECTIVE_METRICS, *task.measures]
-    tracker.view(config["experiment_name"], "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
+    tracker.view(experiment, "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
 
 
 def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
@@ -49,66 +50,57 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
     references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
     with tempfile.TemporaryDirectory() as folder:
         file = tracker.download(run, stored(run.params["predictions"]), Path(folder))
-        judged = task_of(config).judge(file, references, [], open_cache(store))
+        judged = task_of(config["task"]).judge(file, references, [], open_cache(store))
         require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
         with open_unpacked(file) as content:
             return ValidRun(content.read().decode(), config, len(judged.item_ids))
 
 
-def task_params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
-    """The plain values that decide a result, and the chosen task."""
-    return retrieval_run.retrieval_params({name: config[name] for name in (*DECIDES, *FILES)}, {"task": choice})
+def task_params(plan: TextPlan, choice: str | None) -> dict[str, Any]:
+    """Return the plain values that decide a result, and the chosen task."""
+    decides = {name: plan.document[name] for name in (*DECIDES, *FILES)}
+    return retrieval_run.plain_params(decides, {"task": choice})
 
 
-def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
-    """The tags that a run of a text task is found and compared by."""
+def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
+    """Return the tags that a run of a text task is found and compared by."""
     task = scored.task
     return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
         "harness.verb": "score",
         "task": task.name,
-        "trial_key": task_trial_key(config),
+        "trial_key": task_trial_key(plan),
         "version.measures": f"{task.name} {task.version}",
     }
 
 
-def task_trial_key(config: Mapping[str, Any]) -> str:
-    """sha256 of what decides the numbers: the task with its version, the settings, the two files, and packages."""
-    sha256s = [sha256_of(Path(config[name])) for name in FILES]
-    versions = provenance.version_tags(provenance.packages(config))
-    settings = [config[key] for key in DECIDES[1:]]
-    rules = recorded(_without_runtime(config["task"]))
-    return digest([rules, task_of(config).version, settings, sha256s, versions])
+def task_trial_key(plan: TextPlan) -> str:
+    """Return the sha256 of what decides the numbers: task and version, settings, the two files, packages."""
+    sha256s = [sha256_of(plan.predictions), sha256_of(plan.references)]
+    versions = provenance.version_tags(provenance.packages(plan))
+    settings = [plan.document[key] for key in DECIDES[1:]]
+    return digest([recorded(_without_runtime(plan.node)), plan.task.version, settings, sha256s, versions])
 
 
-def _without_runtime(node: Mapping[str, Any]) -> dict[str, Any]:
+def _without_runtime(node: Node) -> dict[str, Any]:
     """A component's arguments without those of `runtime:`, also in the components inside it."""
     arguments = {name: value for name, value in node.items() if name != "runtime"}
     return {name: _without_runtime(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
 
 
-def task_inputs(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, Input]:
-    """The data of a run as MLflow shows it, by context."""
-    return {
-        name: Input(
-            name=Path(config[name]).name,
-            sha256=scored.fingerprints[name],
-            source=config[name],
-            rows=len(scored.judged.item_ids),
-        )
-        for name in FILES
-    }
+def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
+    """Return the data of a run as MLflow shows it, by context."""
+    rows, files = len(scored.judged.item_ids), zip(FILES, (plan.predictions, plan.references), strict=True)
+    return {name: Input(file.name, scored.fingerprints[name], str(file), rows) for name, file in files}
 
 
-def write_task_run(
-    folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile, light: bool = False
-) -> None:
+def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile, light: bool = False) -> None:
     """Write a run's files, and put its numbers into the record.
 
     light: without the files that are only for people: page, figure, table of items, versions.
     """
-    shutil.copyfile(config["predictions"], folder / stored(config["predictions"]))
+    shutil.copyfile(plan.predictions, folder / stored(plan.predictions))
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
-    write_text(folder / "config.yaml", provenance.resolved({name: config[name] for name in recorded_keys}))
+    write_text(folder / "config.yaml", provenance.resolved({name: plan.document[name] for name in recorded_keys}))
     write_text(folder / TABLE, _table(scored))
     found = task_numbers(scored)
     record.objective = scored.ranked_by
@@ -116,7 +108,7 @@ def write_task_run(
     if not light:
         retrieval_run.write_metrics(folder, found, scored.ranked_by)
         record.shows_private = True
-        _write_pages(folder, record, config, scored)
+        _write_pages(folder, record, plan, scored)
 
 
 def _table(scored: ScoredFile) -> str:
@@ -127,9 +119,8 @@ def _table(scored: ScoredFile) -> str:
     return csv_text({"id": judged.item_ids, "kind": judged.kinds, "public": public, **counts})
 
 
-def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile) -> None:
+def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile) -> None:
     """Write what people look at; the table of the worst items and the description go into the record."""
-
     table = scored.judged.table
     write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
@@ -140,7 +131,7 @@ def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], sco
         folder / "measures.png",
         {name: float(total) for name, total in scored.totals.items()},
     )
-    facts = _facts(config, scored)
+    facts = _facts(plan, scored)
     write_text(folder / "report.html", task_page.task_page(scored, facts))
     worst = np.argsort(scored.values, kind="stable")[:WORST]
     record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in table.items()}
@@ -148,8 +139,8 @@ def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], sco
     record.end_tags[NOTE] = as_note(task_page.task_note(scored, facts, files))
 
 
-def stored(predictions: str) -> str:
-    """The name of a run's copy of the predictions file."""
+def stored(predictions: str | Path) -> str:
+    """Return the name of a run's copy of the predictions file."""
     name = Path(predictions)
     return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
 
@@ -161,9 +152,9 @@ def task_numbers(scored: ScoredFile) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-def _facts(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
-    """What was scored, for page and description."""
-    facts = {"Task": scored.task.name, "Scheme": config["task"].get("scheme", "")}
-    facts |= {"Predictions": Path(config["predictions"]).name, "References": Path(config["references"]).name}
+def _facts(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
+    """Return what was scored, for page and description."""
+    facts = {"Task": scored.task.name, "Scheme": plan.node.get("scheme", "")}
+    facts |= {"Predictions": plan.predictions.name, "References": plan.references.name}
     facts["Items"] = f"{scored.counts['items']}, {scored.counts['public']} of them public"
     return {name: text for name, text in facts.items() if text}

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.components import active_groups, build
+from harness.config.components import build
+from harness.config.schema import Node
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.experiment.cached_parts import CachedTokenizer
 from harness.experiment.ordering import fuse
+from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
 from harness.experiment.timing import MS
 from harness.fusion.rule import FusionRule
@@ -34,19 +36,19 @@ PERFECT = 1 - 1e-9  # a score that only rounding keeps below 1 is no error
 BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
-def check_traces(config: Mapping[str, Any], labelled: bool) -> None:
+def check_traces(plan: Plan, labelled: bool) -> None:
     """BadInput if the traces that `trace` asks for cannot be stored or selected. labelled: whether there are labels."""
-    trace, objective = config["trace"], config["objective"]
+    trace, objective = plan.trace, plan.objective
     if trace == "none":
         return
-    if not (tracker := build(config["tracking"], where="tracking")).keeps_files:
+    if not (tracker := plan.made("tracking")).keeps_files:
         raise BadInput(
             f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice}, or trace."
         )
     if trace == "errors" and not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if trace == "errors" and (
-        parse_measure(objective).family is MeasureFamily.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
+        parse_measure(objective).family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES)
     ):
         raise BadInput(
             f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
@@ -54,48 +56,45 @@ def check_traces(config: Mapping[str, Any], labelled: bool) -> None:
         )
 
 
-def write_traces(
-    config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str
-) -> int:
+def write_traces(plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str) -> int:
     """Write the traces that `trace` asks for, and link them to the run; returns how many."""
-    if not (rows := traced_rows(config, outcome)):
+    if not (rows := traced_rows(plan, outcome)):
         return 0
-    tracer = Tracer(config, dataset, outcome, cache)
+    tracer = Tracer(plan, dataset, outcome, cache)
     with watch("traces") as progress:
         for done in range(0, len(rows), BATCH):
             batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
-            tracker.trace(run_id, config["experiment_name"], batch)
+            tracker.trace(run_id, plan.experiment_name, batch)
             progress(done + len(batch), len(rows), "traces")
     return len(rows)
 
 
-def traced_rows(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
+def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
     """Rows of the queries to trace: all, or with trace=errors the labelled queries whose objective is below 1."""
     rows = range(len(outcome.queries))
-    if config["trace"] == "none":
+    if plan.trace == "none":
         return []
-    if config["trace"] == "all":
+    if plan.trace == "all":
         return list(rows)
-    scores = _by_query(outcome, config["objective"])
+    scores = _by_query(outcome, plan.objective)
     return [row for row in rows if scores.get(outcome.queries[row].query_id, 1.0) < PERFECT]
 
 
 class Tracer:
     """Makes the traces of a run. Tokens come from the cache, where the run's retrievers put them."""
 
-    def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
-        self.config, self.dataset, self.outcome = config, dataset, outcome
-        self.steps = active_groups(config)
+    def __init__(self, plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
+        self.plan, self.dataset, self.outcome = plan, dataset, outcome
         # An outcome has only the reranked lists.
-        rankings, depth, learnt = outcome.rankings, config["depth"], outcome.fusion
+        rankings, depth, learnt = outcome.rankings, plan.depth, outcome.fusion
         rule = FusionRule.from_json(learnt["rule"]) if learnt else None
-        self.fused = rule.fuse(rankings, depth) if rule else fuse(config["fusion"], rankings, depth)
-        self.scores = _by_query(outcome, config["objective"])
+        self.fused = rule.fuse(rankings, depth) if rule else fuse(plan.fusion, rankings, depth)
+        self.scores = _by_query(outcome, plan.objective)
         self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
         texts = [query.text for query in outcome.queries]
         self.tokens = {
             name: _tokens(node["tokenizer"], texts, cache)
-            for name, node in config["retriever"].items()
+            for name, node in plan.retriever.items()
             if "tokenizer" in node
         }
 
@@ -105,7 +104,7 @@ class Tracer:
         turns = [{"role": turn.role, "content": turn.content} for turn in self.dataset.queries[row].turns]
         tags = {"query_id": query.query_id, "run_id": run_id}
         if query.query_id in self.scores:
-            tags |= {"objective": self.config["objective"], "score": f"{self.scores[query.query_id]:.4f}"}
+            tags |= {"objective": self.plan.objective, "score": f"{self.scores[query.query_id]:.4f}"}
         if query.query_id in self.losses:
             tags["loss"] = self.losses[query.query_id]
         inputs = {"query": query.text, "messages": turns}
@@ -122,10 +121,10 @@ class Tracer:
     def _steps(self, row: int) -> tuple[TraceSpan, ...]:
         """The steps of the run, in order."""
         spans = [self._retriever(name, row) for name in self.outcome.rankings]
-        if "fusion" in self.steps:
+        if "fusion" in self.plan.active:
             spans.append(self._ranked("fusion", "CHAIN", {"rankings": list(self.outcome.rankings)}, self.fused, row))
-        if "rerank" in self.steps:
-            head = [doc_id for doc_id, _ in self.fused.top(self.config["rerank"]["depth"]).row(row)]
+        if "rerank" in self.plan.active:
+            head = [doc_id for doc_id, _ in self.fused.top(self.plan.rerank["depth"]).row(row)]
             inputs = {"query": self.outcome.queries[row].text, "documents": head}
             spans.append(self._ranked("rerank", "RERANKER", inputs, self.outcome.candidates, row))
         return (*spans, self._gate(row))
@@ -146,13 +145,13 @@ class Tracer:
         return TraceSpan(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, children)
 
     def _gate(self, row: int) -> TraceSpan:
-        gate, decision = self.config["gate"], self.outcome.decision
+        gate, decision = self.plan.gate, self.outcome.decision
         rule: Mapping[str, Any] = decision.fitted["rule"] if decision.fitted else {}
         if "threshold" in gate:
             rule = {"features": [[gate["source"], gate["signal"]]], "thresholds": [gate["threshold"]]}
         inputs = {"signal": None if decision.signal is None else float(decision.signal[row])}
         inputs |= {name: rule[name] for name in ("features", "levels", "thresholds") if name in rule}
-        shown = min(int(decision.shown[row]), self.config["top_k"])
+        shown = min(int(decision.shown[row]), self.plan.top_k)
         about = {"gate": gate["_target_"].rpartition(".")[2], "duration": "not measured"}
         return TraceSpan("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
 
@@ -182,7 +181,7 @@ class Tracer:
         return qrels.grades.get(self.outcome.queries[row].query_id) if qrels else None
 
 
-def _tokens(node: Mapping[str, Any], texts: Sequence[str], cache: Cache) -> list[list[str]]:
+def _tokens(node: Node, texts: Sequence[str], cache: Cache) -> list[list[str]]:
     with watch("tokens") as progress:
         tokenizer = CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)
         tokens: list[list[str]] = tokenizer(texts).lists()

@@ -15,7 +15,7 @@ from harness.errors import BadInput, Failed
 from harness.experiment.timing import MS
 from harness.measures.measures import SPAN_MEASURES
 from harness.recording import provenance
-from harness.recording.run_kind import RunKind, run_kind
+from harness.recording.run_kind import RunKind
 from harness.sweeps import plan
 from harness.sweeps.auto.menu import check_request
 from harness.sweeps.axes import Interval, axis_of
@@ -97,7 +97,7 @@ class Sweep:
 
     @cached_property
     def kind(self) -> RunKind:
-        return run_kind(self.settings)
+        return RunKind(self.settings.get("task"))
 
     @property
     def trials_per_job(self) -> int | None:
@@ -116,7 +116,7 @@ class Sweep:
                 f"{self.settings['objective']}. Put that first, or set objective={names[0]}."
             )
         for name in names:
-            self.kind.check_objective(self.settings, name)
+            self.kind.check_objective(self.settings["metrics"], name)
         return [SweepObjective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
 
     @property

@@ -22,7 +22,8 @@ from harness.errors import BadInput
 from harness.measures.measures import grows_with
 from harness.measures.score_table import read_score_table
 from harness.recording import recording
-from harness.recording.run_kind import Retrieval, run_kind
+from harness.recording.run_kind import RunKind
+from harness.recording.task_run import save_view
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.runs.board import page
@@ -49,7 +50,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> N
     and none where the public part chooses, since it would show the private scores of all trials.
     """
     kind, settings = execution.sweep.kind, execution.sweep.settings
-    shown = isinstance(kind, Retrieval) and execution.tracker.keeps_files and settings["select_on"] == "all"
+    shown = kind.task is None and execution.tracker.keeps_files and settings["select_on"] == "all"
     if not shown or not kind.is_query_mean(settings["objective"]):
         return
     for place, part in enumerate(summary.parts):
@@ -223,7 +224,8 @@ class Ending:
         """Label of each group of trials that compare -> where the tracker's pages list them, best first."""
         sweep, found = self.execution.sweep, {}
         with suppress(Unreachable):
-            sweep.kind.save_view(self.execution.tracker, sweep.settings)
+            if task := sweep.kind.task:
+                save_view(self.execution.tracker, sweep.settings["experiment_name"], task)
             for place, part in enumerate(summary.parts):
                 if part.best is not None:
                     found[part.label] = self._page(part, part.best, f"-{place}" if part.apart else "")
@@ -277,7 +279,7 @@ def expected(
     best: number of the best trial. replay: of its choices.
     """
     objective = config["objective"]
-    if not run_kind(config).is_query_mean(objective):
+    if not RunKind(config.get("task")).is_query_mean(objective):
         return None
     best_first = sorted(results, key=lambda number: number != best)
     different: dict[str, TrialResult] = {}

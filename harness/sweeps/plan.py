@@ -31,11 +31,11 @@ from harness.experiment.preflight import DataFacts
 from harness.experiment.session import foreseen_queries, read_dataset
 from harness.measures.measures import requested
 from harness.recording import retrieval_run, task_run
-from harness.recording.run_kind import Retrieval, Text, run_kind
+from harness.recording.run_kind import RunKind
 from harness.runs.board.settings import overrides_in_words
 from harness.storage.cache import Cache, open_cache
 from harness.sweeps.axes import MOST, Values, axis_of
-from harness.tasks import scored_file
+from harness.tasks.scored_file import TextPlan
 from harness.tracking.tracker import LESS_IS_BETTER
 from retrievers.base import Qrels
 
@@ -101,7 +101,6 @@ class Planner:
         self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
         self._identities: dict[str, dict[str, Any]] = {}
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
-        self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
         """(fixed overrides, those of a trial), without keys that the trial's choices do not have."""
@@ -123,19 +122,19 @@ class Planner:
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
             run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
-            self._describe[type(run_kind(run))](trial, run, choices)
+            (self._describe_text if "task" in run else self._describe_retrieval)(trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
-            trial.rules = digest([run_kind(run).rules(run), run["objective"], chosen_by])
+            trial.rules = digest([RunKind(run.get("task")).rules, run["objective"], chosen_by])
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
 
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         trial.config, trial.choices = config, choices
-        trial.config = scored_file.with_absolute_files(config)
-        scored_file.requested_measures(scored_file.task_of(config), config)
-        trial.key, trial.job_key = task_run.task_trial_key(trial.config), "text"
-        trial.data = sha256_of(Path(trial.config["references"]))
+        plan = TextPlan.of(config)
+        trial.config = dict(plan.document)
+        trial.key, trial.job_key = task_run.task_trial_key(plan), "text"
+        trial.data = sha256_of(plan.references)
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         plan = Plan.of(retrieval_run.with_absolute_paths(document))
@@ -158,7 +157,7 @@ class Planner:
         """The parts of the data that are the same in trials which compare by every objective of the sweep."""
         names = self.settings["objectives"] or [plan.objective]
         scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
-        tags = dict.fromkeys(tag for name in scores for tag in Retrieval().shared(name))
+        tags = dict.fromkeys(tag for name in scores for tag in RunKind().shared(name))
         return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
 
     def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -32,11 +32,10 @@ from harness.experiment.session import Clock, Session, open_session, queries_dig
 from harness.experiment.writing import QueryWriter
 from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
-from harness.recording.run_kind import Retrieval, Text, run_kind
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
 from harness.sweeps.plan import Job, Trial
-from harness.tasks import scored_file
+from harness.tasks.scored_file import TextPlan, judge_files
 from harness.tracking import file_hashes
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
 from retrievers.base import Ranking
@@ -67,11 +66,12 @@ class FileTrials:
         self._write(trial, folder, record, light=False)
 
     def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool) -> None:
-        scored = scored_file.judge_files(trial.config)
-        if reason := scored.judged.absent.get(objective := trial.config["objective"]):
+        plan = TextPlan.of(trial.config)
+        scored = judge_files(plan)
+        if reason := scored.judged.absent.get(objective := plan.objective):
             raise BadInput(f"objective={objective} is absent: {reason}")
-        tags = task_run.tags(trial.config, scored)
-        task_run.write_task_run(folder, record, trial.config, scored, light)
+        tags = task_run.tags(plan, scored)
+        task_run.write_task_run(folder, record, plan, scored, light)
         record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
 
 
@@ -129,12 +129,9 @@ def _planned(plan: Plan, session: Session, index: Mapping[str, Any]) -> set[str]
     return {digest(steps.ranking_identity(index, one)) for one in known}
 
 
-_RUNNERS: dict[type, Callable[[Job], TrialRunner]] = {Retrieval: RetrievalTrials, Text: FileTrials}
-
-
 def trial_runner(job: Job) -> TrialRunner:
     """The runner for the kind of run that the job's trials are. It retrieves what they share."""
-    return _RUNNERS[type(run_kind(job.trials[0].config))](job)
+    return FileTrials(job) if "task" in job.trials[0].config else RetrievalTrials(job)
 
 
 def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
@@ -274,7 +271,7 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
         return []  # another start has taken over while this job was queued
     gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
-    tracker = recording.connected(first.config, PATIENCE)
+    tracker = recording.connected(first.config["tracking"], Path(first.config["outputs"]), PATIENCE)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner, failed = None, None
@@ -405,11 +402,16 @@ def read_journal(context: Context, position: Position = START) -> tuple[list[Tri
 
 def _record(trial: Trial, context: Context) -> RunRecord:
     params: dict[str, Any] = {key: value for key, _, value in (one.partition("=") for one in trial.overrides)}
-    if trial.config:
-        params = run_kind(trial.config).params(trial.config, trial.choices)
     tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
-    if trial.key:
-        tags |= {"trial_key": trial.key} | provenance.of_components(trial.config)
+    plan: Plan | TextPlan | None = None
+    if "task" in trial.config:
+        plan = TextPlan.of(trial.config)
+        params = task_run.task_params(plan, trial.choices["task"])
+    elif trial.config:
+        plan = Plan.of(trial.config)
+        params = retrieval_run.retrieval_params(plan, trial.choices)
+    if trial.key and plan:
+        tags |= {"trial_key": trial.key} | provenance.of_components(plan)
     tags |= dict(context.tags) | {"sweep.trial": str(trial.number)}
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 

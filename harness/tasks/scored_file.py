@@ -13,9 +13,11 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import arguments, build
+from harness.config.schema import Node
 from harness.errors import BadInput, did_you_mean
 from harness.measures.objective import Objective, from_summary, score_kind
 from harness.measures.scores import Summary
+from harness.statistics.split import Split
 from harness.storage.cache import open_cache
 from harness.tasks.statistics import entering, in_public, measure_all, measure_kind, summaries
 from harness.tasks.task import JudgedItems, TextTask
@@ -109,55 +111,81 @@ def fingerprints(judged: JudgedItems) -> dict[str, str]:
     return {"references": digest_of("id", *GIVEN), "predictions": digest_of("id", "prediction")}
 
 
-def with_absolute_files(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with absolute paths of its two files, so that a run is found again from any folder."""
-    for name in FILES:
-        if config.get(name) is None:
-            raise BadInput(f"{name} is missing. Give it on the command line: {name}=FILE.")
-    return {**config} | {name: os.path.abspath(config[name]) for name in FILES}  # noqa: PTH100
+@dataclass(frozen=True, eq=False)
+class TextPlan:
+    """The plan of scoring a file of a text task: its checked config as typed values, with absolute paths.
+
+    node: the config of the task. document: the whole config as plain values.
+    """
+
+    document: Mapping[str, Any]
+    node: Node
+    predictions: Path
+    references: Path
+    objective: str
+    split: Split
+    cache: str
+    experiment_name: str
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> TextPlan:
+        """Raise BadInput if a file is not named, or if a measure is unknown."""
+        for name in FILES:
+            if document.get(name) is None:
+                raise BadInput(f"{name} is missing. Give it on the command line: {name}=FILE.")
+        document = {**document} | {name: os.path.abspath(document[name]) for name in FILES}  # noqa: PTH100
+        predictions, references = (Path(document[name]) for name in FILES)
+        split = Split(document["public"], document["seed"], document.get("select_on", "all"))
+        rest = document["objective"], split, document["store"]["path"], document["experiment_name"]
+        plan = cls(document, document["task"], predictions, references, *rest)
+        for name in plan.measures:
+            check_measure(plan.task, "metrics", name)
+        if plan.objective not in plan.measures:
+            raise BadInput(f"objective={plan.objective} is not among the metrics: add it to metrics=[...].")
+        return plan
+
+    @cached_property
+    def task(self) -> TextTask:
+        return task_of(self.node)
+
+    @property
+    def measures(self) -> Sequence[str]:
+        """The measures that the config requests, the objective among them."""
+        wanted: Sequence[str] = self.document["metrics"] or self.task.measures
+        return wanted
+
+    @property
+    def components(self) -> list[Node]:
+        return [self.node]
 
 
-def judge_files(config: Mapping[str, Any]) -> ScoredFile:
-    """Read, pair and score the two files of a checked config."""
-    task = task_of(config)
-    wanted = requested_measures(task, config)
-    predictions, references = (Path(config[name]) for name in FILES)
-    judged = task.judge(predictions, references, wanted, open_cache(config["store"]["path"]))
-    public = in_public(judged, config["seed"], config["public"])
-    summary = summaries(task, judged.item_counts, wanted, config["seed"])
-    objective, select_on, chosen = config["objective"], config.get("select_on", "all"), summary
-    if select_on == "public":
+def judge_files(plan: TextPlan) -> ScoredFile:
+    """Read, pair and score the two files of a plan."""
+    task, split, objective = plan.task, plan.split, plan.objective
+    judged = task.judge(plan.predictions, plan.references, plan.measures, open_cache(plan.cache))
+    public = in_public(judged, split.seed, split.public)
+    chosen = summary = summaries(task, judged.item_counts, plan.measures, split.seed)
+    if split.select_on == "public":
         counts = {name: of[public] for name, of in judged.item_counts.items()}
-        chosen = summaries(task, counts, [objective], config["seed"]) if public.any() else {}
+        chosen = summaries(task, counts, [objective], split.seed) if public.any() else {}
     return ScoredFile(
         task=task,
         judged=judged,
         public=public,
         summary=summary,
         objective=objective,
-        ranked_by=from_summary(objective, chosen.get(objective), score_kind(False, select_on)),
+        ranked_by=from_summary(objective, chosen.get(objective), score_kind(False, split.select_on)),
     )
 
 
-def task_of(config: Mapping[str, Any]) -> TextTask:
-    """The task of a config."""
-    task: TextTask = build(config["task"], where="task")
+def task_of(node: Node) -> TextTask:
+    task: TextTask = build(node, where="task")
     return task
 
 
-def rules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a config's task that decide how it scores."""
-    return {name: value for name, value in arguments(config["task"]).items() if name not in ELSEWHERE}
-
-
-def requested_measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:
-    """The measures that the config requests, the objective among them."""
-    wanted: Sequence[str] = config["metrics"] or task.measures
-    for name in wanted:
-        check_measure(task, "metrics", name)
-    if config["objective"] not in wanted:
-        raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
-    return wanted
+def task_rules(node: Node) -> dict[str, Any]:
+    """Return the arguments of a task that decide how it scores."""
+    return {name: value for name, value in arguments(node).items() if name not in ELSEWHERE}
 
 
 def check_measure(task: TextTask, key: str, name: str) -> None:

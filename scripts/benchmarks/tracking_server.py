@@ -102,7 +102,8 @@ class Runs:
 def log_runs(runs: Runs, worker: int, together: Any) -> None:
     """Log every run of one worker that it has not finished; started again after a kill, it goes on."""
     done = {entry["number"] for entry in runs.entries()}
-    tracker = recording.connected(runs.node, PATIENCE)  # as a job of a sweep does
+    node = runs.node
+    tracker = recording.connected(node["tracking"], Path(node["outputs"]), PATIENCE)  # as a job of a sweep does
     recording.end_abandoned(tracker)
     logged = tracker.runs(runs.experiment, {}, "FINISHED") if done else []  # a kill may come just before the journal
     done |= {int(run.tags[NUMBER]) for run in logged}

@@ -52,7 +52,7 @@ from harness.measures.objective import Objective
 from harness.measures.score_table import read_score_table
 from harness.recording import provenance, recording, task_run
 from harness.recording.logged_run import Ahead, in_full, read_config
-from harness.recording.run_kind import Retrieval
+from harness.recording.run_kind import RunKind
 from harness.runs.board import runs as board_runs
 from harness.runs.board.choice import Chosen
 from harness.runs.board.lists import ListReader
@@ -217,7 +217,7 @@ def _retrieval(folder: Path) -> None:
     for part in (
         lambda: reproduce._run_config(b, config, "run", places),
         lambda: in_full(tracker, b),
-        lambda: Retrieval().validated(tracker, b, None),
+        lambda: RunKind().validated(tracker, b, None),
     ):
         with contextlib.suppress(BadInput):
             part()

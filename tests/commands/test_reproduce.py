@@ -16,6 +16,7 @@ from harness.commands.reproduce import Proof, bare_rows, reproduce, rows_sha256
 from harness.config.check import Invocation
 from harness.config.commands import ReproduceConfig
 from harness.errors import BadInput
+from harness.experiment.plan import Plan
 from harness.recording import provenance
 from harness.tracking.file_hashes import FILE_HASHES
 from retrievers.base import Ranking
@@ -450,7 +451,7 @@ REST |= {
 def test_a_run_names_the_packages_of_its_parts(retriever, gate, expected):
     """Of the classes that retrievers and the gate are made of; a part that only stands in the config has no say."""
     config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.gates.{gate}"}}
-    assert provenance.packages(config) == expected
+    assert provenance.packages(Plan.of({"dataset": {}, "top_k": 3, "depth": 10} | config)) == expected
 
 
 def test_a_shipped_prompt_that_has_changed_is_named(harness, toy, prove, client):

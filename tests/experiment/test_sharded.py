@@ -15,6 +15,7 @@ from harness.data.qa import Squad
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, steps
 from harness.experiment.ingest import sharded as ingested
+from harness.experiment.plan import Plan
 from harness.experiment.session import Session
 from harness.storage.cache import Cache
 from retrievers.dense.dense import Dense
@@ -75,7 +76,7 @@ def test_a_ranking_by_shards_is_found_by_a_run_on_the_whole_and_the_other_way_ro
     whole, cut = session(sample, own, None), session(sample, own, 20)
     assert digest(steps.index_identity(LEXICAL, whole.dataset)) == digest(steps.index_identity(LEXICAL, cut.dataset))
     first = ranked(LEXICAL, cut)
-    monkeypatch.setattr(BM25, "search", None)
+    monkeypatch.setattr(BM25, "search_shards", None)
     assert same(ranked(LEXICAL, whole), first)
     other = LEXICAL | {"k1": 0.9}
     monkeypatch.undo()
@@ -109,7 +110,7 @@ def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkey
             raise Failed("the node died")
         return plain(self, *arguments)
 
-    monkeypatch.setattr(BM25, "search", dying)
+    monkeypatch.setattr(BM25, "search_shards", dying)
     with pytest.raises(Failed, match="the node died"):
         ranked(LEXICAL, opened)
     shards = len(opened.dataset.documents.shards)
@@ -194,7 +195,7 @@ def test_a_vector_index_must_fit_the_smallest_shard(harness, toy):
 
 def test_a_search_of_shards_finds_what_a_search_of_the_whole_finds(harness):
     words = ("dataset=sample", "tokenizer=word", "query=달은 왜 빛나지", "format=json", "retriever=hybrid_lexical")
-    assert harness("search", *words, "cluster.shard=30").json == harness("search", *words).json
+    assert harness("search_shards", *words, "cluster.shard=30").json == harness("search_shards", *words).json
 
 
 def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
@@ -208,7 +209,7 @@ def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
 
 def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     def deciding(node):
-        return sharded.deciding_size({"retriever": {"one": node}, "cluster": {"shard": 50}})
+        return sharded.deciding_size(Plan({}, {}, {"one": node}, {}, 3, 10, cluster={"shard": 50}))
 
     assert deciding(DENSE) == 50
     assert deciding(LEXICAL) is None

@@ -342,8 +342,8 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, pat
     clock = itertools.count().__next__ if not patience else time.monotonic  # a second at each look
     monkeypatch.setattr(recording, "time", SimpleNamespace(sleep=slept.append, monotonic=clock))
     if patience:
-        assert isinstance(recording.connected({"tracking": {}, "outputs": tmp_path}, patience), Restarting)
+        assert isinstance(recording.connected({}, tmp_path, patience), Restarting)
     else:
         with pytest.raises(BadInput, match="no answer"):
-            recording.connected({"tracking": {}, "outputs": tmp_path}, patience)
+            recording.connected({}, tmp_path, patience)
     assert (len(asked), len(slept)) == (attempts, attempts - 1)

@@ -45,7 +45,7 @@ def test_a_run_is_named_by_its_components_and_other_overrides():
 
 
 def test_params_say_each_value_once_and_leave_out_what_decides_nothing():
-    params = retrieval_run.retrieval_params(DOCUMENT, CHOICES)
+    params = retrieval_run.retrieval_params(Plan.of(DOCUMENT), CHOICES)
     assert params["retriever.bm25.k1"] == 1.2
     assert params["tokenizer.low"] == 2
     assert "retriever.bm25.tokenizer.low" not in params  # the run's tokenizer, which is there already
@@ -57,8 +57,8 @@ def test_params_of_a_language_model_are_those_that_decide_its_replies():
     model = {"_target_": "harness.llm.chat.ChatModel", "model": "tiny", "base_url": "http://localhost/v1",
              "price": {"input": 1, "output": 2}, "runtime": {"parallel": 9}}  # fmt: skip
     gate = {"_target_": "harness.gates.llm.LlmGate", "llm": model, "request": {"max_tokens": 16}}
-    asked = retrieval_run.retrieval_params(DOCUMENT | {"llm": model, "gate": gate}, CHOICES)
+    asked = retrieval_run.retrieval_params(Plan.of(DOCUMENT | {"llm": model, "gate": gate}), CHOICES)
     found = {name: value for name, value in asked.items() if name.startswith(("llm", "gate."))}
     assert found == {"llm.model": "tiny", "llm.base_url": "http://localhost/v1", "gate.request.max_tokens": 16}
-    silent = retrieval_run.retrieval_params(DOCUMENT | {"llm": model}, CHOICES)
+    silent = retrieval_run.retrieval_params(Plan.of(DOCUMENT | {"llm": model}), CHOICES)
     assert not [name for name in silent if name.startswith("llm")]  # nobody asks it

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from harness.data.dataset import Dataset
+from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
 from harness.gates.gate import ALL, Decision
 from harness.recording.traces import CONTENT, DOCUMENTS, Tracer
@@ -199,7 +200,7 @@ def test_a_rerankers_span_has_what_it_was_given_and_what_came_of_it(tmp_path):
     }  # fmt: skip
     qrels = Qrels({"q": {"z": 1.0, "elsewhere": 1.0}})
     dataset = Dataset("d", documents, (Query.of("q", "text"),), qrels)
-    root = Tracer(config, dataset, outcome, Cache(tmp_path)).trace(0, "run").root
+    root = Tracer(Plan.of({"dataset": {}} | config), dataset, outcome, Cache(tmp_path)).trace(0, "run").root
     assert [span.name for span in root.children] == ["a", "b", "fusion", "rerank", "gate"]
     a, b, fused, rerank, gate = root.children
     assert [[one["id"] for one in span.outputs] for span in (fused, rerank, root)] == [

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness import cli
 from harness.config import composing
 from harness.errors import BadInput
+from harness.experiment.plan import Plan
 from harness.recording import retrieval_run
 from harness.storage.cache import Cache
 from harness.sweeps import plan
@@ -184,7 +185,7 @@ def test_spellings_of_a_value_are_one_trial_with_one_result_in_the_cache(planner
     plans = planner()
     first, *respelt = [plans.trial(0, words) for words in (whole, *others)]
     assert {(one.key, one.ranking_keys, one.error) for one in respelt} == {(first.key, first.ranking_keys, None)}
-    params = [retrieval_run.retrieval_params(one.config, one.choices) for one in (first, *respelt)]
+    params = [retrieval_run.retrieval_params(Plan.of(one.config), one.choices) for one in (first, *respelt)]
     assert all(json.dumps(one) == json.dumps(params[0]) for one in params)
     assert whole[-1].rpartition("=")[2] in {str(value) for value in params[0].values()}
 

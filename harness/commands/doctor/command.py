@@ -327,7 +327,7 @@ def _versions(config: DoctorConfig) -> Iterator[Finding]:
 
 def _tracking(config: DoctorConfig) -> Iterator[Finding]:
     try:
-        tracker: Any = open_tracker(config.document)
+        tracker: Any = open_tracker(config)
     except Exception as error:
         yield Finding("tracking", "error", str(error), "Check tracking.uri and MLFLOW_TRACKING_URI.")
         return

@@ -86,7 +86,7 @@ class _Trackers:
             )
         if held.detail not in self._opened:
             try:
-                self._opened[held.detail] = open_tracker({**self._config.document, "tracking": node})
+                self._opened[held.detail] = open_tracker(self._config.changed(tracking=node))
             except BadInput as error:
                 self._opened[held.detail] = error
         if isinstance(tracker := self._opened[held.detail], BadInput):

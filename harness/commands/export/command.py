@@ -13,9 +13,10 @@ from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
 from harness.config.commands import ExportConfig
 from harness.errors import BadInput
+from harness.measures.measures import parse_measure
 from harness.recording.logged_run import in_full
 from harness.recording.recording import open_tracker
-from harness.recording.run_kind import RunKind, require_kind, run_kind
+from harness.recording.run_kind import RunKind, require_kind
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
@@ -34,11 +35,14 @@ def export(config: ExportConfig, invocation: Invocation) -> dict[str, Any]:
     BadInput if anything about the run or its predictions is wrong. A submission is identified by its content, whatever
     its file is called. Returns the JSON document of `harness export format=json`.
     """
-    kind = run_kind(config.document)
-    tracker = open_tracker(config.document)
+    kind = RunKind(config.task)
+    tracker = open_tracker(config)
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
     config, notes = settled(tracker, config, kind.name, verbs)
-    kind.check_export(config.document)
+    if not kind.task:
+        parse_measure(config.metric)
+    elif config.model or config.against:
+        raise BadInput(f"model and against are about retrieval: leave them out with task={kind.name}.")
     run = in_full(tracker, chosen_run(tracker, config.document, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")

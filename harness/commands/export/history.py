@@ -47,7 +47,7 @@ def record(config: RecordConfig, invocation: Invocation) -> dict[str, Any]:
     file, ledger = Path(config.submission).absolute(), Ledger.of(config.document)
     if (sha256 := digest_file(file)) is None:
         raise BadInput(f"submission={config.submission}: there is no such file. Name the file that was submitted.")
-    tracker = open_tracker(config.document)
+    tracker = open_tracker(config)
     with ledger.locked():
         ledger.settle(tracker)
         known = ledger.submissions()
@@ -139,7 +139,7 @@ def submissions_table(document: Mapping[str, Any]) -> Table:
 def _settle(ledger: Ledger, config: HistoryConfig) -> None:
     """Complete what a crash left pending, if the tracking server answers; the history can be read without it."""
     try:
-        tracker = open_tracker(config.document)
+        tracker = open_tracker(config)
     except BadInput as error:
         log.warning("An interrupted step stays pending until the tracking server answers: %s", error)
         return

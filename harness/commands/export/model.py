@@ -100,7 +100,7 @@ def prepare_model(
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
             raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
-    if size := sharded.deciding_size(config):
+    if size := sharded.deciding_size(Plan.of(config)):
         raise BadInput(
             f"Run {run.short_id} encoded its documents in shards of about {size:,}, and a model carries one index: its "
             "vectors may differ in the last digits. Run the experiment again with cluster.shard=null, and export that "

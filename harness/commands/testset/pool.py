@@ -154,7 +154,7 @@ def _testset(path: Path, documents: Path | None) -> TestSet:
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
     """(the runs that the config names, why others of the experiment were left out)."""
-    tracker = open_tracker(config.document)
+    tracker = open_tracker(config)
     if not tracker.keeps_files:
         raise tracker_error(tracker, NO_RUNS)
     if config.runs:

@@ -16,7 +16,7 @@ from harness.errors import BadInput
 from harness.gates.rule import Rule
 from harness.recording.logged_run import Ahead
 from harness.recording.retrieval_run import RUN_FILE
-from harness.recording.run_kind import Retrieval
+from harness.recording.run_kind import RunKind
 from harness.reports.gate_view import signal_name
 from harness.reports.markup import snippet
 from harness.reports.run_page import TABLE
@@ -76,7 +76,7 @@ def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, 
     """(run, name of a file) that a ListReader is likely to read, in order. detailed: so many runs with all files."""
     found = []
     for place, run in enumerate(runs):
-        found.append((run, Retrieval().predictions(run)))
+        found.append((run, RunKind().predictions(run)))
         if place < detailed and "sweep.trial" not in run.tags:  # trials are logged in short
             found += [(run, RUN_FILE), (run, TABLE)]
     return found
@@ -91,7 +91,7 @@ class ListReader:
 
     def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
         """query_id -> what the run returned; None if its file is gone. BadInput, which names the run, if damaged."""
-        file = self._download(run, Retrieval().predictions(run))
+        file = self._download(run, RunKind().predictions(run))
         if file is None:
             return None
         try:

@@ -23,7 +23,7 @@ from harness.measures.objective import Kind, score_kind
 from harness.measures.score_table import ScoreTable, read_score_table
 from harness.recording.logged_run import in_full, load_unchanged, logged_value, read_config
 from harness.recording.retrieval_run import CHECKED
-from harness.recording.run_kind import Retrieval
+from harness.recording.run_kind import RunKind
 from harness.reports.markup import raw_share, snippet
 from harness.runs.comparison.comparison import (
     ALPHA,
@@ -224,7 +224,7 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
         table = read_score_table(scores)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
-    predictions = tracker.download(run, Retrieval().predictions(run), folder)
+    predictions = tracker.download(run, RunKind().predictions(run), folder)
     config, checked = tracker.download(run, "config.yaml", folder), None
     if CHECKED in run.tags:
         checked = _ordered(checked_values.read_checked_table(tracker.download(run, checked_values.FILE, folder)))

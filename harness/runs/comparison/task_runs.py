@@ -30,7 +30,7 @@ from harness.runs.comparison.comparison import (
     standings,
 )
 from harness.statistics.split import Score
-from harness.tasks.scored_file import check_measure, rules
+from harness.tasks.scored_file import check_measure, task_rules
 from harness.tasks.statistics import measure_all, measure_kind, strata, summaries, task_differences
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import LoggedRun, NoFile, Tracker
@@ -74,7 +74,7 @@ class ComparedFile:
     @property
     def rules(self) -> dict[str, Any]:
         """The arguments of the task that decide how it scores."""
-        return rules(self.config)
+        return task_rules(self.config["task"])
 
 
 def read_task_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedFile]:

@@ -5,7 +5,7 @@ import pytest
 from harness.config.commands import CompareConfig
 from harness.errors import BadInput
 from harness.measures import measures
-from harness.recording.run_kind import Retrieval
+from harness.recording.run_kind import RunKind
 from harness.runs.comparison.choice import choose_runs
 from harness.tracking.tracker import LoggedRun
 
@@ -36,7 +36,7 @@ class Store:
 
 def chosen(*runs):
     """(the ids of the runs that are compared, the names of those that were left out)."""
-    choice = choose_runs(Store(*runs), CompareConfig.of(CONFIG), Retrieval())
+    choice = choose_runs(Store(*runs), CompareConfig.of(CONFIG), RunKind())
     [left] = [note for note in choice.notes if note.startswith(OTHER)] or [""]
     return [one.run_id for one in choice.runs], left.removeprefix(OTHER).partition(".")[0]
 
@@ -62,7 +62,7 @@ def test_files_alone_are_compared_on_the_queries_of_most_of_them():
 def test_a_choice_flatters_only_where_something_was_left():
     """Of three runs, three are no choice."""
     runs = Store(run("a", 0.5), run("b", 0.4), run("c", 0.3))
-    said = [" ".join(choose_runs(runs, CompareConfig.of(CONFIG | {"top": top}), Retrieval()).notes) for top in (3, 2)]
+    said = [" ".join(choose_runs(runs, CompareConfig.of(CONFIG | {"top": top}), RunKind()).notes) for top in (3, 2)]
     assert ["flatters" in notes for notes in said] == [False, True]
 
 

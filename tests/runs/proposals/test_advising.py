@@ -259,9 +259,8 @@ def test_the_words_of_a_logged_run_give_its_config(words, tmp_path, monkeypatch)
     given = CommandLine({}, {}).changed(dict(word.split("=") for word in words))
     composed = given.composed()
     logged = {name: recorded(node) for name, node in composed.config.items() if name != "tracking"}
-    logged_params = {
-        name: str(value) for name, value in retrieval_params(composed.config, composed.invocation.choices).items()
-    }
+    params = retrieval_params(Plan.of(composed.config), composed.invocation.choices)
+    logged_params = {name: str(value) for name, value in params.items()}
     found = words_of_run(logged_params, logged)
     assert set(found.words) == set(words)
     assert found.composed().config == composed.config
