@@ -11,20 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, VERSION
-from harness.data.files import field, json_file, required, sha256_of
-from harness.errors import BadInput
+from harness.data.files import json_file, sha256_of
 from harness.storage.append_log import AppendLog
 from harness.storage.atomic import write_text
+from harness.storage.typed import fields_of, row_as
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
-COUNTS = ("files", "texts", "documents", "spans", "characters", "near_duplicates")
 BINS = 10  # of the documents' lengths, about
 
 
@@ -35,24 +34,20 @@ class Lengths:
     least: int
     median: int
     most: int
-    bins: tuple[tuple[int, int], ...]
+    bins: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if any(len(one) != 2 for one in self.bins):
+            raise ValueError("bins must be a list of pairs of whole numbers.")
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Lengths:
-        """lengths: of at least one document."""
+        """Return those of at least one document."""
         most = int(lengths.max())
         step = next(size for power in range(20) for n in (1, 2, 5) if (size := n * 10**power) * BINS >= most)
         ends = range(step, most + step, step)
         counts = np.diff(np.searchsorted(np.sort(lengths), ends, side="right"), prepend=0)
         return cls(int(lengths.min()), int(np.median(lengths)), most, tuple(zip(ends, counts.tolist(), strict=True)))
-
-    @classmethod
-    def read(cls, value: Mapping[str, Any], where: str) -> Lengths:
-        least, median, most = (_number(value, name, where) for name in ("least", "median", "most"))
-        bins = field(value, "bins", list, where)
-        if not all(isinstance(one, list) and [type(inner) for inner in one] == [int, int] for one in bins):
-            raise BadInput(f"{where}: bins must be a list of pairs of whole numbers.")
-        return cls(least, median, most, tuple((end, count) for end, count in bins))
 
 
 @dataclass(frozen=True)
@@ -72,48 +67,51 @@ class Prepared:
     lengths: Lengths
     skipped: Mapping[str, str]
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, int) and value < 0:
+                raise ValueError(f"{name} is {value}, but must be a whole number, at least 0.")
+
 
 @dataclass(frozen=True)
-class Manifest:
-    """inputs: digest of the files and settings. chunk: the settings. sums: name -> sha256 of the other files."""
-
+class _Origin:
     inputs: str
     chunk: Mapping[str, Any]
+    sha256: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if {*self.sha256} != {*SUMMED}:
+            raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
+
+
+@dataclass(frozen=True)
+class Manifest(_Origin):
+    """inputs: digest of the files and settings. chunk: the settings. sha256: of the other files, by name."""
+
     prepared: Prepared
-    sums: Mapping[str, str]
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json`; equal manifests give equal bytes."""
         row = {"version": VERSION, "inputs": self.inputs, "chunk": self.chunk}
-        text = json.dumps({**row, **asdict(self.prepared), "sha256": self.sums}, ensure_ascii=False)
+        text = json.dumps({**row, **fields_of(self.prepared), "sha256": self.sha256}, ensure_ascii=False)
         write_text(folder / MANIFEST, f"{text}\n")
 
     def changed(self, folder: Path) -> str | None:
-        """The first of the other files in a folder that is not as it was written; None if all are."""
-        sums = self.sums.items()
-        return next((one for one, sha in sums if not (folder / one).is_file() or sha256_of(folder / one) != sha), None)
+        """Return the first of the other files in a folder that is not as it was written; None if all are."""
+        for name, sha256 in self.sha256.items():
+            if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
+                return name
+        return None
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """The manifest in a finished folder. BadInput, with the file, for anything that is none."""
+        """Return the manifest in a finished folder. Raise BadInput, with the file, for anything else."""
         path = folder / MANIFEST
-        where, row = str(path), json_file(path)
-        sums, skipped = field(row, "sha256", dict, where), field(row, "skipped", dict, where)
-        if {*sums} != {*SUMMED} or not all(isinstance(one, str) for one in [*sums.values(), *skipped.values()]):
-            raise BadInput(f"{where}: sha256 and skipped must hold texts, and sha256 one for {', '.join(SUMMED)}.")
-        prepared = Prepared(
-            **{name: _number(row, name, where) for name in COUNTS},
-            lengths=Lengths.read(field(row, "lengths", dict, where), where),
-            skipped=skipped,
-        )
-        return cls(field(row, "inputs", str, where), field(row, "chunk", dict, where), prepared, sums)
-
-
-def _number(row: Mapping[str, Any], name: str, where: str) -> int:
-    value = required(row, name, where)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadInput(f"{where}: {name} is {value!r:.60}, but must be a whole number, at least 0.")
-    return value
+        row = json_file(path)
+        row.pop("version", None)
+        about = {key: row.pop(key) for key in ("inputs", "chunk", "sha256") if key in row}
+        origin = row_as(_Origin, about, str(path))
+        return cls(**vars(origin), prepared=row_as(Prepared, row, str(path)))
 
 
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"

@@ -271,7 +271,7 @@ def prepare_documents(
         if stale.stem not in texts:
             stale.unlink()
     known = {"version": VERSION, "files": reading.sums, "chunk": settings}
-    Manifest(digest(known), settings, prepared, sums).write(folder)
+    Manifest(digest(known), settings, sums, prepared).write(folder)
     shutil.rmtree(folder / WORK_FOLDER)
     return prepared
 

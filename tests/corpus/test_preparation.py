@@ -501,8 +501,8 @@ MANIFEST = {
         ({"documents": True}, "documents is True"),
         ({"lengths": {}}, "least is missing"),
         ({"lengths": MANIFEST["lengths"] | {"bins": [[1]]}}, "bins must be"),
-        ({"sha256": {"../x": "0"}}, "sha256 and skipped"),
-        ({"skipped": {"a": 1}}, "sha256 and skipped"),
+        ({"sha256": {"../x": "0"}}, "sha256 must hold"),
+        ({"skipped": {"a": 1}}, r"skipped\.a is 1, but must be text"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(tmp_path, changed, message):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness.errors import BadInput, Failed
 from harness.experiment.session import chat_for
-from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
+from harness.llm.chat import Chat, ChatModel, Prompt, Schema
 from harness.storage.cache import Cache
 from retrievers.base import Turn
 from retrievers.external import http_client
@@ -209,15 +209,6 @@ def test_half_characters_become_whole():
     body = json.dumps(completion("x")).replace('"x"', r'"a\ud83d\ude00b\ud800c"')
     with ChatServer(lambda text, time: Reply(body=body)) as server:
         assert values(ask(server, "a")) == ["a\U0001f600b�c"]
-
-
-def test_an_error_of_the_reader_stops_the_asking():
-    def read(text):
-        raise ZeroDivisionError
-
-    with ChatServer(echo, delay=0.01) as server, pytest.raises(ZeroDivisionError):
-        ask(server, map(str, range(100)), read, parallel=1)
-    assert len(server.asked) < 100
 
 
 # Failures that pass
@@ -585,15 +576,6 @@ def test_who_is_interrupted_pays_only_for_what_was_under_way(tmp_path):
                 pass
         assert values(ask(server, texts, str, tmp_path)) == [f"re: {text}" for text in texts]
         assert sorted(server.texts) == sorted(texts), "each reply that came was kept"
-
-
-def test_who_refuses_a_reply_says_why():
-    def read(text):
-        raise WrongReply("too short")
-
-    with ChatServer(echo) as server:
-        [reply] = ask(server, "a", read)
-    assert (reply.value, reply.text, reply.problem) == (None, "re: a", "too short.")
 
 
 def test_nothing_more_is_paid_for_where_no_reply_is_usable():

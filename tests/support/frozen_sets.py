@@ -7,11 +7,7 @@ from pathlib import Path
 from judged_sets import judged_set
 
 from harness.data.frozen import FROZEN, manifest_digest
-from harness.data.testset import read_queries
-from harness.testset.audit.sample import read_audit
 from harness.testset.freeze.freezing import Material, snapshot, write_frozen
-from harness.testset.judge.judgements import JudgementLog
-from harness.testset.pool.pool import pooled_documents, read_pool
 
 MODEL, KIM = "llm:tiny#0123abcd", "human:kim"
 CHECKED = 6  # queries
@@ -35,18 +31,10 @@ def judged(path, topics=16):
     return made
 
 
-def material(folder, relevant_from=2):
-    """What a test set is frozen from."""
-    documents = pooled_documents(folder, None)
-    judgements = JudgementLog(folder).read()
-    queries, pairs = read_queries(folder), read_pool(folder).pairs
-    return Material(queries, documents, list(documents.chunks()), pairs, judgements, read_audit(folder), relevant_from)
-
-
 def frozen(folder, version=1):
     """The folder of a version of a judged test set, written."""
     output = folder / f"v{version}"
-    write_frozen(output, snapshot(material(folder), version, None, output))
+    write_frozen(output, snapshot(Material.read(folder, None, 2), version, None, output))
     return output
 
 

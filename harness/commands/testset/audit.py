@@ -14,7 +14,6 @@ from harness.config.check import Invocation
 from harness.config.commands import AuditConfig
 from harness.config.text import counted
 from harness.data.files import sha256_of, some
-from harness.data.testset import read_queries
 from harness.errors import BadInput
 from harness.measures.scores import plain
 from harness.progress import stage
@@ -28,7 +27,7 @@ from harness.storage.atomic import write_text
 from harness.testset.audit.auditing import AGREEMENT, Audit, Worth, audited, measure_of, worth
 from harness.testset.audit.sample import AuditSample, read_audit
 from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
-from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, JudgementLog, current
+from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, read_judged_set
 from harness.testset.pool.pool import Pool, read_pool
 
 FEWEST = 2  # checked queries from which anything can be estimated
@@ -69,16 +68,13 @@ def audit(config: AuditConfig, invocation: Invocation) -> dict[str, Any]:
 
 def _read(folder: Path) -> tuple[JudgedSet, Pool, AuditSample]:
     """BadInput where there is nothing to compare yet."""
-    queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
-    pool = read_pool(folder)
+    judged, pool = read_judged_set(folder), read_pool(folder)
     if (sample := read_audit(folder)) is None:
         raise BadInput(f"testset={folder}: no queries are drawn for people to check. {_review(folder)}")
-    log = JudgementLog(folder)
-    said = current(log.read(), {query_id: one.query for query_id, one in queries.items()})
-    if not any(one.basis == HUMAN and one.sample == "audit" for one in said):
+    if not any(one.basis == HUMAN and one.sample == "audit" for one in judged.judgements):
         why = f"{folder / JUDGEMENTS} has no judgements by people for the audit"
         raise BadInput(f"testset={folder}: {why}, or their queries have been edited since. {_review(folder)}")
-    return JudgedSet(queries, pool.pairs, said), pool, sample
+    return judged, pool, sample
 
 
 def _require_checked(folder: Path, found: Audit) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from harness.testset.draft.drafts import (
 from harness.testset.draft.easiness import Measured, measure_easiness
 from harness.testset.draft.filters import Filters, sift
 from harness.testset.draft.prompts import check_examples, language_of, read_prompts
+from harness.testset.pool.pool import relative_place
 
 LOOKED_AT = 100  # documents that decide the language of the prompts
 
@@ -75,22 +75,14 @@ class DraftOutcome:
 
     @property
     def kept(self) -> Sequence[Draft]:
-        """The queries of the test set."""
+        """Return the queries of the test set."""
         return self.measured.drafts
 
-    @property
-    def easiness(self) -> dict[str, Any]:
-        """What BM25 makes of drafts and examples, as plain JSON; null where there are none."""
-        both = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
-        return {name: one and asdict(one) for name, one in both.items()}
-
-    @property
-    def kinds(self) -> dict[str, dict[str, int]]:
-        """Kind -> the number of requests, of replies without queries, of drafts and of those that are kept."""
-        asked = Counter(task.kind for task in self.tasks)
-        kept = Counter(one.kind for one in self.kept)
+    def counts(self) -> dict[str, Any]:
+        """Return how many queries there are, counts of each kind, why drafts were rejected, and how easy they are."""
+        asked, kept = Counter(task.kind for task in self.tasks), Counter(one.kind for one in self.kept)
         rejected = Counter(one.draft.kind for one in self.rejections)
-        return {
+        kinds = {
             kind: {
                 "requests": asked[kind],
                 "empty": self.empty.get(kind, 0),
@@ -99,11 +91,15 @@ class DraftOutcome:
             }
             for kind in asked
         }
+        both = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
+        easiness = {name: one and asdict(one) for name, one in both.items()}
+        reasons = _reasons(self.rejections)
+        return {"queries": len(self.kept), "kinds": kinds, "rejected": reasons, "easiness": easiness}
 
-    @property
-    def reasons(self) -> dict[str, int]:
-        """Why drafts were rejected -> how many, the most frequent first."""
-        return _reasons(self.rejections)
+    def document(self, spent: Usage) -> dict[str, Any]:
+        """Return what the command prints as JSON. spent: by this process."""
+        files = {"queries": str(self.path / QUERIES), "rejected": str(self.path / REJECTED)}
+        return {"testset": str(self.path), "files": files, **self.counts(), "usage": spent.to_json()}
 
 
 def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
@@ -128,8 +124,9 @@ def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
     measured = _measured(work, kept, cache) if config.easiness else Measured(kept, None, None)
     outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    terminal.emit(config.format, _document(outcome, chat.spent), draft_report(outcome, chat.spent))
-    return _document(outcome, chat.spent)
+    document = outcome.document(chat.spent)
+    terminal.emit(config.format, document, draft_report(outcome, chat.spent))
+    return document
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
@@ -188,27 +185,13 @@ def _kinds(given: Sequence[str]) -> tuple[str, ...]:
 
 def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
     """What `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
-    where = os.path.relpath(work.folder.path.absolute(), work.place.path.absolute())
+    counts = outcome.counts()
     return {
-        "documents": {"path": Path(where).as_posix(), "sha256": work.folder.fingerprint},
+        "documents": {"path": relative_place(work.folder, work.place.path), "sha256": work.folder.fingerprint},
         "shown": len(work.chunks),
-        "queries": len(outcome.kept),
-        "kinds": {kind: counts["kept"] for kind, counts in outcome.kinds.items()},
-        "rejected": outcome.reasons,
-        "easiness": outcome.easiness,
+        **counts,
+        "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},
         "usage": taken.to_json(),
-    }
-
-
-def _document(outcome: DraftOutcome, spent: Usage) -> dict[str, Any]:
-    return {
-        "testset": str(outcome.path),
-        "files": {"queries": str(outcome.path / QUERIES), "rejected": str(outcome.path / REJECTED)},
-        "queries": len(outcome.kept),
-        "kinds": outcome.kinds,
-        "rejected": outcome.reasons,
-        "easiness": outcome.easiness,
-        "usage": spent.to_json(),
     }
 
 
@@ -230,17 +213,21 @@ def draft_report(outcome: DraftOutcome, spent: Usage) -> Report:
 
 def _counts(outcome: DraftOutcome) -> Iterator[Table]:
     """Yield the counts by kind, and the rejections by reason."""
-    counts = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
-    columns = [Column("kind"), *(Column(name, "count") for name in counts.values())]
-    yield Table("Drafts", columns, [[kind, *(of[key] for key in counts)] for kind, of in outcome.kinds.items()])
+    names, found = (
+        {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"},
+        outcome.counts(),
+    )
+    columns = [Column("kind"), *(Column(name, "count") for name in names.values())]
+    yield Table("Drafts", columns, [[kind, *(of[key] for key in names)] for kind, of in found["kinds"].items()])
     examples = _examples(outcome.rejections)
     columns = [Column("rejected because"), Column("drafts", "count"), Column("for example")]
-    yield Table("Rejections", columns, [[why, n, snippet(examples[why], 120)] for why, n in outcome.reasons.items()])
+    rows = [[why, count, snippet(examples[why], 120)] for why, count in found["rejected"].items()]
+    yield Table("Rejections", columns, rows)
 
 
 def _first_drafts(outcome: DraftOutcome) -> Iterator[Table]:
     """Yield the first draft of each kind."""
-    for kind in outcome.kinds:
+    for kind in dict.fromkeys(task.kind for task in outcome.tasks):
         for draft in [one for one in outcome.kept if one.kind == kind][:1]:
             evidence = [f"evidence: {snippet(one.exact, 200)}" for one in draft.evidence[:1]]
             asked = " / ".join(turn.content for turn in draft.turns)

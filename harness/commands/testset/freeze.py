@@ -11,19 +11,15 @@ from typing import Any
 from harness.config.check import Invocation
 from harness.config.commands import FreezeConfig
 from harness.config.text import counted
-from harness.data.frozen import FROZEN, judged_documents, read_frozen
-from harness.data.testset import read_queries
-from harness.errors import BadInput
+from harness.data.frozen import FROZEN, read_frozen
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.testset.audit.sample import read_audit
 from harness.testset.freeze import exports, freezing
 from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write_frozen
-from harness.testset.judge.judgements import LLM, JudgementLog, text_digest
-from harness.testset.pool.pool import pooled_documents, read_pool
+from harness.testset.judge.judgements import LLM
 from harness.testset.review.resolution import DRAFTED, Question
 
 
@@ -56,14 +52,22 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> dict[str, Any]:
         outcome = FreezeOutcome(output, False, manifest, exports.export_testset(output, config.formats))
     else:
         outcome = _frozen(config, testset, output)
-    document = _document(outcome)
+    said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
+    document = {
+        "frozen": str(outcome.path),
+        "new": outcome.new,
+        **{key: outcome.manifest[key] for key in said},
+        "left_out": [{"query": one.query_id, "doc": one.doc_id, "why": one.what} for one in outcome.left_out],
+        "unchecked": outcome.unchecked or None,
+        "exported": {one.name: {"path": str(one.path), "left_out": one.left_out} for one in outcome.exported},
+    }
     terminal.emit(config.format, document, freeze_report(outcome, invocation.config_dir))
     return document
 
 
 def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
     with stage("reading judgements"):
-        material = _material(config, testset)
+        material = Material.read(testset, config.documents, config.relevant_from)
     left_out = material.resolved.open
     if not config.leave_out or not material.kept:
         freezing.refuse_open(left_out, len(material.queries), testset)
@@ -73,38 +77,6 @@ def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
     exported = exports.export_testset(output, config.formats)
     manifest = {**content.manifest, "sha256": content.sha256}
     return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
-
-
-def _material(config: FreezeConfig, testset: Path) -> Material:
-    """BadInput unless all that the labels are made of can be read, and fits together."""
-    queries = read_queries(testset, "testset")
-    pool = read_pool(testset)
-    folder = pooled_documents(testset, config.documents)
-    chunks = list(folder.chunks())
-    digests = {one.query.query_id: text_digest(one.query) for one in queries}
-    pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
-    judgements = JudgementLog(testset).read()
-    material = Material(queries, folder, chunks, pairs, judgements, read_audit(testset), config.relevant_from)
-    unknown = judged_documents(material.labels) - {chunk.document.doc_id for chunk in chunks}
-    if unknown:
-        raise BadInput(
-            f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as {min(unknown):.60}. "
-            "Give the folder that was pooled: documents=FOLDER."
-        )
-    return material
-
-
-def _document(outcome: FreezeOutcome) -> dict[str, Any]:
-    manifest = outcome.manifest
-    said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
-    return {
-        "frozen": str(outcome.path),
-        "new": outcome.new,
-        **{key: manifest[key] for key in said},
-        "left_out": [{"query": one.query_id, "doc": one.doc_id, "why": one.what} for one in outcome.left_out],
-        "unchecked": outcome.unchecked or None,
-        "exported": {one.name: {"path": str(one.path), "left_out": one.left_out} for one in outcome.exported},
-    }
 
 
 def freeze_report(outcome: FreezeOutcome, config_dir: str | None) -> Report:

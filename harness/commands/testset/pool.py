@@ -32,8 +32,8 @@ from harness.testset.judge.judgements import Judgement, JudgementLog, current, h
 from harness.testset.pool import pool as pools
 from harness.testset.pool import pooling
 from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
-from harness.testset.pool.pooling import Missed, Reusability, missed, reusability
-from harness.testset.review.resolution import Resolved, resolve
+from harness.testset.pool.pooling import missed, reusability
+from harness.testset.review.resolution import resolve
 from harness.tracking.tracker import NO_RUNS, tracker_error
 
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
@@ -68,55 +68,6 @@ class TestSet:
         return {query.query_id: text_digest(query) for query in self.dataset.queries}
 
 
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """A pool, what it was before, the queries of the test set, and all judgements that were ever made."""
-
-    pool: Pool
-    before: Pool | None
-    queries: Sequence[EvidencedQuery]
-    judgements: Sequence[Judgement]
-
-    @cached_property
-    def origins(self) -> dict[str, int]:
-        found = Counter(map(_origin, self.pool.pairs))
-        return {name: found[name] for name in ORIGINS}
-
-    @cached_property
-    def new(self) -> int:
-        """How many pairs the former pool lacked."""
-        had = {(one.query_id, one.doc_id) for one in self.before.pairs} if self.before else set()
-        return sum((one.query_id, one.doc_id) not in had for one in self.pool.pairs)
-
-    @cached_property
-    def unjudged(self) -> tuple[int, int]:
-        """How many pairs nobody has judged: (of queries that need retrieval, of those that need none)."""
-        by_id = {one.query.query_id: one.query for one in self.queries}
-        judged = {one.pair for one in current(self.judgements, by_id)}
-        unneeded = {one.query.query_id for one in self.queries if one.kind == "none"}
-        left = [one for one in self.pool.pairs if (one.query_id, one.doc_id) not in judged]
-        none = sum(one.query_id in unneeded for one in left)
-        return len(left) - none, none
-
-    @cached_property
-    def per_query(self) -> dict[str, int]:
-        """The least, the median and the largest number of pairs of a query."""
-        sizes = [len(pairs) for pairs in self.pool.by_query.values()]
-        return {"least": min(sizes), "median": round(statistics.median(sizes)), "most": max(sizes)}
-
-    @cached_property
-    def _resolved(self) -> Resolved | None:
-        return resolve(self.judgements, self.queries, self.pool.pairs) if self.judgements else None
-
-    @cached_property
-    def reusability(self) -> Reusability | None:
-        return reusability(self.pool, self._resolved, self.queries) if self._resolved else None
-
-    @cached_property
-    def missed(self) -> Missed | None:
-        return missed(self.pool, self._resolved, self.queries) if self._resolved else None
-
-
 def pool(config: PoolConfig, invocation: Invocation) -> dict[str, Any]:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
     path = config.testset
@@ -131,9 +82,22 @@ def pool(config: PoolConfig, invocation: Invocation) -> dict[str, Any]:
             pools.write_pool(path, made)
     judgements = JudgementLog(path).read()
     notes += [*_short(runs, config.pool.depth), *_changes(testset, judgements)]
-    found = Pooled(made, testset.before, testset.queries, judgements)
-    document = _document(path, found, notes)
-    terminal.emit(config.format, document, pool_report(path, found, notes))
+    resolved = resolve(judgements, testset.queries, made.pairs) if judgements else None
+    reach = {
+        "reusability": resolved and reusability(made, resolved, testset.queries),
+        "missed": resolved and missed(made, resolved, testset.queries),
+    }
+    document = {
+        "testset": str(path),
+        "files": {"pool": str(path / pools.POOL), "manifest": str(path / pools.MANIFEST)},
+        "queries": len(made.about.queries),
+        "pairs": len(made.pairs),
+        **_counts(testset, made, judgements),
+        "runs": [_run_row(made, run_id) for run_id in made.about.runs],
+        **{name: found and asdict(found) for name, found in reach.items()},
+        "notes": notes,
+    }
+    terminal.emit(config.format, document, pool_report(path, document, [one.text() for one in reach.values() if one]))
     return document
 
 
@@ -182,12 +146,10 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
     lists = {one.run.run_id: one.lists for one in runs}
     sources = pooling.Sources(lists, seeds.grades, testset.documents.near_duplicates())
     known: Mapping[str, PooledRun] = before.about.runs if before else {}
-    new = {
-        one.run.run_id: PooledRun(
-            one.run.name, max(draw.depth, _depth(known, one.run.run_id)), pools.models_of(one.run.params)
-        )
-        for one in runs
-    }
+    new = {}
+    for run in (one.run for one in runs):
+        depth = max(draw.depth, known[run.run_id].depth if run.run_id in known else 0)
+        new[run.run_id] = PooledRun(run.name, depth, pools.models_of(run.params))
     about = About(
         documents=pools.relative_place(testset.documents, testset.path),
         documents_sha256=testset.documents.fingerprint,
@@ -197,11 +159,6 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
         queries=testset.texts,
     )
     return Pool(pooling.pooled(testset.texts, before.pairs if before else (), sources, draw), about)
-
-
-def _depth(known: Mapping[str, PooledRun], run_id: str) -> int:
-    """How deep a run was pooled before."""
-    return known[run_id].depth if run_id in known else 0
 
 
 def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
@@ -235,53 +192,49 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
         yield "Other documents have been prepared since the former pool; all that it names are still there."
 
 
-def _document(testset: Path, pooled: Pooled, notes: Sequence[str]) -> dict[str, Any]:
+def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> dict[str, Any]:
+    """Return how many pairs are new, how many nobody has judged, how many queries have, and who brought them."""
+    had = {(one.query_id, one.doc_id) for one in testset.before.pairs} if testset.before else set()
+    judged = {one.pair for one in current(judgements, {one.query.query_id: one.query for one in testset.queries})}
+    unneeded = {one.query.query_id for one in testset.queries if one.kind == "none"}
+    left = [one for one in made.pairs if (one.query_id, one.doc_id) not in judged]
+    none = sum(one.query_id in unneeded for one in left)
+    sizes = [len(pairs) for pairs in made.by_query.values()]
+    brought = Counter(map(_origin, made.pairs))
     return {
-        "testset": str(testset),
-        "files": {"pool": str(testset / pools.POOL), "manifest": str(testset / pools.MANIFEST)},
-        "queries": len(pooled.pool.about.queries),
-        "pairs": len(pooled.pool.pairs),
-        "new": pooled.new,
-        "unjudged": dict(zip(("needs_retrieval", "needs_none"), pooled.unjudged, strict=True)),
-        "per_query": pooled.per_query,
-        "origins": pooled.origins,
-        "runs": [_run_row(pooled.pool, run_id) for run_id in pooled.pool.about.runs],
-        "reusability": pooled.reusability and asdict(pooled.reusability),
-        "missed": pooled.missed and asdict(pooled.missed),
-        "notes": list(notes),
+        "new": sum((one.query_id, one.doc_id) not in had for one in made.pairs),
+        "unjudged": {"needs_retrieval": len(left) - none, "needs_none": none},
+        "per_query": {"least": min(sizes), "median": round(statistics.median(sizes)), "most": max(sizes)},
+        "origins": {name: brought[name] for name in ORIGINS},
     }
 
 
-def pool_report(testset: Path, pooled: Pooled, notes: Sequence[str]) -> Report:
-    """Return what a pool holds, who brought it, and how far its judgements reach."""
-    sizes, about = pooled.per_query, pooled.pool.about
-    left, unneeded = pooled.unjudged
+def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
+    """Return what a pool holds, who brought it, and how far its judgements reach.
+
+    found: the document of the command. reach: sentences.
+    """
+    sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
     people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
-    reach = [one.text() for one in (pooled.reusability, pooled.missed) if one]
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
+    shown = {"depth": "depth", "pairs": "pairs", "alone": "it alone"}
+    columns = [Column("run"), Column("name"), *(Column(name, "count") for name in shown.values())]
+    rows = [[short_id(one["run_id"]), one["name"], *(one[key] for key in shown)] for one in found["runs"]]
     return Report(
-        f"{testset / pools.POOL}: {counted(len(pooled.pool.pairs), 'pair')} of {counted(len(about.queries), 'query')}, "
-        f"{sizes['least']} to {sizes['most']} each, {sizes['median']} in the middle; {pooled.new:,} new.",
+        f"{testset / pools.POOL}: {counted(found['pairs'], 'pair')} of {counted(found['queries'], 'query')}, "
+        f"{sizes['least']} to {sizes['most']} each, {sizes['median']} in the middle; {found['new']:,} new.",
         [
             f"Not judged: {left:,}{people}.",
-            f"Brought by {', '.join(f'{name} {count:,}' for name, count in pooled.origins.items())}.",
+            f"Brought by {', '.join(f'{name} {count:,}' for name, count in found['origins'].items())}.",
             *reach,
         ],
-        [_brought(pooled)],
-        [*([] if pooled.reusability else [REPEAT]), *notes],
+        [Table("Runs", columns, rows)],
+        [*([] if found["reusability"] else [REPEAT]), *found["notes"]],
         steps=[
             shlex.join(["harness", "testset", command, f"testset={testset}", keys[command]])
             for command in (("judge", "review") if left else ("review", "freeze"))
         ],
     )
-
-
-def _brought(pooled: Pooled) -> Table:
-    keys = {"depth": "depth", "pairs": "pairs", "alone": "it alone"}
-    columns = [Column("run"), Column("name"), *(Column(name, "count") for name in keys.values())]
-    found = [_run_row(pooled.pool, run_id) for run_id in pooled.pool.about.runs]
-    rows = [[short_id(one["run_id"]), one["name"], *(one[key] for key in keys)] for one in found]
-    return Table("Runs", columns, rows)
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:

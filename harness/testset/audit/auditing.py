@@ -26,7 +26,7 @@ from harness.statistics import agreement
 from harness.statistics.agreement import DesignEstimate, Drawn, Statistic
 from harness.statistics.prediction_powered import CheckedSample, estimate
 from harness.testset.audit.sample import AuditSample
-from harness.testset.judge.judgements import GRADES, HUMAN, LLM, JudgedSet, Judgement, Pair
+from harness.testset.judge.judgements import GRADES, HUMAN, JudgedSet, Judgement, Pair
 from harness.testset.pool.pool import Pool, PooledPair
 from harness.testset.review.resolution import Resolved, resolve_model_only, resolve_people_only
 from retrievers.base import Predictions
@@ -121,9 +121,13 @@ class _Material:
         kinds: dict[str, list[Rated]] = defaultdict(list)
         for one in rated:
             kinds[self._judged.queries[one[0]].kind].append(one)
-        of_model = self._against_people()
+        of_model = self._statistics(second_knows=True)
         again = self._again()
         needs = self._needs()
+        of_needs = {
+            "agreed": Statistic(agreement.agreed, "no query"),
+            "kappa": Statistic(agreement.kappa, "one of them says the same of all queries"),
+        }
         return Audit(
             relevant_from=self._relevant_from,
             progress=self._progress(),
@@ -132,8 +136,8 @@ class _Material:
             kinds={kind: self._compared("people", "model", kinds[kind], of_model) for kind in sorted(kinds)},
             people=self._people(),
             alpha=self._alpha(),
-            again=self._compared("first time", "second time", again, self._between()) if again else None,
-            needs=self._compared("people", "draft", needs, self._of_needs(), classes=2),
+            again=self._compared("first time", "second time", again, self._statistics()) if again else None,
+            needs=self._compared("people", "draft", needs, of_needs, classes=2),
             differing=tuple(query_id for query_id, first, second in needs if first != second),
         )
 
@@ -173,8 +177,8 @@ class _Material:
 
     def _models(self) -> tuple[str, ...]:
         """The models whose judgements of the checked queries count."""
-        said = {pair: one.judge for one in self._judged.judgements if one.basis == LLM for pair in [one.pair]}
-        return tuple(sorted({judge for (query_id, _), judge in said.items() if query_id in self._row}))
+        said = self._judged.of_models.items()
+        return tuple(sorted({several[-1].judge for (query_id, _), several in said if query_id in self._row}))
 
     def _people(self) -> tuple[RaterAgreement, ...]:
         """Every two people who judged the same pairs, by what each said the first time."""
@@ -183,7 +187,7 @@ class _Material:
             for first, second in combinations(sorted(judges), 2):
                 grades = (judges[first][0].grade or 0, judges[second][0].grade or 0)
                 rated[first, second].append((query_id, *grades))
-        return tuple(self._compared(*names, found, self._between()) for names, found in sorted(rated.items()))
+        return tuple(self._compared(*names, found, self._statistics()) for names, found in sorted(rated.items()))
 
     def _again(self) -> list[Rated]:
         return [
@@ -220,36 +224,23 @@ class _Material:
         counts = tuple(tuple(int(cell) for cell in row) for row in tables.sum(axis=0))
         return RaterAgreement(first, second, counts, agreement.estimates(tables, self._drawn, statistics, self._seed))
 
-    def _between(self) -> dict[str, Statistic]:
-        """Statistics of two raters neither of whom is right."""
+    def _statistics(self, second_knows: bool = False) -> dict[str, Statistic]:
+        """Return statistics of two raters. second_knows: also how well it knows what the first finds relevant."""
+
+        def sides(tables: np.ndarray) -> np.ndarray:
+            return agreement.at_threshold(tables, self._relevant_from)
+
         side = f"one of them puts all pairs on the same side of grade {self._relevant_from}"
-        return {
+        found = {
             "agreed": Statistic(agreement.agreed, "no pair"),
-            "kappa": Statistic(lambda tables: agreement.kappa(self._sides(tables)), side),
+            "kappa": Statistic(lambda tables: agreement.kappa(sides(tables)), side),
             "quadratic_kappa": Statistic(agreement.kappa, "one of them gives every pair the same grade"),
         }
-
-    def _against_people(self) -> dict[str, Statistic]:
-        """The same, and how well the second rater knows what the first finds relevant."""
-        return {
-            **self._between(),
-            "sensitivity": Statistic(
-                lambda tables: agreement.sensitivity(self._sides(tables)), "people find none of the pairs relevant"
-            ),
-            "specificity": Statistic(
-                lambda tables: agreement.specificity(self._sides(tables)), "people find all of the pairs relevant"
-            ),
-        }
-
-    def _of_needs(self) -> dict[str, Statistic]:
-        one_class = "one of them says the same of all queries"
-        return {
-            "agreed": Statistic(agreement.agreed, "no query"),
-            "kappa": Statistic(agreement.kappa, one_class),
-        }
-
-    def _sides(self, tables: np.ndarray) -> np.ndarray:
-        return agreement.at_threshold(tables, self._relevant_from)
+        if second_knows:
+            none, every = (f"people find {some} of the pairs relevant" for some in ("none", "all"))
+            found["sensitivity"] = Statistic(lambda tables: agreement.sensitivity(sides(tables)), none)
+            found["specificity"] = Statistic(lambda tables: agreement.specificity(sides(tables)), every)
+        return found
 
 
 MORE = 20  # queries

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +33,24 @@ from harness.data.frozen import (
 )
 from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.spans import Evidence
-from harness.data.testset import EvidencedQuery, span_qrels
+from harness.data.testset import EvidencedQuery, read_queries, span_qrels
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.testset.audit.auditing import AGREEMENT, blind
-from harness.testset.audit.sample import AuditSample
-from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, Judgement, current, held, unfinished
-from harness.testset.pool.pool import PooledPair
+from harness.testset.audit.sample import AuditSample, read_audit
+from harness.testset.judge.judgements import (
+    BASES,
+    JUDGEMENTS,
+    LLM,
+    JudgedSet,
+    Judgement,
+    JudgementLog,
+    current,
+    held,
+    text_digest,
+    unfinished,
+)
+from harness.testset.pool.pool import PooledPair, pooled_documents, read_pool, relative_place
 from harness.testset.review.resolution import Question, Resolved, What, resolve, resolve_model_only, resolve_people_only
 from retrievers.base import Query
 
@@ -63,6 +73,22 @@ class Material:
     judgements: Sequence[Judgement]
     sample: AuditSample | None
     relevant_from: int
+
+    @classmethod
+    def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
+        """Raise BadInput unless all that the labels are made of can be read, and fits together."""
+        queries, pool = read_queries(testset, "testset"), read_pool(testset)
+        folder = pooled_documents(testset, documents)
+        digests = {one.query.query_id: text_digest(one.query) for one in queries}
+        pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
+        judgements = JudgementLog(testset).read()
+        found = cls(queries, folder, list(folder.chunks()), pairs, judgements, read_audit(testset), relevant_from)
+        if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
+            raise BadInput(
+                f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as "
+                f"{min(unknown):.60}. Give the folder that was pooled: documents=FOLDER."
+            )
+        return found
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -161,14 +187,13 @@ def snapshot(material: Material, version: int, agreement: Mapping[str, Any] | No
         )
     documents = {chunk.document.doc_id: chunk.document for chunk in material.chunks}
     names = judged_documents(material.labels)
-    where = os.path.relpath(material.folder.path.absolute(), output.absolute())
     manifest = {
         "format": FORMAT,
         "version": version,
         "judged_until": max((one.at for one in material.counting), default=None),
         "relevant_from": material.relevant_from,
         "documents": {
-            "path": Path(where).as_posix(),
+            "path": relative_place(material.folder, output),
             "sha256": material.folder.fingerprint,
             "judged": documents_digest(documents[name] for name in names),
         },
@@ -206,9 +231,7 @@ def counts(material: Material) -> dict[str, Any]:
     labels = material.labels
     needing = [one for one in labels if one.needs]
     answerable = [one for one in needing if one.kind != UNANSWERABLE]
-    pairs = Counter(
-        grade.basis for one in needing for grade in material.resolved.grades[one.query_id].values()
-    )  # fmt: skip
+    pairs = Counter(grade.basis for one in needing for grade in material.resolved.grades[one.query_id].values())
     needs = Counter(material.resolved.needs[one.query_id].basis for one in labels)
     return {
         "queries": len(labels),
@@ -286,40 +309,33 @@ def _spread(numbers: Sequence[int]) -> dict[str, float]:
 
 
 SHOWN = 3  # of each kind
-_MEANING: dict[What, str] = {
-    "not pooled": "no document is pooled",
-    "no document judged": "no document is judged",
-    "unjudged": "pooled, and not judged",
-    "cannot tell": "nobody can tell",
-    "people disagree": "people disagree",
-    "answered": "answered, though the query is unanswerable",
-}
-_SETTLED = {
-    "not pooled": "harness testset pool testset={testset} experiment_name=NAME",
-    "no document judged": "harness testset judge testset={testset} model=NAME",
-    "unjudged": "harness testset judge testset={testset} model=NAME",
-    "cannot tell": "harness testset review testset={testset} reviewer=NAME sample=open",
-    "people disagree": "harness testset review testset={testset} reviewer=NAME sample=open",
-    "answered": "correct its kind and evidence in {testset}/queries.jsonl, or, if the document does not answer it, "
-    "harness testset review testset={testset} reviewer=NAME sample=open",
+_ADJUDICATE = "harness testset review testset={testset} reviewer=NAME sample=open"
+_JUDGE = "harness testset judge testset={testset} model=NAME"
+_OPEN: dict[What, tuple[str, str]] = {  # what it means, and what settles it
+    "not pooled": ("no document is pooled", "harness testset pool testset={testset} experiment_name=NAME"),
+    "no document judged": ("no document is judged", _JUDGE),
+    "unjudged": ("pooled, and not judged", _JUDGE),
+    "cannot tell": ("nobody can tell", _ADJUDICATE),
+    "people disagree": ("people disagree", _ADJUDICATE),
+    "answered": (
+        "answered, though the query is unanswerable",
+        "correct its kind and evidence in {testset}/queries.jsonl, or, if the document does not answer it, "
+        + _ADJUDICATE,
+    ),
 }
 
 
-def open_questions(questions: Sequence[Question]) -> list[str]:
-    """A line for each kind of open question: how many, and the first few."""
-    return [line for _, line in _counted(questions)]
-
-
-def _counted(questions: Sequence[Question]) -> Iterator[tuple[What, str]]:
-    for what, meaning in _MEANING.items():
-        some = [one for one in questions if one.what == what]
-        if some:
+def open_questions(questions: Sequence[Question], testset: Path | None = None) -> Iterator[str]:
+    """Yield a line for each kind of open question: how many, the first few and, given the folder, what settles them."""
+    for what, (meaning, settled) in _OPEN.items():
+        if some := [one for one in questions if one.what == what]:
             shown = ", ".join(_named(one) for one in some[:SHOWN]) + (", …" if len(some) > SHOWN else "")
-            yield what, f"{len(some):>7,}  {meaning} ({shown})"
+            how = f": {settled.format(testset=shlex.quote(str(testset)))}" if testset else ""
+            yield f"{len(some):>7,}  {meaning} ({shown}){how}"
 
 
 def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> None:
-    """BadInput, with what settles them, if there are open questions. queries: of the whole test set."""
+    """Raise BadInput, with what settles them, if there are open questions. queries: of the whole test set."""
     if not questions:
         return
     about = len({one.query_id for one in questions})
@@ -329,8 +345,7 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
         if about < queries
         else "Settle them: no query is without one."
     )
-    place = shlex.quote(str(testset))
-    listed = "\n".join(f"{line}: {_SETTLED[what].format(testset=place)}" for what, line in _counted(questions))
+    listed = "\n".join(open_questions(questions, testset))
     raise BadInput(f"testset={testset} has {counted(len(questions), 'open question')}:\n{listed}\n{rest}")
 
 

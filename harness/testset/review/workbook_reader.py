@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from openpyxl import Workbook
 
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
-_MOST_PART = 16 << 20  # of a part that is neither a sheet nor the table of texts, which alone are read piece by piece
+_MOST_TEXTS = 128 << 20  # of the table of texts, which is in memory at twice its size
+_MOST_PART = 16 << 20  # of a part that is neither a sheet, which is read piece by piece, nor the table of texts
 _MOST_PARTS = 1_000
 _BLOCK = 1 << 16
 _TYPES = "[Content_Types].xml"
-_LARGE = ("worksheet+xml", "sharedStrings+xml")  # ends of the types of those two
+_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # ends of the types of those two
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
 _OLE = b"\xd0\xcf\x11\xe0"  # the container of .xls, and of encrypted workbooks
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
@@ -103,33 +104,34 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
     """BadInput for what would fill the memory, or what no workbook has. Sizes are counted, not those declared."""
     if len(packed.filelist) > _MOST_PARTS:
         raise BadInput(f"{path}: the file packs {len(packed.filelist):,} files, more than a workbook has.")
-    left, large = _MOST_UNPACKED, _large_parts(packed, path)
+    left, limits = _MOST_UNPACKED, _limits(packed, path)
     for part in packed.filelist:
         if part.flag_bits & 1:
             raise BadInput(f"{path}: {part.filename:.60} is encrypted. Save the workbook without a password.")
         if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise BadInput(f"{path}: {part.filename:.60} is packed in a way that workbooks are not. Save it again.")
-        most = min(left, _MOST_UNPACKED if part.filename in large else _MOST_PART)
-        left -= _unpacked(packed, part, most, path)
+        left -= _unpacked(packed, part, min(left, limits.get(part.filename, _MOST_PART)), path)
 
 
-def _large_parts(packed: zipfile.ZipFile, path: Path) -> set[str]:
-    """The names of the parts that are read piece by piece: by their types, as openpyxl goes, whatever they are called.
+def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
+    """Return the most bytes of parts, by their types, as openpyxl goes, whatever they are called.
 
-    A part that is also of another type, such as the workbook itself, is not among them.
+    A part of several types, such as a sheet that is also the workbook itself, has the least of their limits.
     """
     from xml.etree import ElementTree
 
     if _TYPES not in packed.namelist():
-        return set()
+        return {}
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
-    types: dict[str, list[str]] = {}
+    found: dict[str, int] = {}
     try:
         for one in ElementTree.fromstring(packed.read(_TYPES)):  # noqa: S314 (without a document type)
-            types.setdefault(one.get("PartName", "").removeprefix("/"), []).append(one.get("ContentType", ""))
+            name, kind = one.get("PartName", "").removeprefix("/"), one.get("ContentType", "")
+            most = next((limit for end, limit in _LARGE.items() if kind.endswith(end)), _MOST_PART)
+            found[name] = min(most, found.get(name, most))
     except ElementTree.ParseError as error:
         raise BadInput(f"{path}: {_TYPES}: broken XML ({error}). Save the workbook again.") from None
-    return {name for name, found in types.items() if all(one.endswith(_LARGE) for one in found)}
+    return found
 
 
 def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: Path) -> int:
@@ -197,12 +199,7 @@ class Filled:
     kept: int
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """A row of a sheet. value: None where its answer is blank."""
-
-    item: Item
-    value: int | bool | str | None
+_Answer = tuple[Item, int | bool | str | None]  # a row of a sheet; None if its answer is blank
 
 
 def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSample | None, at: str) -> Filled:
@@ -327,7 +324,7 @@ def _sheet(title: str, rows: Iterator[tuple[Any, ...]], known: Mapping[str, Item
         else:
             seen[name] = number
             value = _value(title, answer, f"{title}!{_letter(answer_at)}{number}", errors)
-            found.append(_Answer(known[name], value))
+            found.append((known[name], value))
     return found
 
 
@@ -370,33 +367,21 @@ def _letter(place: int) -> str:
 def _filled(answers: Sequence[_Answer], by: str, judged: JudgedSet, at: str) -> Filled:
     before = {(one.pair, one.round): one for one in judged.judgements if one.by == by}
     new: list[Judgement] = []
-    changed = same = kept = 0
-    for one in answers:
-        earlier = before.get((one.item.pair, one.item.round))
-        if one.value is None:
-            kept += earlier is not None
+    changed = same = empty = kept = 0
+    for item, value in answers:
+        earlier = before.get((item.pair, item.round))
+        if value is None:
+            empty, kept = empty + 1, kept + (earlier is not None)
             continue
-        said = _judgement(one, by, judged, at)
+        text = text_digest(judged.queries[item.query_id].query)
+        needs = value if isinstance(value, bool) else None
+        grade = value if isinstance(value, int) and needs is None else None
+        said = Judgement(
+            item.query_id, text, item.doc_id, grade, by, at, needs, round=item.round, sample=item.sample, pi=item.pi
+        )
         if earlier and (earlier.grade, earlier.needs, earlier.sample) == (said.grade, said.needs, said.sample):
             same += 1
             continue
         changed += earlier is not None
         new.append(said)
-    return Filled(tuple(new), changed, same, sum(one.value is None for one in answers), kept)
-
-
-def _judgement(one: _Answer, by: str, judged: JudgedSet, at: str) -> Judgement:
-    item, value = one.item, one.value
-    grade = value if isinstance(value, int) and not isinstance(value, bool) else None
-    return Judgement(
-        query_id=item.query_id,
-        text=text_digest(judged.queries[item.query_id].query),
-        doc_id=item.doc_id,
-        grade=grade,
-        needs=value if isinstance(value, bool) else None,
-        by=by,
-        at=at,
-        round=item.round,
-        sample=item.sample,
-        pi=item.pi,
-    )
+    return Filled(tuple(new), changed, same, empty, kept)

@@ -223,22 +223,6 @@ def test_the_prompts_are_in_the_language_of_the_documents(drafting, model, tmp_p
         assert found["prompts"]["fact"].startswith(beginning)
 
 
-def test_an_endpoint_that_is_down_ends_the_run_and_a_repeat_goes_on(drafting, tmp_path):
-    down = True
-
-    def answer(asked, count):
-        return Reply(503, "down") if down and len(server.asked) > 4 else draft(asked)
-
-    with ChatServer(model=answer) as server:
-        done = drafting(server, "limit=6", "kinds=[fact]", "llm.runtime.retries=0", "llm.runtime.parallel=1")
-        assert done.code == 1
-        assert "4 of 6 replies are cached" in done.err
-        assert not (tmp_path / "ts").exists()
-        down = False
-        assert drafting(server, "limit=6", "kinds=[fact]").code == 0
-        assert len(server.asked) == 5 + 2
-
-
 def test_no_draft_at_all_is_a_failure_with_its_reasons(drafting, tmp_path):
     lacking = reply(item("다온도자기는 어느 해에 생겼나요?", "1962년에 생겼습니다.", "1963년"))
     for answer, message in {

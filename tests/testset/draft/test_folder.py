@@ -53,26 +53,6 @@ def test_the_same_settings_go_on(written):
     assert {path.name: path.read_bytes() for path in written.path.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"seed": 1}, "seed=0, not 1"),
-        ({"documents": "ab" * 32}, "was drafted from other documents"),
-        ({"llm": {"model": "large"}}, "llm.model=tiny, not large"),
-        ({"questions": 3}, "questions=null, not 3"),
-        ({"prompts": {"fact": "ab" * 32}}, "prompts.fact=null, not abababababab…"),
-    ],
-)
-def test_other_settings_are_refused_by_name(written, settings, message):
-    with pytest.raises(BadInput, match=message):
-        TestsetFolder(written.path, SETTINGS | settings).check(2)
-
-
-def test_fewer_documents_would_remove_queries(written):
-    with pytest.raises(BadInput, match="from 2 documents, and this command shows 1"):
-        written.check(1)
-
-
 @pytest.mark.parametrize("name", ["queries.jsonl", "rejected.jsonl"])
 def test_a_persons_work_is_not_overwritten(written, name):
     path = written.path / name

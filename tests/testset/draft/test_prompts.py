@@ -33,24 +33,6 @@ def test_a_paragraph_is_left_out_only_if_all_of_its_places_are_empty():
     assert found == ' a {text}\n\nb\n\nJSON: {"a": {1}}'
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "empty"),
-        ("{questions}", r"lacks \{text\}"),
-        ("{text}", r"lacks \{questions\}"),
-        ("{questions} {txt} {text}", r"nothing is filled in for \{txt\}.*text"),
-        ("{questions} {text} {situation}", "situation"),
-    ],
-)
-def test_files_that_are_refused(tmp_path, text, message):
-    path = tmp_path / "fact.txt"
-    path.write_text(text)
-    with pytest.raises(BadInput, match=message) as found:
-        prompts.read_prompts(["fact"], "ko", NONE_GIVEN | {"fact": str(path)})
-    assert "prompts.fact" in str(found.value)
-
-
 def test_examples_need_a_place(tmp_path):
     path = tmp_path / "search.txt"
     path.write_text("{questions} {text}")

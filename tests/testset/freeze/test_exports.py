@@ -12,7 +12,6 @@ from harness.data.documents_folder import DocumentsFolder
 from harness.data.frozen import Frozen
 from harness.data.qa import Autorag
 from harness.data.trec import Beir, Trec
-from harness.errors import BadInput
 from harness.testset.freeze.exports import FORMATS, export_testset
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
 from retrievers.base import Ranking
@@ -136,23 +135,3 @@ def test_what_a_form_cannot_say_is_counted(made):
         "autorag": {"nothing relevant": 1, "unanswerable": 2},
         "trec": {"no retrieval needed": 2, "unanswerable": 2},
     }
-
-
-def test_a_form_that_cannot_be_written_leaves_nothing(made, monkeypatch):
-    def failing(content, folder):
-        (folder / "half").write_text("")
-        raise BadInput("no")
-
-    monkeypatch.setitem(FORMATS, "trec", failing)
-    before = sorted(path.name for path in made.rglob("*"))
-    with pytest.raises(BadInput):
-        export_testset(made, ["trec"])
-    assert sorted(path.name for path in made.rglob("*")) == before
-
-
-def test_what_a_killed_process_left_is_removed(made):
-    left = [made / f".{name}.0123abcd.unfinished" for name in ("autorag", "beir")]
-    for folder in left:
-        (folder / "qrels").mkdir(parents=True)
-    export_testset(made, ["autorag", "beir"])
-    assert not any(folder.exists() for folder in left)

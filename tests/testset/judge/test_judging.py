@@ -85,23 +85,6 @@ def judge_body(judge, query, document):
     return json.loads(json.dumps({"messages": [{"content": turn.content} for turn in prompt.turns]}))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "empty"),
-        ("{query}", r"lacks \{document\}"),
-        ("{document}", r"lacks \{query\}"),
-        ("{query} {document} {rank}", r"nothing is filled in for \{rank\}"),
-    ],
-)
-def test_prompt_files_that_are_refused(tmp_path, text, message):
-    path = tmp_path / "mine.txt"
-    path.write_text(text)
-    with pytest.raises(BadInput, match=message) as found:
-        read_judge_prompt("ko", path)
-    assert "prompt=" in str(found.value)
-
-
 def test_conversations_need_their_place(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("{query} {document}")

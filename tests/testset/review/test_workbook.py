@@ -396,6 +396,7 @@ def hidden_workbook(blank):
 
 
 LAUGHS = b'<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><worksheet'
+TYPES = '<Types><Override PartName="/xl/t.xml" ContentType="sheet.sharedStrings+xml"/></Types>'
 OTHER = {
     "no zip": (lambda blank: b"id,grade\nr1,2\n", "is no Excel workbook"),
     "half of it": (lambda blank: blank.read_bytes()[:3000], "is no Excel workbook"),
@@ -406,6 +407,8 @@ OTHER = {
     "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "is damaged (ParseError"),
     "no XML": (lambda blank: packed(blank, in_part("workbook.xml", b"<", b"[")), "broken XML"),
     "a bomb": (lambda blank: zipped({"xl/styles.xml": b"<a>" + bytes(17 << 20)}), "unpacks to more than 16 MB"),
+    "long texts": (lambda blank: zipped({"[Content_Types].xml": TYPES, "xl/t.xml": b"<a>" + bytes(129 << 20)}),
+                   "xl/t.xml unpacks to more than 128 MB"),
     "a workbook among the sheets": (hidden_workbook, "xl/worksheets/wb.xml unpacks to more than 16 MB"),
     "types that are no XML": (lambda blank: zipped({"[Content_Types].xml": "<a"}), "broken XML"),
     "many parts": (lambda blank: zipped({f"{n}.xml": "<a/>" for n in range(1001)}), "packs 1,001 files"),
