@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpus import manifest, output, preparation
+from harness.corpus import output, preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.manifest import Lengths, Manifest
@@ -24,7 +24,6 @@ from harness.corpus.preparation import (
     TextSource,
     bytes_id,
     document_id,
-    preparation_identity,
     prepare_documents,
 )
 from harness.data.documents_folder import DocumentsFolder
@@ -249,23 +248,6 @@ def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
     assert contents("docs") == contents("whole")
 
 
-def test_what_a_damaged_line_held_is_done_again(tmp_path):
-    (tmp_path / "work").mkdir()
-    with manifest.WorkLog(tmp_path, "x") as log:
-        for name in "abc":
-            log.add_spans(name, [(0, 3), (2, 5)])
-    file = tmp_path / "work" / "spans.log"
-    file.write_bytes(file.read_bytes().replace(b'"b"', b'"d"'))
-    for _ in range(2):
-        with manifest.WorkLog(tmp_path, "x") as log:
-            assert log.spans("a") == log.spans("c") == [(0, 3), (2, 5)]
-            assert not any(map(log.spans, "bd"))
-    with manifest.WorkLog(tmp_path, "x") as log:
-        log.add_spans("b", [(1, 2)])
-    with manifest.WorkLog(tmp_path, "x") as log:
-        assert (log.spans("a"), log.spans("b")) == ([(0, 3), (2, 5)], [(1, 2)])
-
-
 def test_texts_of_an_earlier_attempt_with_other_files_go_away(corpus):
     write({"empty.txt": ""})
     with pytest.raises(BadInput, match="the file is empty"):
@@ -475,15 +457,6 @@ def test_two_processes_do_not_write_one_output(corpus):
     Path("docs.unfinished/work").mkdir(parents=True)
     with FileLock("docs.unfinished/work/lock"), pytest.raises(BadInput, match="being written by another process"):
         prepare_output(files(), SMALL, Path("docs"))
-
-
-def test_the_identity_is_of_contents_names_and_settings(corpus):
-    first = preparation_identity(files(), SMALL)
-    os.utime("in/one.txt")
-    assert preparation_identity(files(), SMALL) == first
-    assert preparation_identity(files(), Chunking()) != first
-    Path("in/one.txt").rename("in/other.txt")
-    assert preparation_identity(files(), SMALL) != first
 
 
 MANIFEST = {

@@ -1,7 +1,5 @@
 """The log of replies: what it keeps, and what it finds that others add."""
 
-import json
-
 from harness.llm.usage import Completion, ReplyLog
 from harness.storage.append_log import FILE
 
@@ -30,12 +28,6 @@ def test_what_is_added_is_there(tmp_path):
         assert [log[key] for key in KEYS] == [(one,) for one in REPLIES]
         assert sorted(map(repr, log.completions())) == sorted(map(repr, REPLIES))
     assert found["d"] == ()
-
-
-def test_several_replies_to_a_request_keep_their_order(tmp_path):
-    write(tmp_path, [(KEYS[0], one) for one in REPLIES])
-    write(tmp_path, [(KEYS[0], REPLIES[0])])
-    assert read(tmp_path)[KEYS[0]] == (*REPLIES, REPLIES[0])
 
 
 def test_a_log_of_this_process_alone():
@@ -72,11 +64,3 @@ def test_a_log_that_was_removed_begins_anew(tmp_path):
     with log.adding():
         assert log[KEYS[0]] == ()
         assert log[KEYS[1]] == (REPLIES[0],)
-
-
-def test_lines_are_readable(tmp_path):
-    """One line per reply: JSON without the prompt."""
-    write(tmp_path)
-    [first, *_] = map(json.loads, (tmp_path / FILE).read_text("utf-8").splitlines())
-    reply = {"text": "네\n", "finish": "stop", "input_tokens": 3, "output_tokens": 4, "expected_input": 5}
-    assert (first.pop("check") != "", first) == (True, {"key": KEYS[0], "reply": reply})

@@ -238,20 +238,6 @@ def test_no_draft_at_all_is_a_failure_with_its_reasons(drafting, tmp_path):
         assert not (tmp_path / "ts").exists()
 
 
-def test_neither_key_nor_prompts_nor_texts_reach_a_log_or_another_file(drafting, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", key := "sk-very-secret-0123456789")
-    done = drafting(model, "limit=3", "questions=1")
-    assert done.code == 0
-    assert {one.headers["Authorization"] for one in model.asked} == {f"Bearer {key}"}
-    assert key not in done.out + done.err
-    assert not any(text in done.err for text in TEXTS)
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            content = path.read_bytes()
-            assert key.encode() not in content, path
-            assert b"\xea\xb7\x9c\xec\xb9\x99" not in content, path  # a word of every prompt: \uaddc\uce59
-
-
 def test_examples_and_prompts_of_the_user(drafting, model, tmp_path):
     (tmp_path / "real.txt").write_text("도자기 언제 구워\n가마 온도")
     drafting(model, "limit=2", "kinds=[fact,search]", "examples=real.txt")

@@ -134,12 +134,6 @@ def test_nothing_in_it_tells_who_ranked_a_document_or_what_a_model_said(small, b
         assert not any(word in one for one in said)
 
 
-def test_two_people_see_other_orders(small):
-    lee = items("audit", "lee", small.judged, small.audit)
-    assert set(lee.items) == set(small.asked.items)
-    assert lee.items != small.asked.items
-
-
 def test_what_was_filled_in_becomes_judgements(small, blank, tmp_path):
     path = changed(blank, tmp_path, lambda book: None)
     found = small.read(path)
