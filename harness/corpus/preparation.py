@@ -31,11 +31,10 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.text import counted
 from harness.corpus import near_duplicates
-from harness.corpus.chunking import Chunking
+from harness.corpus.chunking import Chunking, Share
 from harness.corpus.extraction import extract
 from harness.corpus.files import SourceFile, corpus_error
 from harness.corpus.manifest import NEAR_DUPLICATES, WORK_FOLDER, Extraction, Lengths, Manifest, Prepared, WorkLog
-from harness.corpus.sentences import Share
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
 from harness.data.files import json_line
 from harness.data.spans import Span

@@ -71,12 +71,12 @@ from harness.sweeps.trials import Context, TrialResult, read_journal, write_jour
 from harness.testset.audit.sample import AuditSample, draw, read_audit
 from harness.testset.draft.drafting import read_as
 from harness.testset.draft.drafts import Draft, Rejection, TestsetFolder
-from harness.testset.freeze import exports, freezing
+from harness.testset.freeze import freezing
 from harness.testset.judge.judge_record import JudgeRecord, read_records, write_record
 from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, by_pair, current
 from harness.testset.pool import pool as pools
 from harness.testset.pool.pool import PooledPair
-from harness.testset.review.items import items
+from harness.testset.review.desk import items
 from harness.testset.review.workbook import Questions, write_workbook
 from harness.testset.review.workbook_reader import read_workbook
 from harness.tracking import file_hashes, in_progress, mlflow_client, outbox
@@ -627,7 +627,7 @@ def _read_frozen(folder: Path) -> None:
         if {*grades} & (read.qrels.not_relevant or {}).get(query_id, frozenset()):
             raise Wrong("a document that is relevant and is not", query_id)
     same(checked_dataset(Frozen(path=str(version)), "frozen").fingerprints, read.fingerprints, "the dataset")
-    exports.export_testset(version, ["contest", "trec"])
+    freezing.export_testset(version, ["contest", "trec"])
     freezing.read_agreement(folder / "ts")
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config import manual
-from harness.corpus.chunking import Chunking
-from harness.corpus.sentences import SENTENCE_END, cuts
+from harness.corpus.chunking import SENTENCE_END, Chunking, cuts
 from harness.data.files import json_file
 from harness.errors import BadInput
 

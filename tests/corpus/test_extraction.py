@@ -23,8 +23,8 @@ from text_files import (
 from harness.corpus import extraction
 from harness.corpus import readers as hwpx_reader
 from harness.corpus import readers as pdf_reader
-from harness.corpus.encodings import decoded
 from harness.corpus.extraction import READERS, extract
+from harness.corpus.readers import decoded
 from harness.errors import BadInput
 
 quick = settings(

@@ -33,11 +33,13 @@ from harness.testset.draft.drafts import (
     Examples,
     Rejection,
     TestsetFolder,
+    check_examples,
+    language_of,
     read_examples,
+    read_prompts,
 )
 from harness.testset.draft.easiness import Measured, measure_easiness
 from harness.testset.draft.filters import Filters, sift
-from harness.testset.draft.prompts import check_examples, language_of, read_prompts
 from harness.testset.pool.pool import relative_place
 
 LOOKED_AT = 100  # documents that decide the language of the prompts

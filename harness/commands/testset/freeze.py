@@ -17,7 +17,7 @@ from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.testset.freeze import exports, freezing
+from harness.testset.freeze import freezing
 from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write_frozen
 from harness.testset.judge.judgements import LLM
 from harness.testset.review.resolution import DRAFTED, Question
@@ -34,7 +34,7 @@ class FreezeOutcome:
     path: Path
     new: bool
     manifest: Mapping[str, Any]
-    exported: Sequence[exports.Exported]
+    exported: Sequence[freezing.Exported]
     left_out: Sequence[Question] = ()
     unchecked: str = ""
 
@@ -44,12 +44,12 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> dict[str, Any]:
 
     BadInput for open questions, unless their queries may be left out, and if the version is there with other labels.
     """
-    exports.check_formats(config.formats)
+    freezing.check_formats(config.formats)
     testset = config.testset
     output = Path(config.output or testset / f"v{config.version}")
     if config.formats and (output / FROZEN).exists():
         manifest = read_frozen(output, "output")
-        outcome = FreezeOutcome(output, False, manifest, exports.export_testset(output, config.formats))
+        outcome = FreezeOutcome(output, False, manifest, freezing.export_testset(output, config.formats))
     else:
         outcome = _frozen(config, testset, output)
     said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
@@ -74,7 +74,7 @@ def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
     with stage("freezing"):
         content: Snapshot = snapshot(material, config.version, read_agreement(testset), output)
         new = write_frozen(output, content)
-    exported = exports.export_testset(output, config.formats)
+    exported = freezing.export_testset(output, config.formats)
     manifest = {**content.manifest, "sha256": content.sha256}
     return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
 

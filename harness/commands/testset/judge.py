@@ -33,13 +33,16 @@ from harness.testset.judge.judge_record import (
     SEED,
     STUFFED,
     JudgeRecord,
+    JudgingWork,
+    Tally,
     circular,
     read_records,
+    tally,
+    work,
     write_record,
 )
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held
 from harness.testset.judge.judging import read_reply, reply_verdict
-from harness.testset.judge.judging_work import JudgingWork, Tally, tally, work
 from harness.testset.review.resolution import RELEVANT_FROM
 
 CONTROLS = {

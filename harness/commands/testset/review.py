@@ -25,16 +25,18 @@ from harness.testset.audit.sample import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, read_judged_set
 from harness.testset.pool.pool import pooled_documents
 from harness.testset.review.desk import (
+    AskedItems,
     Desk,
+    Item,
     Reviewer,
     ReviewLedger,
     ReviewMaterial,
     Target,
     Value,
+    items,
     reviewers_of,
     value_of,
 )
-from harness.testset.review.items import AskedItems, Item, items
 from harness.testset.review.server import ReviewServer
 from harness.testset.review.workbook import Questions, write_workbook
 from harness.testset.review.workbook_reader import read_workbook

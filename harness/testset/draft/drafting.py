@@ -21,8 +21,7 @@ from harness.errors import BadInput
 from harness.llm.chat import Chat, Prompt, Reply
 from harness.llm.structured import PromptText, Schema, WrongReply
 from harness.testset.draft import drafts as real
-from harness.testset.draft.drafts import Draft, Rejection
-from harness.testset.draft.prompts import fill_prompt, situations
+from harness.testset.draft.drafts import Draft, Rejection, fill_prompt, situations
 from harness.testset.judge.judging import locate_quote
 from harness.testset.judge.sampling import draw_ids
 from retrievers.base import Query, Turn

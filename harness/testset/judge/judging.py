@@ -24,7 +24,7 @@ from harness.errors import BadInput
 from harness.gates.llm import transcript
 from harness.llm.chat import Prompt, Reply
 from harness.llm.structured import PromptText, Schema, read_prompt
-from harness.testset.draft.prompts import SHIPPED, fill_prompt
+from harness.testset.draft.drafts import SHIPPED, fill_prompt
 from harness.testset.judge.judgements import GRADES, LLM
 from harness.testset.review.resolution import RELEVANT_FROM
 from retrievers.base import Document, Query, Turn

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.testset.judge.judgements import text_digest
-from harness.testset.review.items import Item
+from harness.testset.review.desk import Item
 from retrievers.base import Document, Query
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from harness.data.files import some
 from harness.errors import BadInput, did_you_mean
 from harness.testset.audit.sample import AuditSample
 from harness.testset.judge.judgements import ADJUDICATED, HUMAN, JudgedSet, Judgement, text_digest
-from harness.testset.review.items import Item
+from harness.testset.review.desk import Item
 from harness.testset.review.workbook import (
     ABOUT,
     GRADE,

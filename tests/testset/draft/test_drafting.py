@@ -10,8 +10,7 @@ from harness.errors import BadInput
 from harness.llm.chat import Reply
 from harness.llm.structured import WrongReply
 from harness.testset.draft.drafting import DraftPlan, draft_queries, sample, tasks
-from harness.testset.draft.drafts import KINDS
-from harness.testset.draft.prompts import read_prompts
+from harness.testset.draft.drafts import KINDS, read_prompts
 from retrievers.base import Query
 
 #       0         1         2         3

@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import BadInput
 from harness.llm.structured import PromptText
-from harness.testset.draft import prompts
+from harness.testset.draft import drafts
 from harness.testset.draft.drafts import KINDS
 
 NONE_GIVEN = dict.fromkeys(KINDS)
@@ -15,13 +15,13 @@ VALUES = {"questions": "2", "text": "달은 지구를 돈다.", "note": "이 문
 @pytest.mark.parametrize("language", ["ko", "en"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_shipped_prompts_have_places_for_all_that_is_filled_in(language, kind):
-    prompt = prompts.read_prompts([kind], language, NONE_GIVEN)[kind]
-    needed, optional = prompts.ABOUT_NONE if kind == "none" else prompts.ABOUT_A_DOCUMENT
+    prompt = drafts.read_prompts([kind], language, NONE_GIVEN)[kind]
+    needed, optional = drafts.ABOUT_NONE if kind == "none" else drafts.ABOUT_A_DOCUMENT
     assert set(prompt.places) == {*needed, *optional}
-    text = prompts.fill_prompt(prompt, VALUES)
+    text = drafts.fill_prompt(prompt, VALUES)
     assert all(VALUES[name] in text for name in prompt.places)
     assert "{" not in text
-    bare = prompts.fill_prompt(prompt, VALUES | {"note": "", "examples": ""})
+    bare = drafts.fill_prompt(prompt, VALUES | {"note": "", "examples": ""})
     assert VALUES["note"] not in bare
     assert "\n\n\n" not in bare
     assert bare.count("\n\n") == text.count("\n\n") - (1 if kind == "none" else 2)
@@ -29,16 +29,16 @@ def test_shipped_prompts_have_places_for_all_that_is_filled_in(language, kind):
 
 def test_a_paragraph_is_left_out_only_if_all_of_its_places_are_empty():
     prompt = PromptText('{note} {text}\n\nLike: {examples}\n\nJSON: {"a": {1}}', ("note", "text", "examples"))
-    found = prompts.fill_prompt(prompt, {"note": "", "text": "a {text}\n\nb", "examples": ""})
+    found = drafts.fill_prompt(prompt, {"note": "", "text": "a {text}\n\nb", "examples": ""})
     assert found == ' a {text}\n\nb\n\nJSON: {"a": {1}}'
 
 
 def test_examples_need_a_place(tmp_path):
     path = tmp_path / "search.txt"
     path.write_text("{questions} {text}")
-    found = prompts.read_prompts(["fact", "search"], "en", NONE_GIVEN | {"search": str(path)})
+    found = drafts.read_prompts(["fact", "search"], "en", NONE_GIVEN | {"search": str(path)})
     with pytest.raises(BadInput, match=r"prompts.search has no \{examples\}"):
-        prompts.check_examples(found)
+        drafts.check_examples(found)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_examples_need_a_place(tmp_path):
     ],
 )
 def test_the_language_of_a_text(text, language):
-    assert prompts.language_of(text) == language
+    assert drafts.language_of(text) == language
 
 
 @pytest.mark.parametrize("language", ["ko", "en"])
 def test_situations_are_different_and_their_kinds_come_in_turn(language):
-    found = prompts.situations(language, 0)
+    found = drafts.situations(language, 0)
     assert len(found) == len(set(found)) == 6 * 12 * 12
     kinds = [one.rpartition(" (")[0] for one in found]
     assert len(set(kinds[:6])) == 6
     assert kinds == kinds[:6] * 144
-    assert prompts.situations(language, 0) == found != prompts.situations(language, 1)
+    assert drafts.situations(language, 0) == found != drafts.situations(language, 1)

@@ -12,7 +12,7 @@ from harness.data.documents_folder import DocumentsFolder
 from harness.data.frozen import Frozen
 from harness.data.qa import Autorag
 from harness.data.trec import Beir, Trec
-from harness.testset.freeze.exports import FORMATS, export_testset
+from harness.testset.freeze.freezing import FORMATS, export_testset
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
 from retrievers.base import Ranking
 

@@ -8,7 +8,7 @@ from harness.data.testset import EvidencedQuery
 from harness.testset.audit.sample import AuditSample
 from harness.testset.judge.judgements import JudgedSet, Judgement, text_digest
 from harness.testset.pool.pool import PooledPair
-from harness.testset.review.items import items, shuffled
+from harness.testset.review.desk import items, shuffled
 from retrievers.base import Query
 
 QUERIES = {

@@ -11,8 +11,7 @@ from judged_sets import judged_set
 from harness.data.documents_folder import DocumentsFolder
 from harness.errors import BadInput
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
-from harness.testset.review.desk import Desk, JudgementChanged, Reviewer, ReviewLedger, ReviewMaterial
-from harness.testset.review.items import Item
+from harness.testset.review.desk import Desk, Item, JudgementChanged, Reviewer, ReviewLedger, ReviewMaterial
 from harness.testset.review.server import FILES, ReviewServer
 
 JSON = {"Content-Type": "application/json"}

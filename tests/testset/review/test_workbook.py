@@ -15,7 +15,7 @@ from text_files import zipped
 from harness.errors import BadInput
 from harness.testset.audit.sample import draw_sample
 from harness.testset.judge.judgements import JudgedSet, JudgementLog, read_judged_set
-from harness.testset.review.items import Item, items
+from harness.testset.review.desk import Item, items
 from harness.testset.review.workbook import (
     ABOUT,
     GRADE,
