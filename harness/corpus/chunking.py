@@ -33,10 +33,12 @@ from itertools import chain, pairwise
 from pathlib import Path, PurePath
 from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
+from harness.config.commands import ChunkKeys
+from harness.config.schema import check_value, keys
 from harness.data.files import numbered_lines
 from harness.errors import BadInput, did_you_mean
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
@@ -300,9 +302,6 @@ def _from_hub(name: str) -> Path:
         ) from None
 
 
-Splitter = Literal["regex", "kiwi"]
-Unit = Literal["characters", "morphemes", "tokens"]
-LARGEST = 1_000_000  # units of a chunk: nobody reads as long a passage
 BATCH = 256  # sentences between two reports of progress
 
 
@@ -318,28 +317,22 @@ class Chunking:
     note: file with the template of the documents' notes (`Note`); None: documents have none.
     """
 
-    splitter: Splitter = "regex"
+    splitter: Literal["regex", "kiwi"] = "regex"
     separator: str = SENTENCE_END
     size: int = 400
     overlap: int = 80
-    unit: Unit = "characters"
+    unit: Literal["characters", "morphemes", "tokens"] = "characters"
     tokenizer: str | None = None
     note: str | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("splitter", self.splitter, get_args(Splitter))
-        _check_choice("unit", self.unit, get_args(Unit))
-        _check_number("size", self.size, 1)
-        _check_number("overlap", self.overlap, 0)
+        for name, key in keys(ChunkKeys).items():
+            check_value(getattr(self, name), key, f"chunk.{name}")
         if self.overlap >= self.size:
             raise BadInput(
                 f"chunk.overlap={self.overlap} is not below chunk.size={self.size}: every chunk would repeat the one "
                 "before. Lower it; a fifth of the size is usual."
             )
-        for name in ("separator", "tokenizer", "note"):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value) and (name == "separator" or value is not None):
-                raise BadInput(f"chunk.{name} is {value!r:.60}, but must be text.")
         compiled(self.separator)
         if self.unit == "tokens" and self.tokenizer is None:
             raise BadInput("chunk.unit=tokens needs chunk.tokenizer: a tokenizer.json, its folder, or a hub name.")
@@ -446,14 +439,3 @@ def _trimmed(text: str, borders: Sequence[int], chunks: Iterable[tuple[int, int]
         if end > max(start, reached):
             reached = end
             yield start, end
-
-
-def _check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise BadInput(f"chunk.{name}={value!r:.60} is not one of {', '.join(known)}.{near}")
-
-
-def _check_number(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-        raise BadInput(f"chunk.{name}={value!r:.60} is not a whole number from {least} to {LARGEST:,}.")

@@ -191,9 +191,7 @@ class Chat:
         read: makes the value of a reply's text, the same of the same text; raises WrongReply to refuse it.
         label: what asks, for progress and messages.
         """
-        bodies = [self._model.body(prompt) for prompt in prompts]
-        keys = [self._key(body) for body in bodies]
-        asked = dict(zip(keys, zip(prompts, bodies, strict=True), strict=True))
+        keys, asked = self._requests(prompts)
         self._log.refresh()
         found = self._known(asked, read)
         cached = len(found)
@@ -208,18 +206,18 @@ class Chat:
     def known(self, prompts: Sequence[Prompt], read: Callable[[str], T]) -> list[Reply[T] | None]:
         """The replies that are cached, as `ask` returns them; None where the model would be asked. Sends nothing."""
         self._log.refresh()
-        return [_judged(self._log[self._key(self._model.body(prompt))], read) for prompt in prompts]
+        return [_judged(self._log[key], read) for key in self._requests(prompts)[0]]
 
     def estimate(self, prompts: Sequence[Prompt]) -> UsageEstimate:
         """What asking would take; sends nothing."""
         self._log.refresh()
-        asked = {self._key(body): (prompt, body) for prompt in prompts for body in [self._model.body(prompt)]}
+        _, asked = self._requests(prompts)
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
         """What the logged replies to these prompts have taken, in whatever process, those of no use included."""
         found = Usage(self._model.money)
-        for key in {self._key(self._model.body(prompt)) for prompt in prompts}:
+        for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:
                 found = found.plus(completion)
         return found
@@ -232,10 +230,15 @@ class Chat:
         taken = None if None in expected else round(sum(filter(None, expected)))
         return UsageEstimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
 
-    def _key(self, body: Mapping[str, Any]) -> str:
-        """sha256 of everything that decides a reply."""
-        content = {"url": self._url, "body": body}
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    def _requests(self, prompts: Sequence[Prompt]) -> tuple[list[str], dict[str, _Asked]]:
+        """Return (the key of each prompt, key -> what is asked). A key is the sha256 of all that decides a reply."""
+        keys, asked = [], {}
+        for prompt in prompts:
+            body = self._model.body(prompt)
+            content = json.dumps({"url": self._url, "body": body}, sort_keys=True, separators=(",", ":"))
+            keys.append(hashlib.sha256(content.encode()).hexdigest())
+            asked[keys[-1]] = (prompt, body)
+        return keys, asked
 
     @cached_property
     def _client(self) -> HttpClient:

@@ -130,7 +130,7 @@ def claiming(query: Query, document: Document) -> Document:
 
 
 def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Proportion]:
-    """Kind -> the share of its controls that are graded relevant, in the order of CONTROL_KINDS; none without controls."""
+    """Return kind -> the share of its controls that are graded relevant, in the order of CONTROL_KINDS."""
     relevant: dict[str, list[bool]] = {}
     for control, one in zip(asked, verdicts, strict=True):
         relevant.setdefault(control.kind, []).append(one.relevant)

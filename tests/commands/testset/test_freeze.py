@@ -200,7 +200,7 @@ BAD = [  # words, what is done to the folders first, what the message says
     ([], lambda at: (at / "ts" / "v1").write_text(""), "ts/v1: this is a file"),
     ([], lambda at: (at / "ts" / "v1").mkdir(), "ts/v1: the folder is there already, without frozen.json"),
     (["output=docs"], None, "docs: the folder is there already, without frozen.json"),
-    ([], lambda at: (at / "ts" / "audit.json").write_text("{}"), "audit.json: strata is missing"),
+    ([], lambda at: (at / "ts" / "audit.json").write_text("{}"), "audit.json: seed is missing"),
     (
         [],
         lambda at: (at / "ts" / "judgements.jsonl").write_text("{}\n"),
