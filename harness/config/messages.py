@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 import shlex
 from collections.abc import Collection, Sequence
@@ -222,10 +223,15 @@ def explain(error: BaseException, command: str, words: Sequence[str]) -> str | N
     return " ".join([_hydra_message(error, command, words), *getattr(error, "__notes__", ())])
 
 
+_ERRNO = re.compile(r"\[Errno (\d+)\] [^\n:]+: '([^'\n]+)'(?: -> '([^'\n]+)')?")
+
+
 def failure(error: BaseException) -> str | None:
     """The message for a failed run whose reason is known, such as a full disk; None for others."""
     if isinstance(error, Failed):
         return str(error)
+    if type(error).__module__.startswith("mlflow.") and (said := _ERRNO.search(str(error))):
+        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only the words
     if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
         return None
     path = error.filename2 or error.filename or "Standard output or a temporary file"

@@ -3,6 +3,7 @@
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
+from mlflow.exceptions import MlflowException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.components import conf_folder
@@ -69,3 +70,9 @@ def test_other_failures_show_their_traceback():
 )
 def test_hydras_errors_in_plain_words(word, expected):
     assert expected in of_hydra(word)
+
+
+def test_a_full_disk_that_mlflow_met_is_a_full_disk():
+    said = "Failures occurred:\n##### File a #####\n[Errno 28] No space left on device: '/a/b' -> '/c/d'\n"
+    assert (failure(MlflowException(said)) or "").startswith("/c/d: No space left on device. Free some space")
+    assert failure(MlflowException("a bug of a server")) is None
