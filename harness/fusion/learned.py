@@ -45,9 +45,7 @@ class LearnedFusion:
     learns = True
 
     def __init__(self, weights: dict[str, float] | None = None, folds: Folds = 10, repeats: Repeats = 5) -> None:
-        for key, value, least in (("folds", folds, 2), ("repeats", repeats, 1)):
-            if value < least:
-                raise BadInput(f"{key}={value}: at least {least} is needed.")
+        calibration.check_splits(folds, repeats)
         self._fixed = WeightedSum(weights=weights)
         self._weights, self.folds, self.repeats = weights or {}, folds, repeats
 
@@ -107,8 +105,7 @@ class Learning:
         """The fold of each query, int [n], -1 for those not used. Each number, below 1,000, gives another split."""
         rows = np.flatnonzero(self.every if used is None else used)
         fold = np.full(len(self.pool.rows), -1)
-        needs = self.pool.needs[rows]
-        fold[rows] = calibration.folds(needs, min(count, len(rows)), 1000 * self.pool.seed + number)
+        fold[rows] = calibration.split(self.pool.needs[rows], count, self.pool.seed, number)
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
@@ -124,9 +121,8 @@ class Learning:
         fold: int [n], -1 for queries that no rule may learn from, whose lists stay empty.
         """
         rules: dict[FusionRule, list[int]] = {}
-        for number in range(fold.max() + 1):
-            rule = self.learnt((fold >= 0) & (fold != number)).rule
-            rules.setdefault(rule, []).extend(self.pool.rows[fold == number].tolist())
+        for training, held_out in calibration.held_out(fold):
+            rules.setdefault(self.learnt(training).rule, []).extend(self.pool.rows[held_out].tolist())
         if (fold >= 0).all():
             rest = np.setdiff1d(np.arange(len(self._ids)), self.pool.rows)
             rules.setdefault(self.learnt(self.every).rule, []).extend(rest.tolist())
@@ -149,7 +145,6 @@ class Learning:
         every = self.every
         found, needs = self.learnt(every), self.pool.needs
         rows = np.arange(len(needs))
-        weights = dict(zip(found.rule.features, found.rule.weights, strict=True))
         notes = []
         if not self.pool.relevant.any():
             notes.append("no relevant document is among the candidates: every fusion is as good")
@@ -165,7 +160,7 @@ class Learning:
             "learnt_from": {"queries": len(needs), "needs_no_retrieval": int((~needs).sum())},
             "in_sample": {
                 FIXED: float(self._grid.values[0].mean()),
-                "chosen": float(self.pool.earned(self.pool.scores(weights, rows), rows).mean()),
+                "chosen": float(self.pool.earned(self.pool.scores(found.rule.weights, rows), rows).mean()),
             },
             "held_out": dict(found.held_out),
             "notes": notes,
@@ -181,8 +176,8 @@ class Learning:
         fold, point = self.split(INNER, 0, used), self._grid.pick(used)
         earned = np.full((len(TRIED), len(used)), np.nan)
         earned[0] = self._grid.values[0]
-        for number in range(fold.max() + 1):
-            training, held_out = used & (fold != number), np.flatnonzero(fold == number)
+        for training, held in calibration.held_out(fold):
+            held_out = np.flatnonzero(held)
             picked = self._grid.pick(training)
             earned[1, held_out] = self._grid.values[picked, held_out]
             for row, weights in enumerate(self._correct(picked, training), start=2):

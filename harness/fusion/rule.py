@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from harness.config.schema import ReadPath
-from harness.data.files import field, json_file, required
+from harness.data.files import json_file, required
 from harness.errors import BadInput, did_you_mean
+from harness.gates.rule import as_json
+from harness.storage.typed import row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
@@ -35,23 +37,51 @@ FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
 
 
 @dataclass(frozen=True)
+class WeightedFeature:
+    """What a ranking knows of a candidate, and its weight. feature: a name in FEATURES."""
+
+    ranking: str
+    feature: str
+    weight: float
+
+    def __post_init__(self) -> None:
+        if self.feature not in FEATURES:
+            near = did_you_mean(self.feature, FEATURES)
+            raise BadInput(f"feature is {self.feature!r:.60}: choose one of {', '.join(FEATURES)}.{near:.100}")
+
+
+@dataclass(frozen=True)
 class FusionRule:
     """The score of a candidate as a weighted sum of what the component rankings know of it.
 
     rankings: names of the component rankings, ascending. All documents that one of them returned are candidates.
-    features: (ranking, name in FEATURES) each.
-    weights:  one per feature.
     """
 
     rankings: tuple[str, ...]
-    features: tuple[tuple[str, str], ...]
-    weights: tuple[float, ...]
+    features: tuple[WeightedFeature, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.rankings)) != len(self.rankings) or len(self.rankings) < 2:
+            named = f"{list(self.rankings)!r:.60}"
+            raise BadInput(f"rankings must name two or more component rankings, each once, but is {named}.")
+        for one in self.features:
+            if one.ranking not in self.rankings:
+                near = did_you_mean(one.ranking, self.rankings)
+                known = f"{', '.join(self.rankings):.300}"
+                raise BadInput(f"features: ranking is {one.ranking!r:.60}: choose one of {known}.{near:.100}")
+        if len({(one.ranking, one.feature) for one in self.features}) != len(self.features):
+            raise BadInput("features lists a feature of a ranking twice.")
 
     @classmethod
     def of(cls, rankings: Collection[str], weights: Mapping[tuple[str, str], float]) -> FusionRule:
         """weights: (ranking, feature) -> weight; those of 0 are left out."""
-        kept = {feature: weight for feature, weight in weights.items() if weight}
-        return cls(tuple(sorted(rankings)), tuple(kept), tuple(map(float, kept.values())))
+        kept = ((*feature, float(weight)) for feature, weight in weights.items() if weight)
+        return cls(tuple(sorted(rankings)), tuple(WeightedFeature(*one) for one in kept))
+
+    @property
+    def weights(self) -> dict[tuple[str, str], float]:
+        """(ranking, feature) -> weight."""
+        return {(one.ranking, one.feature): one.weight for one in self.features}
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
         """The k best candidates of each query. BadInput as from `check`."""
@@ -69,33 +99,8 @@ class FusionRule:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as plain JSON; `from_json` reads it."""
-        features = [
-            {"ranking": ranking, "feature": name, "weight": weight}
-            for (ranking, name), weight in zip(self.features, self.weights, strict=True)
-        ]
-        return {"rankings": list(self.rankings), "features": features}
-
-    @classmethod
-    def from_json(cls, content: Any, where: str = "rule") -> FusionRule:
-        """The rule that `to_json` wrote. BadInput, which names the key, if `content` is no rule. where: its place."""
-        if not isinstance(content, dict):
-            raise BadInput(f"{where} is {content!r:.60}, but must be an object.")
-        _refuse_unknown(content, ("rankings", "features"), where)
-        rankings = tuple(field(content, "rankings", list, where))
-        if not all(isinstance(name, str) for name in rankings) or len(set(rankings)) != len(rankings):
-            raise BadInput(f"{where}.rankings must name each component ranking once, but is {list(rankings)!r:.60}.")
-        if len(rankings) < 2:
-            raise BadInput(f"{where}.rankings must name two or more rankings: a single one needs no fusion.")
-        weights: dict[tuple[str, str], float] = {}
-        for number, row in enumerate(field(content, "features", list, where)):
-            feature, weight = _feature(row, rankings, f"{where}.features[{number}]")
-            if feature in weights:
-                raise BadInput(f"{where}.features[{number}] repeats {feature[1]} of {feature[0]:.60}.")
-            weights[feature] = weight
-        if not any(weights.values()):
-            raise BadInput(f"{where}.features is empty, or all its weights are 0: then no document is above another.")
-        return cls.of(rankings, weights)
+        """The rule as JSON has it; `row_as` reads it."""
+        return as_json(asdict(self))
 
 
 class FittedFusion:
@@ -142,7 +147,14 @@ def read_rule(file: str) -> FusionRule:
                 f"{file}: version is {version!r:.60}, and this program reads version {VERSION}. Learn the fusion "
                 "again, or use the program that wrote the file."
             )
-        return FusionRule.from_json(required(content, "rule", file), f"{file}: rule")
+        rule = row_as(FusionRule, required(content, "rule", file), f"{file}: rule")
+        most = max(map(abs, rule.weights.values()), default=0.0)
+        if not 0 < most <= LARGEST:
+            raise BadInput(
+                f"{file}: rule: the greatest weight of features is {most:g}, but must be above 0 and at most "
+                f"{LARGEST:,.0f}."
+            )
+        return rule
     except BadInput as error:
         raise BadInput(f"{error} fusion.file needs the fusion.json of a run with fusion=learned.") from None
 
@@ -156,8 +168,8 @@ class _Applied(SumOfPoints):
         super().__init__(None)
         self._rule = rule
         self._own: dict[str, list[tuple[str, float]]] = {name: [] for name in rule.rankings}
-        for (ranking, name), weight in zip(rule.features, rule.weights, strict=True):
-            self._own[ranking].append((name, weight))
+        for one in rule.features:
+            self._own[one.ranking].append((one.feature, one.weight))
 
     def check(self, names: Collection[str]) -> None:
         self._rule.check(names)
@@ -168,25 +180,3 @@ class _Applied(SumOfPoints):
             points = FEATURES[feature](ranking)
             returned, absent = returned + weight * points.returned, absent + weight * points.absent
         return RankPoints(returned, absent)
-
-
-def _feature(row: Any, rankings: Collection[str], where: str) -> tuple[tuple[str, str], float]:
-    """((ranking, feature), weight)."""
-    if not isinstance(row, dict):
-        raise BadInput(f"{where} is {row!r:.60}, but must be an object.")
-    _refuse_unknown(row, ("ranking", "feature", "weight"), where)
-    ranking, name = field(row, "ranking", str, where), field(row, "feature", str, where)
-    for value, known, key in ((ranking, rankings, "ranking"), (name, FEATURES, "feature")):
-        if value not in known:
-            hint = did_you_mean(value, known)
-            raise BadInput(f"{where}.{key} is {value!r:.60}: choose one of {', '.join(known):.300}.{hint:.100}")
-    weight = required(row, "weight", where)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= LARGEST:
-        raise BadInput(f"{where}.weight is {weight!r:.60}: give a number from -{LARGEST:,.0f} to {LARGEST:,.0f}.")
-    return (ranking, name), float(weight)
-
-
-def _refuse_unknown(content: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    for name in content:
-        if name not in known:
-            raise BadInput(f"{where}.{name:.60} is unknown.{did_you_mean(name, known)}")

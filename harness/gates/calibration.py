@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.errors import BadInput
 from harness.statistics.bootstrap import draws
 
 _CELLS = 1 << 20  # weights processed at once: bounds the memory
@@ -114,15 +115,26 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
     return fold
 
 
-def held_out(weights: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(training weights, evaluation weights), float64 [B, folds, n] each: every fold is held out once."""
-    inside = fold == np.arange(fold.max() + 1)[:, None]
-    return weights[:, None] * ~inside, weights[:, None] * inside
+def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
+    """The fold of each query, int [n], of at most `count`. Each number, below 1,000, gives another random split."""
+    return folds(needs, min(count, len(needs)), 1000 * seed + number)
+
+
+def check_splits(folds: int, repeats: int) -> None:
+    """Raise BadInput unless there are two folds or more, and a repetition."""
+    for key, value, least in (("folds", folds, 2), ("repeats", repeats, 1)):
+        if value < least:
+            raise BadInput(f"{key}={value}: at least {least} is needed.")
+
+
+def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each fold, (whether a query is learnt from, whether it is held out), bool [n] each; fold -1 is neither."""
+    return [((fold >= 0) & (fold != number), fold == number) for number in range(fold.max() + 1)]
 
 
 def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray, fold: np.ndarray) -> np.ndarray:
     """The weighted sum of the objective, each query with thresholds fitted without its fold; float64 [B]."""
-    training, evaluation = held_out(weights, fold)
+    training, evaluation = (weights[:, None] * np.stack(parts) for parts in zip(*held_out(fold), strict=True))
     thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
     earned = payoff[np.arange(len(signal)), level]

@@ -29,6 +29,7 @@ INNER = 5  # folds within the queries to learn from, for choosing by cross-valid
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to choose from, for the logistic regression
 
 
+@dataclass(eq=False)
 class Learner:
     """Base class of gates that learn: one rule from all labelled queries, and rules for out-of-fold decisions.
 
@@ -42,22 +43,22 @@ class Learner:
     repeats: how often the queries are split into folds anew, at least 1.
     """
 
+    signals: list[str] | None = None
+    sources: list[str] | None = None
+    k: TopK = 10
+    folds: Folds = 10
+    repeats: Repeats = 5
+
     learns = True
 
-    def __init__(
-        self, signals: list[str] | None, sources: list[str] | None, k: TopK, folds: Folds, repeats: Repeats
-    ) -> None:
-        signals = list(QUICK) if signals is None else signals
-        if not signals:
+    def __post_init__(self) -> None:
+        self.names = list(QUICK) if self.signals is None else self.signals  # of the signals
+        if not self.names:
             raise BadInput("signals is empty. Use null for all fast signals.")
-        for name in signals:
-            check_signal(name, k)
-        for key, value, least in (("folds", folds, 2), ("repeats", repeats, 1)):
-            if value < least:
-                raise BadInput(f"{key}={value}: at least {least} is needed.")
-        self.signals, self.sources, self.k = signals, sources, k
-        self.folds, self.repeats = folds, repeats
-        self.parts: tuple[str, ...] = parts_of(signals)
+        for name in self.names:
+            check_signal(name, self.k)
+        calibration.check_splits(self.folds, self.repeats)
+        self.parts: tuple[str, ...] = parts_of(self.names)
 
     @staticmethod
     def identify(**arguments: Any) -> dict[str, Any]:
@@ -67,8 +68,8 @@ class Learner:
     def check(self, names: Collection[str]) -> None:
         for source in self.sources or ():
             check_source(source, names, "gate.sources")
-        if not signal_choices(self.signals, self.sources or names):
-            check_comparable(self.signals[0], names)
+        if not signal_choices(self.names, self.sources or names):
+            check_comparable(self.names[0], names)
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         if payoff is None:
@@ -88,8 +89,9 @@ class Learner:
         """(the rule learnt from the queries `payoff.rows`, `out_of_fold` and `folds` of `Decision`)."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
-        inner = [_split(payoff, INNER, repeat) for repeat in range(self.repeats)]
-        folds = [_split(payoff, self.folds, self.repeats + repeat) for repeat in range(self.repeats)]
+        needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)
+        inner = [calibration.split(needs, INNER, seed, repeat) for repeat in repeats]
+        folds = [calibration.split(needs, self.folds, seed, self.repeats + repeat) for repeat in repeats]
         rule = self.rules(inputs, payoff.within(everything[0] > 0), everything, inner)[0]
         if len(payoff.rows) < 2:
             return rule, None, None
@@ -110,7 +112,7 @@ class Learner:
 
     def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
         """The (source, signal) pairs to use."""
-        return signal_choices(self.signals, self.sources or list(inputs.rankings))
+        return signal_choices(self.names, self.sources or list(inputs.rankings))
 
     def _out_of_fold(
         self,
@@ -121,18 +123,16 @@ class Learner:
         shown: np.ndarray,
     ) -> np.ndarray:
         """`Decision.out_of_fold`; unlabelled queries have the decision of the final rule, `shown`."""
-        rows = payoff.rows
-        everything = np.ones((1, len(rows)))
         out_of_fold = np.tile(shown, (self.repeats, 1))
         for repeat, fold in enumerate(folds):
-            training = calibration.held_out(everything, fold)[0][0]
+            training, held_out = zip(*calibration.held_out(fold), strict=True)
             if payoff.unseen is None:
-                rules = self.rules(inputs, payoff, training, [inner[repeat]])
+                rules = self.rules(inputs, payoff, np.stack(training).astype(float), [inner[repeat]])
             else:  # each fold has payoffs of its own
-                parts = [(payoff.within(row > 0), row[None]) for row in training]
+                parts = [(payoff.within(used), used[None].astype(float)) for used in training]
                 rules = [self.rules(inputs, known, row, [inner[repeat]])[0] for known, row in parts]
-            for number, rule in enumerate(rules):
-                own = rows[fold == number]
+            for held, rule in zip(held_out, rules, strict=True):
+                own = payoff.rows[held]
                 out_of_fold[repeat, own] = rule.shown(rule.signal(inputs))[own]
         return out_of_fold
 
@@ -161,7 +161,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule == rule.plain():  # learnt coefficients depend on the queries too, which these resamplings ignore
+        if rule.plain:  # learnt coefficients depend on the queries too, which these resamplings ignore
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
@@ -169,24 +169,9 @@ class Learner:
 
 
 class AutoGate(Learner):
-    """One signal and a threshold on it, both chosen by the objective on held-out queries.
-
-    signals: names of the signals to choose from; None = all fast ones.
-    sources: names of the component rankings to choose from; None = all.
-    k, folds, repeats: as for `Learner`.
-    """
+    """One signal and a threshold on it, both chosen by the objective on held-out queries. Arguments of `Learner`."""
 
     recorded_as = "gate/auto"
-
-    def __init__(
-        self,
-        signals: list[str] | None = None,
-        sources: list[str] | None = None,
-        k: TopK = 10,
-        folds: Folds = 10,
-        repeats: Repeats = 5,
-    ) -> None:
-        super().__init__(signals, sources, k, folds, repeats)
 
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         tried, levels = self.tried(inputs), self.levels(payoff)
@@ -217,6 +202,7 @@ class DepthGate(AutoGate):
         return (*range(1, payoff.values.shape[1]), 0)
 
 
+@dataclass(eq=False)
 class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, and a threshold on its logit.
 
@@ -228,21 +214,15 @@ class ClassifierGate(Learner):
                one signal.
     """
 
+    repeats: Repeats = 3
+    embedding: bool = False
+
     recorded_as = "gate/classifier"
     packages = ("scikit-learn",)
 
-    def __init__(
-        self,
-        signals: list[str] | None = None,
-        sources: list[str] | None = None,
-        k: TopK = 10,
-        embedding: bool = False,
-        folds: Folds = 10,
-        repeats: Repeats = 3,
-    ) -> None:
-        super().__init__(signals, sources, k, folds, repeats)
-        self.embedding = embedding
-        self.parts += ("encoder",) if embedding else ()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parts += ("encoder",) if self.embedding else ()
 
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         from threadpoolctl import threadpool_limits
@@ -291,12 +271,6 @@ class Logistic:
     threshold: float
 
 
-def _split(payoff: Payoff, count: int, number: int) -> np.ndarray:
-    """The fold of each query to learn from, int [n]. Each number, below 1,000, gives another random split."""
-    needs = payoff.needs[payoff.rows]
-    return calibration.folds(needs, min(count, len(needs)), 1000 * payoff.seed + number)
-
-
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> Logistic:
@@ -319,8 +293,7 @@ def _logistic(
         show = earned[used, 0].sum() >= earned[used, 1].sum()
         return Logistic(centre, scale, np.zeros(columns.shape[1]), 0.0, threshold=-math.inf if show else math.inf)
     logits = np.full((len(STRENGTHS), len(needs)), np.nan)
-    for number in range(fold.max() + 1):
-        training, held_out = used & (fold != number), used & (fold == number)
+    for training, held_out in calibration.held_out(np.where(used, fold, -1)):
         if held_out.any():
             for strength, row in zip(STRENGTHS, logits, strict=True):
                 weights, intercept = _regress(scaled[training], needs[training], strength)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-import sys
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from harness.config.schema import ReadPath
-from harness.data.files import field, json_file, required
-from harness.errors import BadInput, did_you_mean
+from harness.data.files import json_file, required
+from harness.errors import BadInput
 from harness.gates import calibration
 from harness.gates.gate import ALL, Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
+from harness.storage.typed import row_as
 
-_OF_EMBEDDING = ("embedding_centre", "embedding_scale")
+# Lists of a rule, and those that are as long.
+_PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
+_INFINITE = ("inf", "-inf")  # as `json_number` writes them
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,28 @@ class Rule:
     embedding_centre: tuple[float, ...] = ()
     embedding_scale: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.features or any(len(pair) != 2 or pair[1] is None for pair in self.features):
+            raise BadInput(f"features is {self.features!r:.60}, but must list pairs of source and signal.")
+        if not 2 <= self.k <= ALL:
+            raise BadInput(f"k is {self.k}, but must be a whole number from 2 to {ALL}.")
+        if wrong := [level for level in self.levels if not 0 <= level <= ALL]:
+            raise BadInput(f"levels has {wrong[0]}, but must have whole numbers from 0 to {ALL}.")
+        if len(self.levels) != len(self.thresholds) + 1:
+            raise BadInput("levels must have one value more than thresholds.")
+        if any(one < other for one, other in pairwise(self.thresholds)):
+            raise BadInput("thresholds must be descending.")
+        for first, others in _PARALLEL.items():
+            count = len(getattr(self, first))
+            if wrong_name := next((name for name in others if len(getattr(self, name)) != count), None):
+                raise BadInput(f"{wrong_name} must be as long as {first}, which has {count} values.")
+        if not all(scale > 0 for scale in (*self.scale, *self.embedding_scale)):
+            raise BadInput("scale and embedding_scale must be greater than 0.")
+
     def signal(self, inputs: GateInputs) -> np.ndarray:
         """The weighted sum for each query, float64 [Q]."""
         columns = np.stack([signal_of(inputs, name, source, self.k) for source, name in self.features], axis=1)
-        if self == self.plain():  # a single signal, unchanged
+        if self.plain:
             return columns[:, 0]
         # Sum each row by itself: the rounding of a matrix product depends on the number of queries.
         total = ((columns - self.centre) / self.scale * self.weights).sum(axis=1) + self.intercept
@@ -64,56 +85,26 @@ class Rule:
             total = total + (vectors * self.embedding).sum(axis=1)
         return total
 
-    def plain(self) -> Rule:
-        """The same features and thresholds without coefficients."""
-        return Rule(self.features, self.k, self.levels, self.thresholds)
+    @property
+    def plain(self) -> bool:
+        """Whether the rule reads a single signal, unchanged."""
+        return self == Rule(self.features[:1], self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
         """How many documents each query gets, int64 [Q]; signal: float64 [Q]."""
         return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as plain JSON; `from_json` reads it."""
-        plain = asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
-        return {name: _lists(value) for name, value in plain.items()}
+        """The rule as JSON has it; `from_json` reads it."""
+        return as_json(asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]})
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
-        """The rule that `to_json` wrote. BadInput, which names the key, if `content` is no rule. where: its place."""
-        if not isinstance(content, dict):
-            raise BadInput(f"{where} is {content!r:.60}, but must be an object.")
-        known = [one.name for one in fields(cls)]
-        for name in content:
-            if name not in known:
-                raise BadInput(f"{where}.{name:.60} is unknown.{did_you_mean(name, known)}")
-        values: dict[str, Any] = {
-            "features": _features(content, where),
-            "k": _whole(required(content, "k", where), f"{where}.k", least=2),
-            "levels": tuple(_whole(value, place) for value, place in _items(content, "levels", where)),
-            "thresholds": tuple(_number(value, place, True) for value, place in _items(content, "thresholds", where)),
-        }
-        if "intercept" in content:
-            values["intercept"] = _number(content["intercept"], f"{where}.intercept")
-        for name in content.keys() - values.keys():
-            values[name] = tuple(_number(value, place) for value, place in _items(content, name, where))
-        rule = cls(**values)
-        rule._check_shape(where)
-        return rule
-
-    def _check_shape(self, where: str) -> None:
-        """Raise BadInput unless lists that belong together are equally long, and thresholds and scales can be used."""
-        for first, others in (("features", ("centre", "scale", "weights")), ("embedding", _OF_EMBEDDING)):
-            expected = len(getattr(self, first))
-            for name in others:
-                if len(getattr(self, name)) != expected:
-                    raise BadInput(f"{where}.{name} must be as long as {where}.{first}, which has {expected} values.")
-        if len(self.levels) != len(self.thresholds) + 1:
-            raise BadInput(f"{where}.levels must have one value more than {where}.thresholds.")
-        if any(one < other for one, other in pairwise(self.thresholds)):
-            raise BadInput(f"{where}.thresholds must be descending.")
-        for name in ("scale", "embedding_scale"):
-            if not all(value > 0 for value in getattr(self, name)):
-                raise BadInput(f"{where}.{name} must be greater than 0.")
+        """The rule that `to_json` wrote. BadInput, which names the field, if `content` is no rule. where: its place."""
+        thresholds = content.get("thresholds") if isinstance(content, dict) else None
+        if isinstance(thresholds, list):
+            content = content | {"thresholds": [float(one) if one in _INFINITE else one for one in thresholds]}
+        return row_as(cls, content, where)
 
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if the rule does not fit component rankings with these names."""
@@ -160,49 +151,15 @@ def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
+def as_json(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields as they are read back: with lists in place of tuples."""
+    plain: dict[str, Any] = json.loads(json.dumps(fields, allow_nan=False))
+    return plain
+
+
 def _read(file: str) -> Rule:
     """The rule in a gate.json."""
-    path = Path(file)
     try:
-        return Rule.from_json(required(json_file(path), "rule", file), f"{file}: rule")
+        return Rule.from_json(required(json_file(Path(file)), "rule", file), f"{file}: rule")
     except BadInput as error:
         raise BadInput(f"{error} gate.file needs the gate.json of a run with gate=auto, depth or classifier.") from None
-
-
-def _lists(value: Any) -> Any:
-    """A value with lists in place of tuples, as JSON reads it back."""
-    return [_lists(one) for one in value] if isinstance(value, tuple | list) else value
-
-
-def _features(content: Mapping[str, Any], where: str) -> tuple[tuple[str | None, str], ...]:
-    found = []
-    for value, place in _items(content, "features", where):
-        if not isinstance(value, list) or len(value) != 2:
-            raise BadInput(f"{place} is {value!r:.60}, but must be [source, signal].")
-        source, signal = value
-        if not isinstance(signal, str) or not isinstance(source, str | None):
-            raise BadInput(f"{place} is {value!r:.60}, but a source is text or null, and a signal is text.")
-        found.append((source, signal))
-    if not found:
-        raise BadInput(f"{where}.features is empty, but a rule reads at least one signal.")
-    return tuple(found)
-
-
-def _items(content: Mapping[str, Any], name: str, where: str) -> list[tuple[Any, str]]:
-    """(value, its place) of every item of a list."""
-    return [(value, f"{where}.{name}[{i}]") for i, value in enumerate(field(content, name, list, where))]
-
-
-def _whole(value: Any, place: str, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= ALL:
-        raise BadInput(f"{place} is {value!r:.60}, but must be a whole number from {least} to {ALL}.")
-    return value
-
-
-def _number(value: Any, place: str, endless: bool = False) -> float:
-    """A finite number. endless: or an infinite one, as `json_number` writes it."""
-    if endless and value in ("inf", "-inf"):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise BadInput(f"{place} is {value!r:.60}, but must be a finite number{' or inf or -inf' * endless}.")
-    return float(value)

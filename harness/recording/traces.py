@@ -25,6 +25,7 @@ from harness.measures.judged import judge_lists
 from harness.measures.measures import SPAN_MEASURES, MeasureFamily, losses, parse_measure
 from harness.progress import watch
 from harness.storage.cache import Cache
+from harness.storage.typed import row_as
 from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.tracker import Tracker
 from retrievers.base import Qrels, Ranking
@@ -87,7 +88,7 @@ class Tracer:
         self.plan, self.dataset, self.outcome = plan, dataset, outcome
         # An outcome has only the reranked lists.
         rankings, depth, learnt = outcome.rankings, plan.depth, outcome.fusion
-        rule = FusionRule.from_json(learnt["rule"]) if learnt else None
+        rule = row_as(FusionRule, learnt["rule"], "rule") if learnt else None
         self.fused = rule.fuse(rankings, depth) if rule else fuse(plan.fusion, rankings, depth)
         self.scores = _by_query(outcome, plan.objective)
         self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}

@@ -185,7 +185,7 @@ def given_view(outcome: Outcome, plan: Plan, payoff: Payoff) -> GateView:
 
 def signal_name(rule: Rule) -> str:
     """The name of the signal that the rule's thresholds apply to."""
-    if rule == rule.plain():
+    if rule.plain:
         source, signal = rule.features[0]
         return f"{source} {signal}" if source else signal
     count = len(rule.features)

@@ -424,5 +424,4 @@ def _single_signal(outcome: Outcome, plan: Plan) -> tuple[str | None, str, int] 
             rule = Rule.from_json(outcome.decision.fitted["rule"])
         case _:
             return None
-    alone = rule == rule.plain() and len(rule.features) == 1
-    return (*rule.features[0], rule.k) if alone else None
+    return (*rule.features[0], rule.k) if rule.plain else None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness.errors import BadInput
 from harness.fusion.rule import FEATURES, FittedFusion, FusionRule
+from harness.storage.typed import row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
 
@@ -74,7 +75,7 @@ FOUND = st.tuples(st.sampled_from("ab"), st.sampled_from(list(FEATURES)))
 @given(st.dictionaries(FOUND, st.floats(-1e9, 1e9).filter(bool), min_size=1))
 def test_what_is_written_is_read(weights):
     rule = FusionRule.of("ba", weights)
-    assert FusionRule.from_json(json.loads(json.dumps(rule.to_json(), allow_nan=False))) == rule
+    assert row_as(FusionRule, json.loads(json.dumps(rule.to_json(), allow_nan=False)), "rule") == rule
 
 
 def test_its_identity_is_what_it_says(written, tmp_path):
@@ -118,23 +119,21 @@ ONE = PLAIN["rule"]["features"][0]
         (PLAIN | {"version": 2}, r"version is 2, and this program reads version 1"),
         (PLAIN | {"version": True}, r"version is True"),
         ({"version": 1}, r"rule is missing"),
-        (PLAIN | {"rule": 3}, r"rule is 3, but must be an object"),
-        (changed(feature=[]), r"rule\.feature is unknown\. Did you mean 'features'"),
-        (changed(rankings=["a", "a"]), r"rule\.rankings must name each component ranking once"),
-        (changed(rankings=["a", 1]), r"rule\.rankings must name each component ranking once"),
-        (changed(rankings=["a"]), r"rule\.rankings must name two or more"),
+        (PLAIN | {"rule": 3}, r"rule: the row is 3, but must be an object"),
+        (changed(feature=[]), r"rule: feature is not a field here: the fields are rankings, features"),
+        (changed(rankings=["a", "a"]), r"rule: rankings must name two or more component rankings, each once"),
+        (changed(rankings=["a", 1]), r"rule: rankings is 1, but must be text"),
+        (changed(rankings=["a"]), r"rule: rankings must name two or more"),
         (changed(features=3), r"rule: features is 3, but must be a list"),
-        (changed(features=[]), r"rule\.features is empty, or all its weights are 0"),
-        (changed(features=[ONE | {"weight": 0}]), r"rule\.features is empty, or all its weights are 0"),
-        (changed(features=[3]), r"rule\.features\[0\] is 3, but must be an object"),
-        (changed(features=[ONE, ONE]), r"rule\.features\[1\] repeats min_max of a"),
-        (changed(features=[ONE | {"ranking": "c"}]), r"features\[0\]\.ranking is 'c': choose one of a, b"),
-        (changed(features=[ONE | {"feature": "z_scor"}]), r"features\[0\]\.feature is 'z_scor'.*'z_score'"),
-        (changed(features=[ONE | {"weight": "1"}]), r"features\[0\]\.weight is '1': give a number from -1,000,000,000"),
-        (changed(features=[ONE | {"weight": True}]), r"features\[0\]\.weight is True"),
-        (changed(features=[ONE | {"weight": 2e9}]), r"features\[0\]\.weight is 2000000000"),
-        (changed(features=[ONE | {"wieght": 1}]), r"features\[0\]\.wieght is unknown\. Did you mean 'weight'"),
-        (changed(features=[{"ranking": "a", "feature": "min_max"}]), r"features\[0\]: weight is missing"),
+        (changed(features=[]), r"rule: the greatest weight of features is 0, but must be above 0"),
+        (changed(features=[ONE | {"weight": 0}]), r"rule: the greatest weight of features is 0"),
+        (changed(features=[ONE | {"weight": 2e9}]), r"the greatest weight of features is 2e\+09.* 1,000,000,000"),
+        (changed(features=[3]), r"rule: features is 3, but must be an object"),
+        (changed(features=[ONE, ONE]), r"rule: features lists a feature of a ranking twice"),
+        (changed(features=[ONE | {"ranking": "c"}]), r"features: ranking is 'c': choose one of a, b"),
+        (changed(features=[ONE | {"feature": "z_scor"}]), r"feature is 'z_scor'.*'z_score'"),
+        (changed(features=[ONE | {"weight": "1"}]), r"features\.weight is '1', but must be a number"),
+        (changed(features=[{"ranking": "a", "feature": "min_max"}]), r"features\.weight is missing"),
     ],
 )
 def test_damaged_files_are_refused(written, content, message):

@@ -188,9 +188,9 @@ def test_held_out_is_by_a_plain_loop():
         for i in np.flatnonzero((fold == number) & (weight[0] > 0)):
             total += earned[i, 0] if signal[i] >= threshold[0] else earned[i, 1]
     assert cross_validated(weight, signal, earned, fold) == pytest.approx([total])
-    learn, judge = held_out(weight, fold)
-    assert ((learn > 0) & (judge > 0)).sum() == 0
-    np.testing.assert_array_equal(learn + judge, np.broadcast_to(weight[:, None], learn.shape))
+    for learn, judge in held_out(np.where(fold == 3, -1, fold)):
+        assert (learn ^ judge).tolist() == (fold != 3).tolist()
+        assert len(set(fold[judge])) == 1
 
 
 def test_the_bootstrap_is_a_loop_over_draws():
