@@ -176,8 +176,8 @@ class Learning:
         fold, point = self.split(INNER, 0, used), self._grid.pick(used)
         earned = np.full((len(TRIED), len(used)), np.nan)
         earned[0] = self._grid.values[0]
-        for training, held in calibration.held_out(fold):
-            held_out = np.flatnonzero(held)
+        for training, outside in calibration.held_out(fold):
+            held_out = np.flatnonzero(outside)
             picked = self._grid.pick(training)
             earned[1, held_out] = self._grid.values[picked, held_out]
             for row, weights in enumerate(self._correct(picked, training), start=2):

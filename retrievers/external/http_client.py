@@ -24,28 +24,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from urllib3 import (
-    BaseHTTPResponse,
-    HTTPConnectionPool,
-    HTTPSConnectionPool,
-    PoolManager,
-    ProxyManager,
-    make_headers,
-)
-from urllib3.exceptions import DecodeError
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, exceptions, make_headers
+from urllib3.util import Timeout as Deadline
 from urllib3.util import parse_url
 
 from harness.errors import BadInput
 from retrievers.base import AtMost
 from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import redacted
-
-if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse, PoolManager
 
 LARGEST_REPLY = 64 * 1024**2  # bytes, as they are sent and unpacked
 
@@ -55,39 +45,22 @@ class TooLarge(Exception):
 
 
 class Line:
-    """The connections of one client.
+    """The connections of one client, kept open, through the proxy that the environment names for other machines.
 
     A reply has one deadline, and its bytes are counted from the first, whatever they are: status lines, interim
     replies, headers, chunks, trailers. The deadline is what the socket's timeout leaves when the reply begins.
     """
 
-    def __init__(self) -> None:
-        self.ended = False
-        self._reading: set[_Received] = set()
-
-    def manager(self, url: str, local: bool, parallel: int) -> PoolManager:
-        """Connections that are kept open, through the proxy that the environment names for other machines."""
-        parts = urlsplit(url)
+    def __init__(self, address: Address, parallel: int) -> None:
+        self.ended, self.reading = False, set[_Received]()
+        parts = urlsplit(address.url)
         options: dict[str, Any] = {"maxsize": parallel, "ssl_context": ssl.create_default_context()}
-        proxy = None if local or proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+        proxy = None if address.local or proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
         if proxy:
             login = parse_url(proxy).auth
             options["proxy_headers"] = make_headers(proxy_basic_auth=login) if login else None
-        manager = ProxyManager(proxy, **options) if proxy else PoolManager(**options)
-        manager.pool_classes_by_scheme = {
-            "http": functools.partial(self._pool, HTTPConnectionPool),  # type: ignore[dict-item]
-            "https": functools.partial(self._pool, HTTPSConnectionPool),  # type: ignore[dict-item]
-        }
-        return manager
-
-    def end(self) -> None:
-        """End all replies under way, from any thread, by an error in the threads that read them."""
-        self.ended = True
-        for one in list(self._reading):
-            one.end()
-
-    def _pool(self, kind: Callable[..., HTTPConnectionPool], *place: Any, **options: Any) -> HTTPConnectionPool:
-        pool = kind(*place, **options)
+        self.manager = ProxyManager(proxy, **options) if proxy else PoolManager(**options)
+        pool = self.manager.connection_from_url(address.url)  # the only one, as no request leaves the server
         plain: Callable[..., Any] = pool.ConnectionCls
 
         def connection(**given: Any) -> Any:
@@ -96,20 +69,19 @@ class Line:
             return made
 
         pool.ConnectionCls = connection  # type: ignore[assignment]
-        return pool
 
-    def begin(self, received: _Received) -> None:
-        self._reading.add(received)
-
-    def over(self, received: _Received) -> None:
-        self._reading.discard(received)
+    def end(self) -> None:
+        """End all replies under way, from any thread, by an error in the threads that read them."""
+        self.ended = True
+        for one in list(self.reading):
+            one.end()
 
 
 def body_of(response: BaseHTTPResponse) -> bytes:
     """Return the whole body, unpacked. DecodeError where it is packed twice: what that unpacks to on its way has no
     limit."""
     if "," in response.headers.get("Content-Encoding", ""):
-        raise DecodeError("the reply is packed more than once")
+        raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
     while part := response.read1(1 << 16):
         parts.append(part)
@@ -133,7 +105,7 @@ class _Received(io.RawIOBase):
     def __init__(self, line: Line, sock: socket.socket, raw: io.RawIOBase) -> None:
         self._line, self._sock, self._raw = line, sock, raw
         self._deadline, self._size = time.monotonic() + (sock.gettimeout() or 0.0), 0
-        line.begin(self)
+        line.reading.add(self)
 
     def readable(self) -> bool:
         return True
@@ -156,7 +128,7 @@ class _Received(io.RawIOBase):
             twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._line.over(self)
+        self._line.reading.discard(self)
         self._raw.close()
         super().close()
 
@@ -310,25 +282,26 @@ class HttpClient:
 
         request: makes the request of a number. read: makes the answer of a number's reply, or raises FailedAttempt.
         """
-
         name_host(self.address.url, self.address.key)
-        pace, line, failed = _Pace(), Line(), None
-        pool = line.manager(self.address.url, self.address.local, self.limits.parallel)
-        places, ended = iter(range(count)), SimpleQueue[_Ended[_T] | None]()
+        pace, line, failed = _Pace(), Line(self.address, self.limits.parallel), None
+        places, ended = iter(range(count)), SimpleQueue[Answer[_T] | BaseException | None]()
 
         def work() -> None:
             for place in places:  # the next number, of all threads
                 try:
-                    ended.put(_Ended(place, self._answer(place, request, read, pool, pace)))
+                    if answer := self._answer(place, request, read, line.manager, pace):
+                        ended.put(answer)
+                except FailedAttempt as error:
+                    ended.put(Unanswered(place, str(error)))
                 except BaseException as error:
-                    ended.put(_Ended(place, error=error))
+                    ended.put(error)
                 if pace.stopped.is_set():
                     break
             ended.put(None)
 
         # The process can end while one of them waits for a name or for a connection, which nothing can shut down.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.limits.parallel, count))]
-        with pool:
+        with line.manager:
             try:
                 for thread in threads:
                     thread.start()
@@ -336,10 +309,10 @@ class HttpClient:
                 while working:
                     if (one := ended.get()) is None:
                         working -= 1
-                    elif one.error is not None:
+                    elif isinstance(one, Answer):
+                        yield one
+                    else:
                         failed = failed or one
-                    elif one.answer is not None:
-                        yield one.answer
             finally:
                 pace.stopped.set()  # no further request goes out
                 try:
@@ -347,10 +320,8 @@ class HttpClient:
                 finally:
                     line.end()
                 _join(threads)
-        if failed and failed.error:
-            raise (
-                Unanswered(failed.place, str(failed.error)) if isinstance(failed.error, FailedAttempt) else failed.error
-            )
+        if failed:
+            raise failed
 
     def _answer(
         self,
@@ -391,8 +362,6 @@ class HttpClient:
 
     def _attempt(self, request: HttpRequest, pool: PoolManager) -> HttpReply:
         """Return the reply to one request. Raise FailedAttempt for a status that is not to be read."""
-        from urllib3.exceptions import HTTPError
-
         sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts refuse no agent
         try:
             response = self._redirected(request, sent | self.secrets.headers(), pool)
@@ -400,7 +369,7 @@ class HttpClient:
         except TooLarge:
             large = f"the reply is larger than {LARGEST_REPLY >> 20} MB: ask for less."
             raise FailedAttempt(large, final=True) from None
-        except (HTTPError, OSError) as error:
+        except (exceptions.HTTPError, OSError) as error:
             raise self._unreachable(error) from None
         if response.status not in (200, *self.read_too):
             self._refuse(response, reply)
@@ -408,8 +377,6 @@ class HttpClient:
 
     def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
         """Return the response after redirects, which may not leave the server: the secrets are for it alone."""
-        from urllib3 import Timeout
-
         url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
         body = None if request.body is None else json.dumps(request.body).encode()
         content = {} if body is None else {"Content-Type": "application/json"}
@@ -417,17 +384,17 @@ class HttpClient:
             if (left := end - time.monotonic()) <= 0:
                 raise TimeoutError
             response = pool.request(
-                request.method, url, body=body, headers={**headers, **content}, timeout=Timeout(total=left),
+                request.method, url, body=body, headers={**headers, **content}, timeout=Deadline(total=left),
                 redirect=False, retries=False, preload_content=False,
             )  # fmt: skip
-            if response.status not in (301, 302, 303, 307, 308) or not response.headers.get("Location"):
+            if not (location := response.get_redirect_location()):
                 return response
             response.close()
             try:
-                url = urljoin(url, response.headers["Location"])
+                url = urljoin(url, location)
                 parts = urlsplit(url)
             except ValueError:
-                broken = f"it redirects to {shown_value(response.headers['Location'])}, which is not an address."
+                broken = f"it redirects to {shown_value(location)}, which is not an address."
                 raise FailedAttempt(f"HTTP {response.status}: {broken} Check {self.address.key}.", final=True) from None
             if parts[:2] != server[:2] or (response.status < 307 and body is not None):
                 place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -454,8 +421,6 @@ class HttpClient:
         raise FailedAttempt(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
 
     def _unreachable(self, error: Exception) -> FailedAttempt:
-        from urllib3 import exceptions
-
         cause: BaseException = error
         if isinstance(error, exceptions.ProxyError):
             cause = error.original_error
@@ -478,15 +443,6 @@ class HttpClient:
                 f"connection refused. Is the server running, and is {self.address.key} right?", final=True
             )
         return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
-
-
-@dataclass(frozen=True)
-class _Ended(Generic[_T]):
-    """The end of one request. answer: None where the work was stopped first, or by an error."""
-
-    place: int
-    answer: Answer[_T] | None = None
-    error: BaseException | None = None
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:

@@ -165,7 +165,7 @@ ENDLESS = {  # what comes first, and what comes for ever
 def test_a_reply_has_one_deadline(kind):
     """Each part comes in time, and the reply has no end."""
     first, again = ENDLESS[kind]
-    with RawServer(lambda wire: http_client.trickle(first, again, pause=0.02)) as service:
+    with RawServer(lambda wire: wire.trickle(first, again, pause=0.02)) as service:
         began = time.monotonic()
         assert "no response within 0.3 s (runtime.timeout)" in reason(service.url, timeout=0.3, retries=0)
         assert time.monotonic() - began < 1.5
@@ -175,21 +175,21 @@ def test_a_reply_has_one_deadline(kind):
 def test_a_reply_of_nothing_is_limited_in_size(kind, monkeypatch):
     monkeypatch.setattr(http_client, "LARGEST_REPLY", 1 << 20)
     first, again = ENDLESS[kind]
-    with RawServer(lambda wire: http_client.trickle(first, again * 2000)) as service:
+    with RawServer(lambda wire: wire.trickle(first, again * 2000)) as service:
         assert "the reply is larger than 1 MB: ask for less" in reason(service.url, timeout=20.0)
 
 
 def test_packed_bytes_are_limited_in_size(monkeypatch):
     monkeypatch.setattr(http_client, "LARGEST_REPLY", 1 << 20)
     bomb = gzip.compress(bytes(4 << 20))
-    with RawServer(lambda wire: http_client.send(PACKED + bomb)) as service:
+    with RawServer(lambda wire: wire.send(PACKED + bomb)) as service:
         assert "the reply is larger than 1 MB: ask for less" in reason(service.url)
 
 
 def test_a_reply_that_is_packed_twice_is_not_unpacked():
     """A hundred bytes may so become a billion empty files, each of which becomes nothing."""
     twice = gzip.compress(gzip.compress(b"{}"))
-    with RawServer(lambda wire: http_client.send(PACKED.replace(b"gzip", b"gzip, gzip") + twice)) as service:
+    with RawServer(lambda wire: wire.send(PACKED.replace(b"gzip", b"gzip, gzip") + twice)) as service:
         assert reason(service.url, retries=0) == "DecodeError: the reply is packed more than once."
 
 
@@ -207,9 +207,7 @@ def test_a_service_that_does_not_take_the_request():
 
 
 def test_a_service_that_says_nothing_in_tls():
-    with RawServer(
-        lambda wire: http_client.trickle(b"\x16\x03\x03\x3f\xff\x02", b"\0", pause=0.02), reads=False
-    ) as service:
+    with RawServer(lambda wire: wire.trickle(b"\x16\x03\x03\x3f\xff\x02", b"\0", pause=0.02), reads=False) as service:
         url = service.url.replace("http:", "https:")
         assert "no response within 0.3 s" in reason(url, timeout=0.3, retries=0)
 
@@ -230,7 +228,7 @@ def test_an_interruption_ends_every_wait(kind, monkeypatch, interrupt):
     """Ctrl-C while replies are under way: their connections are shut, and no thread goes on."""
     monkeypatch.setattr(http_client, "GRACE_SECONDS", 0.2)
     first, again = ENDLESS.get(kind, (b"", b""))
-    with RawServer(lambda wire: http_client.trickle(first, again, pause=0.05)) as service:
+    with RawServer(lambda wire: wire.trickle(first, again, pause=0.05)) as service:
         before = threading.active_count()
         threading.Timer(0.3, interrupt).start()
         began = time.monotonic()
@@ -438,7 +436,7 @@ def test_a_key_is_never_quoted_in_any_form(form, reply, monkeypatch):
     def refuse(place, reply):
         raise FailedAttempt(f"the result {shown_value(reply.json()['results'][0]['id'])} is unknown", final=True)
 
-    with RawServer(lambda wire: http_client.send(reply(FORMS[form]))) as service:
+    with RawServer(lambda wire: wire.send(reply(FORMS[form]))) as service:
         client = HttpClient(Address.of(service.url, "url"), Limits(5.0, 0, 1), Secrets({"Authorization": "KEY"}))
         with pytest.raises(Unanswered) as caught:
             list(client.answers(1, lambda place: HttpRequest(service.url), refuse))
