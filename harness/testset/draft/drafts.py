@@ -224,38 +224,29 @@ class TestsetFolder:
 
 
 def query_row(draft: Draft) -> dict[str, Any]:
-    """A line of `queries.jsonl`."""
-    return {
-        "eval_id": draft.query_id,
-        "msg": [asdict(turn) for turn in draft.turns],
-        "kind": draft.kind,
-        "needs": draft.kind != "none",
-        "answer": draft.answer,
-        "docid": draft.doc_id,
-        "evidence": _evidence(draft),
-        "flags": list(draft.flags),
-    }
+    """Return the line of a draft in `queries.jsonl`."""
+    row = {"eval_id": draft.query_id, **_draft_row(draft), "needs": draft.kind != "none"}
+    return row | {"flags": list(draft.flags)}
 
 
 def rejection_row(rejection: Rejection) -> dict[str, Any]:
-    """A line of `rejected.jsonl`; `msg` is empty where a whole reply was of no use."""
-    draft = rejection.draft
+    """Return the line in `rejected.jsonl`; `msg` is empty where a whole reply was of no use."""
+    return {"reason": rejection.reason, "detail": rejection.detail, **_draft_row(rejection.draft)}
+
+
+def _draft_row(draft: Draft) -> dict[str, Any]:
     return {
-        "reason": rejection.reason,
-        "detail": rejection.detail,
         "kind": draft.kind,
         "msg": [asdict(turn) for turn in draft.turns],
         "answer": draft.answer,
         "docid": draft.doc_id,
-        "evidence": _evidence(draft),
+        "evidence": [evidence_row(one) for one in draft.evidence],
     }
 
 
-def _evidence(draft: Draft) -> list[dict[str, Any]]:
-    return [
-        {**asdict(one.span), "exact": one.exact, "prefix": one.prefix, "suffix": one.suffix, "grade": one.grade}
-        for one in draft.evidence
-    ]
+def evidence_row(one: Evidence) -> dict[str, Any]:
+    """Return evidence as files have it."""
+    return {**asdict(one.span), "exact": one.exact, "prefix": one.prefix, "suffix": one.suffix, "grade": one.grade}
 
 
 def _json(content: Mapping[str, Any]) -> str:

@@ -37,13 +37,13 @@ from harness.data.frozen import (
     read_frozen,
 )
 from harness.data.labels import UNANSWERABLE, Label, label_row
-from harness.data.spans import Evidence
 from harness.data.testset import EvidencedQuery, read_queries, span_qrels
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
 from harness.errors import BadInput, did_you_mean
 from harness.storage.atomic import write_text
 from harness.testset.audit.auditing import AGREEMENT, blind
 from harness.testset.audit.sample import AuditSample, read_audit
+from harness.testset.draft.drafts import evidence_row
 from harness.testset.judge.judgements import (
     BASES,
     JUDGEMENTS,
@@ -180,7 +180,7 @@ def snapshot(material: Material, version: int, agreement: Mapping[str, Any] | No
         QUERIES: json_text(map(_query_row, material.kept)),
         LABELS: json_text(label_row(one, by_id[one.query_id].native_id) for one in material.labels),
         EVIDENCE: json_text(
-            {"eval_id": _id(by_id[query_id]), "evidence": list(map(_evidence_row, pieces))}
+            {"eval_id": _id(query_id, by_id[query_id]), "evidence": list(map(evidence_row, pieces))}
             for query_id, pieces in placed.evidence.items()
             if query_id in sought
         ),
@@ -296,15 +296,12 @@ def _check_same(output: Path, content: Snapshot) -> None:
 
 def _query_row(one: EvidencedQuery) -> dict[str, Any]:
     messages = [asdict(turn) for turn in one.query.turns]
-    return {"eval_id": _id(one.query), "msg": messages, "kind": one.kind, "answer": one.answer}
+    return {"eval_id": _id(one.query.query_id, one.query), "msg": messages, "kind": one.kind, "answer": one.answer}
 
 
-def _id(query: Query) -> str | int:
-    return query.query_id if query.native_id is None else query.native_id
-
-
-def _evidence_row(one: Evidence) -> dict[str, Any]:
-    return {**asdict(one.span), "exact": one.exact, "prefix": one.prefix, "suffix": one.suffix, "grade": one.grade}
+def _id(text: str, one: Query | Document) -> str | int:
+    """Return an id as it was in the file that it comes from. text: the id as text."""
+    return text if one.native_id is None else one.native_id
 
 
 def _spread(numbers: Sequence[int]) -> dict[str, float]:
@@ -423,14 +420,14 @@ def _contest(content: Content, folder: Path) -> dict[str, int]:
     qrels = content.qrels
     labelled = [one for one in content.queries if one.query_id in qrels.grades and one.query_id not in qrels.unmet]
     write_text(folder / "documents.jsonl", json_text(
-        {"docid": _document_id(one), "title": one.title, "src": one.source, "content": one.text}
+        {"docid": _id(one.doc_id, one), "title": one.title, "src": one.source, "content": one.text}
         for one in content.documents
     ))  # fmt: skip
     write_text(folder / "eval.jsonl", json_text(
-        {"eval_id": _query_id(one), "msg": [asdict(turn) for turn in one.turns]} for one in content.queries
+        {"eval_id": _id(one.query_id, one), "msg": [asdict(turn) for turn in one.turns]} for one in content.queries
     ))  # fmt: skip
     write_text(folder / "qrels.jsonl", json_text(
-        {"eval_id": _query_id(one), "relevant": dict(qrels.grades[one.query_id])} for one in labelled
+        {"eval_id": _id(one.query_id, one), "relevant": dict(qrels.grades[one.query_id])} for one in labelled
     ))  # fmt: skip
     return {"nothing relevant": len(qrels.unmet), "unanswerable": len(qrels.unanswerable)}
 
@@ -508,14 +505,6 @@ def _without_retrieval(content: Content) -> dict[str, int]:
         "no retrieval needed": len(content.qrels.grades) - needing,
         "unanswerable": len(content.qrels.unanswerable),
     }
-
-
-def _query_id(one: Query) -> str | int:
-    return one.query_id if one.native_id is None else one.native_id
-
-
-def _document_id(one: Document) -> str | int:
-    return one.doc_id if one.native_id is None else one.native_id
 
 
 def _one_line(text: str) -> str:

@@ -16,6 +16,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from harness.errors import BadInput
 from harness.reports.page import TEMPLATES
-from harness.testset.review.desk import UNKNOWN, Desk, JudgementChanged, Unfit
+from harness.storage.typed import row_as
+from harness.testset.review.desk import Desk, JudgementChanged, Unfit, Value
 
 HERE = Path(__file__).parent
 FILES = {
@@ -112,6 +114,15 @@ class _Refused(Exception):
         self.status, self.document = status, {"error": why, **more}
 
 
+@dataclass(frozen=True)
+class _Said:
+    """A judgement as the page sends it. before: what the reviewer saw."""
+
+    key: str
+    value: Value
+    before: Value
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "harness", ""
@@ -193,17 +204,17 @@ class _Handler(BaseHTTPRequestHandler):
         desk, rest, _ = self._route()
         if rest != "api/judgements":
             raise _Refused(405, "Nothing can be sent to this address.")
-        key, value, before = _judgement(self._body())
+        said = self._body()
         try:
-            _known(lambda: desk.judge(key, value, before))
+            _known(lambda: desk.judge(said.key, said.value, said.before))
         except Unfit:
             raise _Refused(400, "This cannot be said of it.") from None
         except JudgementChanged as changed:
             raise _Refused(409, "It has been judged elsewhere in the meantime.", value=changed.value) from None
-        return _json({"saved": value})
+        return _json({"saved": said.value})
 
-    def _body(self) -> Any:
-        """The JSON of the request."""
+    def _body(self) -> _Said:
+        """Return what the request says."""
         lengths = self.headers.get_all("Content-Length") or []
         if self.headers.get_content_type() != "application/json":
             raise _Refused(415, "Only application/json is taken.")
@@ -214,7 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
         if len(lengths[0]) > 9 or int(lengths[0]) > BODY_BYTES:
             raise _Refused(413, f"A judgement has at most {BODY_BYTES:,} bytes.")
         try:
-            return json.loads(self.rfile.read(int(lengths[0])).decode("utf-8"))
+            return row_as(_Said, json.loads(self.rfile.read(int(lengths[0])).decode("utf-8")), "A judgement")
+        except BadInput as error:
+            raise _Refused(400, str(error)) from None
         except (ValueError, RecursionError):
             raise _Refused(400, "This is no JSON.") from None
 
@@ -239,16 +252,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged: addresses hold the links."""
-
-
-def _judgement(body: Any) -> tuple[str, Any, Any]:
-    """(key, value, what stood before) of a request. 400 unless it has just these, of the right types."""
-    if not isinstance(body, dict) or body.keys() != {"key", "value", "before"} or not isinstance(body["key"], str):
-        raise _Refused(400, "A judgement is {key, value, before}.")
-    for value in (body["value"], body["before"]):
-        if not (value is None or value == UNKNOWN or type(value) is int):
-            raise _Refused(400, f'A value is a whole number, "{UNKNOWN}" or null.')
-    return body["key"], body["value"], body["before"]
 
 
 def _known(call: Callable[[], Any]) -> Any:

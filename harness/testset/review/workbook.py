@@ -197,36 +197,28 @@ def _book(asked: Questions) -> Workbook:
                 progress(done, len(asked.items), "rows")
                 yield row
 
-        if needs:
-            _sheet(book, QUERIES, (NUMBER, QUERY, NEEDS), counted(_needs(needs, order, texts, asked)), len(needs))
-        if pairs:
-            header = (NUMBER, QUERY, DOCUMENT, GRADE)
-            _sheet(book, PAIRS, header, counted(_pairs(pairs, order, texts, asked)), len(pairs))
+        for title, several, header in (
+            (QUERIES, needs, (NUMBER, QUERY, NEEDS)),
+            (PAIRS, pairs, (NUMBER, QUERY, DOCUMENT, GRADE)),
+        ):
+            if several:
+                _sheet(book, title, header, counted(_rows(several, order, texts, asked)), len(several))
     _about(book, asked, order)
     return book
 
 
-def _needs(
+def _rows(
     items: Sequence[Item], order: Mapping[str, int], texts: Mapping[str, str], asked: Questions
 ) -> Iterator[list[Any]]:
+    """Yield the rows of a sheet: id, number, query, document if it is about one, and an empty answer."""
     for one in items:
         text = cell_text(texts[one.query_id], f"queries.jsonl, {one.query_id}")
-        yield [row_id(one.query_id, None, one.round), order[one.query_id], text, None]
-
-
-def _pairs(
-    items: Sequence[Item], order: Mapping[str, int], texts: Mapping[str, str], asked: Questions
-) -> Iterator[list[Any]]:
-    for one in items:
-        document = asked.documents[str(one.doc_id)]
-        text = f"{document.title}\n\n{document.text}" if document.title else document.text
-        yield [
-            row_id(one.query_id, one.doc_id, one.round),
-            order[one.query_id],
-            cell_text(texts[one.query_id], f"queries.jsonl, {one.query_id}"),
-            cell_text(text, f"{asked.place}, {document.doc_id}"),
-            None,
-        ]
+        row = [row_id(one.query_id, one.doc_id, one.round), order[one.query_id], text]
+        if one.doc_id is not None:
+            document = asked.documents[one.doc_id]
+            whole = f"{document.title}\n\n{document.text}" if document.title else document.text
+            row.append(cell_text(whole, f"{asked.place}, {document.doc_id}"))
+        yield [*row, None]
 
 
 _WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
