@@ -22,9 +22,9 @@ from harness.reports import terminal
 from harness.reports.markup import snippet
 from harness.reports.report import Report
 from harness.reports.tables import Column, Table
-from harness.storage.cache import Cache, open_cache
+from harness.storage.cache import open_cache
 from harness.testset.draft import drafting
-from harness.testset.draft.drafting import Drafted, DraftPlan, DraftRequest
+from harness.testset.draft.drafting import DraftPlan, DraftRequest
 from harness.testset.draft.drafts import (
     KINDS,
     QUERIES,
@@ -55,6 +55,7 @@ class DraftWork:
     examples: Examples
     tasks: Sequence[DraftRequest]
     place: TestsetFolder
+    filters: Filters
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -117,13 +118,21 @@ def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
         prompts: dict[str, str] = {}
         for task in work.tasks:
             prompts.setdefault(task.kind, task.prompt.turns[-1].content)
-        shown = {f"The first prompt for {kind}": text for kind, text in prompts.items()}
-        return asking.dry_run(work.prompts, "Drafting", shown, {"prompts": prompts})
+        first = {f"The first prompt for {kind}": text for kind, text in prompts.items()}
+        return asking.dry_run(work.prompts, "Drafting", first, {"prompts": prompts})
     cache = open_cache(config.store.path)
     chat = asking.chat(cache, work.prompts, "Drafting")
     drafted = drafting.draft_queries(chat, work.tasks, work.plan, work.folder)
-    kept, rejections = _sifted(work, drafted, Filters(**config.document["filters"]))
-    measured = _measured(work, kept, cache) if config.easiness else Measured(kept, None, None)
+    shown = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
+    with watch("filters") as progress:
+        kept, rejected = sift(drafted.drafts, shown, work.plan.examples, work.filters, progress)
+    rejections = [*drafted.rejections, *rejected]
+    require_drafts(kept, rejections, len(work.tasks))
+    measured = Measured(kept, None, None)
+    if config.easiness:
+        chunks = list(work.folder.chunks())
+        labels = work.examples.labels(chunks, work.folder)
+        measured = measure_easiness(kept, [one.document for one in chunks], cache, work.examples.queries, labels)
     outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
     document = outcome.document(chat.spent)
@@ -133,7 +142,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> dict[str, Any]:
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     """BadInput unless what the config names can be read and the test set may be written."""
-    kinds = _kinds(config.kinds)
+    kinds, filters = _kinds(config.kinds), Filters(**config.document["filters"])
     examples = read_examples(Path(config.examples)) if config.examples else Examples()
     folder = DocumentsFolder(Path(config.documents))
     limit, language = config.limit, str(config.language)
@@ -149,28 +158,11 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
         "documents": folder.fingerprint,
         "llm": model.identify(model.model, model.base_url, model.request, model.replies),
         **plan.settings,
-        "filters": asdict(Filters(**config.document["filters"])),
+        "filters": asdict(filters),
     }
     place = TestsetFolder(config.testset, settings)
     place.check(len(chunks))
-    return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
-
-
-def _sifted(work: DraftWork, drafted: Drafted, filters: Filters) -> tuple[list[Draft], list[Rejection]]:
-    """(the drafts that the filters leave, all rejections). Failed if no draft is left."""
-    documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
-    with watch("filters") as progress:
-        kept, rejected = sift(drafted.drafts, documents, work.plan.examples, filters, progress)
-    rejections = [*drafted.rejections, *rejected]
-    require_drafts(kept, rejections, len(work.tasks))
-    return kept, rejections
-
-
-def _measured(work: DraftWork, drafts: Sequence[Draft], cache: Cache) -> Measured:
-    """What BM25 makes of the drafts, which it flags, and of the examples."""
-    chunks = list(work.folder.chunks())
-    labels = work.examples.labels(chunks, work.folder)
-    return measure_easiness(drafts, [chunk.document for chunk in chunks], cache, work.examples.queries, labels)
+    return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place, filters)
 
 
 def _kinds(given: Sequence[str]) -> tuple[str, ...]:

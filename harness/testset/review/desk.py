@@ -23,7 +23,7 @@ import json
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -119,9 +119,10 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> AskedItems:
             said = judged.first_round((query_id, doc_id), audit=True)
             if not said:
                 first.append(Item(query_id, doc_id, 1, "audit", pi))
-            elif query_id in audit.twice and not _again(judged.of_people[query_id, doc_id]):
+            elif query_id in audit.twice and all(one.round != 2 for one in judged.of_people[query_id, doc_id]):
                 second.append(Item(query_id, doc_id, 2, "audit", pi))
-    others = [one for one in second if not _by(reviewer, judged.first_round(one.pair, audit=True))]
+    judges = {one: {said.judge for said in judged.first_round(one.pair, audit=True)} for one in second}
+    others = [one for one in second if reviewer not in judges[one]]
     now = [*shuffled(first, reviewer), *shuffled(others, reviewer)]
     now = now or shuffled(second, reviewer)
     return AskedItems(tuple(now), _counted(FIRST if one.round == 1 else SECOND for one in now))
@@ -131,14 +132,6 @@ def _questions(query_id: str, judged: JudgedSet) -> list[str | None]:
     """The documents of a query to judge, after None for its need; no documents where people say that it has none."""
     documents = [] if judged.unneeded(query_id) else [one.doc_id for one in judged.pooled[query_id]]
     return [None, *documents]
-
-
-def _again(judgements: Sequence[Judgement]) -> bool:
-    return any(one.round == 2 for one in judgements)
-
-
-def _by(reviewer: str, judgements: Sequence[Judgement]) -> bool:
-    return any(one.judge == reviewer for one in judgements)
 
 
 def _all(reviewer: str, judged: JudgedSet) -> AskedItems:
@@ -175,7 +168,7 @@ def _repair(reviewer: str, judged: JudgedSet) -> AskedItems:
         for pair in pairs:
             if judged.first_round((query_id, pair.doc_id)) or judged.unneeded(query_id):
                 continue
-            if reason := next((why for why, holds in _SUSPICIOUS.items() if holds(pair, judged)), None):
+            if reason := _suspicion(pair, judged):
                 found[Item(query_id, pair.doc_id, 1, "repair", 1.0)] = reason
     count = Counter(one.query_id for one in found)
     ordered = sorted(shuffled(found, reviewer), key=lambda one: -count[one.query_id])
@@ -190,41 +183,26 @@ def _relevant(grade: int | None) -> bool:
     return grade is not None and grade >= RELEVANT_FROM
 
 
-def _lost_seed(pair: PooledPair, judged: JudgedSet) -> bool:
-    grade = judged.model_grade((pair.query_id, pair.doc_id))
-    return pair.seed and grade is not None and not _relevant(grade)
-
-
-def _ungraded(pair: PooledPair, judged: JudgedSet) -> bool:
+def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
+    """Return the first reason to suspect what the model said of a pair; None without one."""
     said = judged.of_models.get((pair.query_id, pair.doc_id), ())
-    return bool(said) and said[-1].grade is None
-
-
-def _disputed(pair: PooledPair, judged: JudgedSet) -> bool:
-    said = judged.of_models.get((pair.query_id, pair.doc_id), ())
-    return len({_relevant(one.grade) for one in said if one.grade is not None}) > 1
-
-
-def _deep(pair: PooledPair, judged: JudgedSet) -> bool:
-    return pair.pi < 1 and _relevant(judged.model_grade((pair.query_id, pair.doc_id)))
-
-
-def _unlike_its_twin(pair: PooledPair, judged: JudgedSet) -> bool:
-    if not pair.near_duplicate or pair.seed:
-        return False
-    grade = judged.model_grade((pair.query_id, pair.doc_id))
-    seeds = [judged.model_grade((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
-    graded = [one for one in seeds if one is not None]
-    return grade is not None and bool(graded) and _relevant(grade) != _relevant(max(graded))
-
-
-_SUSPICIOUS: Mapping[str, Callable[[PooledPair, JudgedSet], bool]] = {  # the first that holds is the reason
-    "the document that the query was drafted from, not relevant to the model": _lost_seed,
-    "no grade by the model": _ungraded,
-    "two models differ": _disputed,
-    "relevant to the model, though no run ranks it high": _deep,
-    "a near-duplicate that the model graded unlike its twin": _unlike_its_twin,
-}
+    if not said:
+        return None
+    grade, relevant = said[-1].grade, _relevant(said[-1].grade)
+    if grade is None:
+        return "no grade by the model"
+    if pair.seed and not relevant:
+        return "the document that the query was drafted from, not relevant to the model"
+    if len({_relevant(one.grade) for one in said if one.grade is not None}) > 1:
+        return "two models differ"
+    if pair.pi < 1 and relevant:
+        return "relevant to the model, though no run ranks it high"
+    if pair.near_duplicate and not pair.seed:
+        seeds = [judged.model_grade((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
+        graded = [one for one in seeds if one is not None]
+        if graded and relevant != _relevant(max(graded)):
+            return "a near-duplicate that the model graded unlike its twin"
+    return None
 
 
 UNKNOWN: Literal["?"] = "?"  # the judge cannot tell
