@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -25,8 +26,8 @@ from base_check import calling, servers
 from base_check.documents import commands
 from base_check.pages import PAGES, Page
 from base_check.walking import Outcome, walk
+from measuring import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 MORE_THAN_BASE = ("torch", "huggingface_hub", "pytest", "faiss", "pymilvus", "ray")
 AT_ONCE = max(2, len(os.sched_getaffinity(0)))  # chains
 
@@ -51,21 +52,19 @@ def main() -> int:
     if given.keep:
         print(f"Folders: {scratch}")
     else:
-        import shutil
-
         shutil.rmtree(scratch, ignore_errors=True)
     return int(any(not one.passed for one in outcomes))
 
 
 def unlisted() -> list[str]:
-    """Documents with commands that no page is about. The Korean ones show the commands of the English ones."""
+    """Return the documents with commands that no page is about. The Korean ones repeat the English ones."""
     files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     shown = [str(file.relative_to(ROOT)) for file in files if any(commands(file, "")) and ".ko." not in file.name]
     return [name for name in shown if name not in {page.name for page in PAGES}]
 
 
 def walked(pages: list[Page], scratch: Path) -> list[Outcome]:
-    """What became of the commands of the pages."""
+    """Run the commands of the pages; return what became of them."""
     child, addresses = servers.start()
     try:
         calling.warm_up(scratch)

@@ -325,19 +325,6 @@ def watched(true: Callable[[], Any], seconds: float) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def stand_in(script: str, delay: float) -> Iterator[str]:
-    """Give the address of a stand-in of tests/support for a language model, in a process of its own."""
-    command = [sys.executable, str(SUPPORT / script), str(delay)]
-    path = os.environ | {"PYTHONPATH": str(SUPPORT)}  # a command may have asked for a safe import path
-    with subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.kill()
-
-
 def one_ranking(words: Sequence[str]) -> tuple[Any, dict[str, float]]:
     """Return the ranking of one retriever as `harness run` computes it, and the seconds of read, index and search."""
     from harness.config.composing import compose

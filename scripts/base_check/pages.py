@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 CONTEST = {f"data/{name}": name for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl")}
-TASKS = {
-    f"data/{name.partition('/')[2]}": name
-    for name in (
-        "corrections/references.csv",
-        "corrections/careful.csv",
-        "corrections/eager.csv",
-        "answers/references.json",
-        "answers/first.json",
-    )
-}
+FILES = ("corrections/references.csv", "corrections/careful.csv", "corrections/eager.csv", "answers/references.json",
+         "answers/first.json")  # fmt: skip
+TASKS = {f"data/{name.partition('/')[2]}": name for name in FILES}
 FUNCTION = """
 import json
 from pathlib import Path

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import openpyxl
+from measuring import ROOT, SAMPLE
 
 from base_check import calling
 from base_check.calling import Done
@@ -21,8 +22,6 @@ from base_check.documents import Shown, commands
 from base_check.hints import PLACEHOLDER, Hint, hints
 from base_check.pages import Page
 
-ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = ROOT / "harness" / "sample"
 REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
 IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs

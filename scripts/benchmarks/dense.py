@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from measuring import RATIO, Peak, Table, anonymous, apart, compared, in_turns
@@ -110,116 +109,6 @@ def _compared(
     for way in ways:
         way(texts[:first])  # loads and compiles
     return compared(in_turns([lambda way=way: way(texts) for way in ways], passes, warm_up=False), len(texts))
-
-
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-VOCABULARY, POSITIONS, NUMBERED = 250_002, 8192, 5000  # the last: different words of the documents
-
-
-def gpu(
-    *,
-    tokens: tuple[int, ...] = (128, 512),
-    count: int | None = None,
-    passes: int = 5,
-    device: str = "cuda",
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16",
-    batch_size: int = 32,
-    batch_tokens: int | None = None,
-    tiny: bool = False,
-) -> None:
-    """Measure the documents per second that a GPU encodes with a model of bge-m3's size, and the share of its peak.
-
-    The model is XLM-RoBERTa large (24 layers, 1,024 wide, 8,192 positions, CLS pooling) with random weights, since
-    speed does not depend on them. Its tokenizer maps each word to one token, so that a document has exactly --tokens
-    tokens; --count documents make a pass (default: 2^21 tokens).
-
-    - ours, theirs: as in `encode`, the same weights and texts in alternating passes
-    - TFLOP/s: of ours, counting 2 operations per token and weight outside the embeddings, and for the attention of a
-      document of T tokens 4 * T^2 * width operations per layer
-    - share: of the rate at which the device multiplies two large square matrices of the same format, measured here
-
-    `--device cpu --tiny` is a trial run with a tiny model; its numbers mean nothing.
-    """
-    import torch
-    from sentence_transformers import SentenceTransformer
-
-    shape, dtype = (TINY, "float32") if tiny else (LARGE, dtype)  # type: ignore[assignment]
-    with tempfile.TemporaryDirectory() as name:
-        config = _build(Path(name), shape, dtype)
-        encoder = SentenceEncoder(path=name, dtype=dtype, device=device, batch_tokens=batch_tokens)
-        kind = {"dtype": getattr(torch, dtype)}
-        bare = SentenceTransformer(name, device=device, model_kwargs=kind, local_files_only=True)
-        best = _matrix_rate(device, dtype)
-        card = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-        print(f"{card}, {dtype}: {best / 1e12:,.2f} TFLOP/s in matrix products; theirs in batches of {batch_size}\n")
-        table = Table("tokens", "documents", *(one.format("documents") for one in RATIO), "TFLOP/s", "share")
-        for length in tokens:
-            size = count or (64 if tiny else 2**21 // length)
-            drawn = np.random.default_rng(length).integers(0, NUMBERED, (size, length - 2))
-            texts = [" ".join([f"w{number}" for number in row]) for row in drawn.tolist()]
-            ways = [_written(encoder), _plain(bare, batch_size)]
-            cells = _compared(ways, texts, passes, 2 * batch_size)
-            rate = cells[0] * _operations(config, length)
-            table.row(length, size, *cells, rate / 1e12, f"{rate / best:.0%}")
-
-
-def _build(folder: Path, shape: dict[str, int], dtype: str) -> Any:
-    """Write model and tokenizer in the layout of sentence-transformers; return the transformer's config."""
-    import torch
-    from sentence_transformers.models import Normalize, Pooling
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
-
-    names = {name: number for number, name in enumerate((*SPECIAL, *(f"w{number}" for number in range(NUMBERED))))}
-    tokenizer = Tokenizer(models.WordLevel(names, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    marks = [("<s>", 0), ("</s>", 2)]
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=marks)
-    named = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
-    about = {"model_max_length": POSITIONS, "model_input_names": ["input_ids", "attention_mask"], **named}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **about).save_pretrained(folder)
-    torch.manual_seed(0)
-    words = VOCABULARY if shape is LARGE else len(names)
-    config = XLMRobertaConfig(vocab_size=words, max_position_embeddings=POSITIONS + 2, type_vocab_size=1, **shape)
-    XLMRobertaModel(config).to(getattr(torch, dtype)).save_pretrained(folder)
-    parts = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    for place, module in (
-        ("1_Pooling", Pooling(shape["hidden_size"], pooling_mode="cls")),
-        ("2_Normalize", Normalize()),
-    ):
-        (folder / place).mkdir()
-        module.save(str(folder / place))
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for number, (path, kind) in enumerate(parts.items())
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    return config
-
-
-def _operations(config: Any, tokens: int) -> float:
-    """Return the floating-point operations per document."""
-    width, layers = config.hidden_size, config.num_hidden_layers
-    weights = layers * (4 * width**2 + 2 * width * config.intermediate_size)
-    return 2 * weights * tokens + 4 * layers * width * tokens**2
-
-
-def _matrix_rate(device: str, dtype: str) -> float:
-    """Return the floating-point operations per second of the fastest of ten products of large matrices."""
-    import torch
-
-    size = 16384 if device.startswith("cuda") else 1024
-    a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
-    rates = []
-    for _ in range(10):
-        torch.cuda.synchronize() if device.startswith("cuda") else None
-        start = time.perf_counter()
-        a @ b
-        torch.cuda.synchronize() if device.startswith("cuda") else None
-        rates.append(2 * size**3 / (time.perf_counter() - start))
-    return max(rates)
 
 
 # faiss 1.15 is ten times slower with 256 queries of width 384 than with 1,024: use the batch size that suits it.

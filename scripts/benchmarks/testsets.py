@@ -1,11 +1,10 @@
-"""Preparing documents, drafting, judging and reviewing: speed and memory; and how busy a language model is kept."""
+"""Preparing documents, and working on judged test sets: speed and memory."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import os
 import random
 import resource
 import shutil
@@ -13,14 +12,12 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from measuring import Table, apart, best_of, seconds, stand_in, timed
+from measuring import Table, apart, best_of
 
 from harness.cli import call
 
@@ -118,102 +115,6 @@ def _sentences(rng: random.Random) -> Iterator[str]:
         else:
             words = [*rng.choices(english, k=rng.randint(6, 20)), f"{rng.choice(english)}."]
         yield " ".join(words)
-
-
-TEXT = "회사는 1998년에 문을 열었고, 처음에는 농기계 부품을 만들었다. It moved to Busan in 2004. "
-
-
-def llm(count: int = 2_000, delay: float = 0.1, parallel: int = 16) -> None:
-    """Measure how well the client for language models keeps an endpoint busy, against the ideal.
-
-    A chat server in a process of its own answers each of COUNT structured requests of some 2,000 characters after DELAY
-    seconds; PARALLEL are asked at a time. Every reply is logged.
-
-    - ideal: seconds if all the requests at a time were always under way
-    - asking: of `Chat.ask`, from the first request to the last logged reply
-    - bare: of threads that do nothing but send the same requests over open connections
-    - again: of a second `Chat.ask`, which takes all replies from the log
-    """
-    from urllib3 import PoolManager
-
-    from harness.llm.chat import Chat, ChatModel, Prompt, Schema
-    from retrievers.base import Turn
-
-    os.environ.pop("OPENAI_API_KEY", None)
-    number = Schema("number", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
-    prompts = [Prompt((Turn("system", TEXT * 10), Turn("user", f"{i} {TEXT * 20}")), number) for i in range(count)]
-    ideal = -(-count // parallel) * delay
-    with stand_in("chat_server.py", delay) as address, tempfile.TemporaryDirectory() as folder:
-        model = ChatModel("tiny", address, parallel=parallel)
-
-        def asked() -> None:
-            replies = Chat(model, Path(folder)).ask(prompts, number.read, "benchmark")
-            for reply, prompt in zip(replies, prompts, strict=True):
-                assert reply.value["n"] == len(prompt.turns[-1].content)
-
-        asking, again = seconds(asked), seconds(asked)
-        bodies = [json.dumps(model.body(prompt)).encode() for prompt in prompts]
-        pool, headers = PoolManager(maxsize=parallel), {"Content-Type": "application/json"}
-
-        def send(body: bytes) -> int:
-            return pool.request("POST", f"{address}/chat/completions", body=body, headers=headers).status
-
-        with ThreadPoolExecutor(parallel) as threads:
-            bare, statuses = timed(lambda: set(threads.map(send, bodies)))
-        assert statuses == {200}
-    print(f"{count:,} requests of {delay:g} s, {parallel} at a time\n")
-    table = Table("what", "seconds", "times the ideal")
-    for name, spent in (("ideal", ideal), ("asking", asking), ("bare", bare), ("again", again)):
-        table.row(name, spent, spent / ideal)
-
-
-SIZE, PAIRS = 60, 5  # characters of a document to draft from; at least as many are pooled for each topic on average
-
-
-def draft(count: int = 2_000, delay: float = 0.1, parallel: int = 16) -> None:
-    """Time `harness testset draft` and `harness testset judge` against the least time that their requests can take.
-
-    A model on this machine answers each request after DELAY seconds, PARALLEL at a time. COUNT drafts are asked for,
-    and COUNT pairs are judged, with some requests more for hidden controls. `asking` is the time from the first request
-    to the last reply; `command` is all of the command, with reading, filters and writing; `repeat` is the same again,
-    without requests.
-    """
-    from documents_folders import documents_folder, pieces
-    from judged_sets import judged_set
-
-    from harness.testset.pool import pool as pools
-
-    table = Table("command", "requests", "least, s", "asking, s", "times the least", "command, s", "repeat, s")
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        text = "".join(f"{number}호 접시는 {number % 400 + 1600}년에 나왔다. ".ljust(SIZE) for number in range(count))
-        documents_folder(Path("docs"), {"dishes.txt": text}, lambda text: pieces(text, SIZE))
-        words = ["documents=docs", "kinds=[fact]", "questions=1", "limit=null"]
-        table.row("testset draft", *_asking("testset draft", "scripted_drafts.py", words, delay, parallel))
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        made = judged_set(Path(), -(-count // PAIRS))
-        pool = made.pool()
-        pairs = [pair for pair in pool.pairs if made.kinds[pair.query_id] != "none"][:count]
-        pools.write_pool(made.folder, replace(pool, pairs=tuple(pairs)))
-        table.row("testset judge", *_asking("testset judge", "scripted_judge.py", ["limit=null"], delay, parallel))
-
-
-def _asking(command: str, model: str, words: Sequence[str], delay: float, parallel: int) -> list[Any]:
-    """Call a command twice; return the cells of its row."""
-    from harness.llm.chat import Chat
-
-    asking, ask = list[float](), Chat.ask
-
-    def noted(self: Chat, *arguments: Any) -> Any:
-        spent, found = timed(lambda: ask(self, *arguments))
-        asking.append(spent)
-        return found
-
-    with stand_in(model, delay) as url, mock.patch.object(Chat, "ask", noted):
-        words = ["testset=ts", "model=stand-in", f"llm.base_url={url}", f"llm.runtime.parallel={parallel}", *words]
-        whole = [seconds(lambda: _called(command, *words)) for _ in range(2)]
-        sent = urllib.request.urlopen(f"{url}/counts").read().count(b'": ')
-    least = sent * delay / parallel
-    return [sent, least, asking[0], asking[0] / least, *whole]
 
 
 def _called(command: str, *words: str) -> None:
