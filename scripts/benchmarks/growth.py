@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from generated_corpus import blocks, corpus, doc_id
-from measuring import Peak, anonymous, apart, seconds
+from measuring import Peak, Table, anonymous, apart, best_of, seconds
 
 from harness.data.shards import ShardWriter, fingerprint_row, open_shard
 from retrievers.base import Document, Query, Ranking
@@ -72,10 +72,6 @@ def _queries() -> list[Query]:
     return [Query.of(f"q{n}", " ".join(row[:8])) for n, row in enumerate(rows)]
 
 
-def _searched(search: Callable[[], Any]) -> float:
-    return min(seconds(search) for _ in range(2))
-
-
 def _read(size: int, _: int, folder: Path) -> Callable[[], float]:
     from harness.config.components import build
     from harness.data.dataset import checked_dataset
@@ -97,7 +93,7 @@ def _bm25(size: int, _: int, folder: Path) -> Callable[[], float]:
         BM25(Whitespace()).index(documents, folder)
         fresh = BM25(Whitespace())
         fresh.load(folder)
-        return _searched(lambda: fresh.search(_queries(), DEPTH))
+        return best_of(2, lambda: fresh.search(_queries(), DEPTH))[0]
 
     return work
 
@@ -128,7 +124,7 @@ def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
             tool.load_shard(index, summary)
             return tool.search(_queries(), DEPTH)
 
-        return _searched(lambda: merge_rankings((of_shard(index) for index in indexes), DEPTH))
+        return best_of(2, lambda: merge_rankings((of_shard(index) for index in indexes), DEPTH))[0]
 
     return work
 
@@ -143,12 +139,12 @@ def _vectors(kind: str, size: int, width: int, folder: Path) -> Callable[[], flo
 
     def work() -> float:
         index.build(given, folder)
-        return _searched(lambda: index.search(asked, given, DEPTH, measure=False))
+        return best_of(2, lambda: index.search(asked, given, DEPTH, measure=False))[0]
 
     return work
 
 
-def _encoding(name: str, size: int, folder: Path) -> Callable[[], float]:
+def _encoding(name: str, size: int, _: int, folder: Path) -> Callable[[], float]:
     from benchmarks.dense import minilm
     from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
 
@@ -165,13 +161,8 @@ def _encoding(name: str, size: int, folder: Path) -> Callable[[], float]:
     return work
 
 
-def _prepared(name: str, size: int, width: int, folder: Path) -> Callable[[], float]:
-    folder.mkdir()
-    if name in VECTORS:
-        return _vectors(name, size, width, folder)
-    if name in ENCODERS:
-        return _encoding(name, size, folder)
-    return {"read": _read, "bm25": _bm25, "bm25_shards": _bm25_shards}[name](size, width, folder)
+STEPS = {"read": _read, "bm25": _bm25, "bm25_shards": _bm25_shards}
+STEPS |= {name: partial(_vectors, name) for name in VECTORS} | {name: partial(_encoding, name) for name in ENCODERS}
 
 
 def measured(name: str, size: int, width: int) -> Measured:
@@ -179,9 +170,11 @@ def measured(name: str, size: int, width: int) -> Measured:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with tempfile.TemporaryDirectory(prefix="growth-") as scratch:
         folder, own = Path(scratch), Path(scratch) / "own"
+        (folder / "small").mkdir()
+        own.mkdir()
         if name not in ENCODERS and name != "read":
-            _prepared(name, 10_000 if name == "ivf_pq" else 500, width, folder / "small")()
-        work = _prepared(name, size, width, own)
+            STEPS[name](10_000 if name == "ivf_pq" else 500, width, folder / "small")()
+        work = STEPS[name](size, width, own)
         with Peak(anonymous) as peak:
             began = time.perf_counter()
             searched = work()
@@ -235,7 +228,7 @@ class Step:
         return f"{self.name}-{self.width}" if self.width else self.name
 
     def law(self, quantity: str) -> Law | None:
-        """Return the law of `seconds`, `query_ms`, `memory_mb` or `disk_mb`; None with too few points."""
+        """Return the law of a quantity of `Measured`; None with too few points."""
         if len(self.points) < LEAST:
             return None
         values = [getattr(one, quantity) for one in self.points]
@@ -256,14 +249,13 @@ class Step:
         dense = 4 * size * self.width / 1e6
         return 2 * last.seconds * times < limit and 1.5 * last.memory_mb * times + dense < memory
 
-    def measure(self, sizes: Sequence[int], limit: float, memory: float) -> Iterator[Measured]:
-        """Measure at growing sizes those that are not known."""
-        known = {one.documents for one in self.points}
-        for size in [one for one in sizes if one not in known]:
+    def measure(self, sizes: Sequence[int], limit: float, memory: float) -> None:
+        """Measure at growing sizes."""
+        for size in sizes:
             if size > SLOW.get(self.name, size) or not self.fits(size, limit, memory):
                 return
-            self.points.append(apart(measured, self.name, size, self.width))
-            yield self.points[-1]
+            self.points.append(one := apart(measured, self.name, size, self.width))
+            print(f"{self.label} {size:,}: {one.seconds:.1f} s, {one.memory_mb:,.0f} MB", file=sys.stderr)
 
 
 def growth(
@@ -275,7 +267,6 @@ def growth(
     memory_gb: float | None = None,
     start_seconds: float = 20.0,
     bandwidth_mb: float = 100.0,
-    points: Path | None = None,
 ) -> None:
     """Measure how memory, disk and time grow with the number of documents: the sizing table of docs/scaling.md.
 
@@ -286,95 +277,68 @@ def growth(
 
     --quick: at most 200,000 documents and 30 s a measurement; under 15 minutes. --only: steps such as bm25 flat-384.
     --memory-gb: of the machines in the table. --start-seconds: that workers take to start (Ray: 20). --bandwidth-mb:
-    MB/s between machines. --points: a file that keeps what was measured, and is not measured again.
+    MB/s between machines.
     """
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    limit = min(limit, 30.0) if quick else limit
-    steps = _steps(only)
-    lines = points.read_text().splitlines() if points and points.exists() else []
-    for step in steps:
-        kept = [Measured(**one) for label, one in map(json.loads, lines) if label == step.label]
-        step.points = sorted(kept, key=lambda one: one.documents)
+    here, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, len(os.sched_getaffinity(0))
+    found = [Step(name, width) for name in STEPS for width in (WIDTHS if name in VECTORS else (0,))]
+    steps = {one.label: one for one in found if not only or one.label in only}
+    if unknown := set(only) - set(steps):
+        sys.exit(f"--only: unknown steps {', '.join(sorted(unknown))}. There are {', '.join(s.label for s in found)}.")
+    for step in steps.values():
         wanted = [n for n in OTHERS.get(step.name, sizes) if n <= (QUICK if quick else n)]
-        for one in step.measure(wanted if sizes == FAST else sizes, limit, 500 * here):
-            print(f"{step.label} {one.documents:,}: {one.seconds:.1f} s, {one.memory_mb:,.0f} MB", file=sys.stderr)
-            if points:
-                with points.open("a") as file:
-                    file.write(json.dumps([step.label, asdict(one)]) + "\n")
-    by_label, cores = {step.label: step for step in steps}, len(os.sched_getaffinity(0))
-    parts = {
-        f"Measured ({cores} cores, {here:.0f} GB)": _rows_of_points(steps),
-        "Laws, n documents": _rows_of_laws(steps),
-        "Sizes (in italics: by the laws, not measured)": _rows_of_sizes(by_label, memory_gb or here),
-        "Encoding": _rows_of_encoding(by_label, cores),
-        "From how many documents machines pay": _rows_of_payoff(by_label, start_seconds, bandwidth_mb),
-    }
-    print("\n\n".join(f"### {title}\n\n" + "\n".join(rows) for title, rows in parts.items()))
-
-
-def _steps(only: Sequence[str]) -> list[Step]:
-    names = ("read", "bm25", "bm25_shards", *VECTORS, *ENCODERS)
-    found = [Step(name, width) for name in names for width in (WIDTHS if name in VECTORS else (0,))]
-    labels = [one.label for one in found]
-    if unknown := set(only) - set(labels):
-        sys.exit(f"--only: unknown steps {', '.join(sorted(unknown))}. There are {', '.join(labels)}.")
-    return [one for one in found if not only or one.label in only]
-
-
-def _rows_of_points(steps: Sequence[Step]) -> Iterator[str]:
-    yield "| step | documents | seconds | ms a query | memory MB | disk MB |\n|---|---:|---:|---:|---:|---:|"
-    for step in steps:
+        step.measure(wanted if sizes == FAST else sizes, min(limit, 30.0) if quick else limit, 500 * here)
+    print(f"### Measured ({cores} cores, {here:.0f} GB)\n")
+    table = Table("step", "documents", "seconds", "ms a query", "memory MB", "disk MB")
+    for step in steps.values():
         for one in step.points:
-            cells = (f"{one.query_ms:.2f}" if one.query_ms else "", f"{one.memory_mb:,.0f}", f"{one.disk_mb:,.0f}")
-            yield f"| {step.label} | {one.documents:,} | {one.seconds:.1f} | {' | '.join(cells)} |"
-
-
-def _rows_of_laws(steps: Sequence[Step]) -> Iterator[str]:
-    yield "| step | seconds | ms a query | memory | disk |\n|---|---|---|---|---|"
+            table.row(step.label, one.documents, one.seconds, one.query_ms or "", one.memory_mb, one.disk_mb)
+    print("\n### Laws, n documents\n")
     units = {"seconds": "s", "query_ms": "ms", "memory_mb": "MB", "disk_mb": "MB"}
-    for step in steps:
+    table = Table("step", "seconds", "ms a query", "memory", "disk")
+    for step in steps.values():
         laws = [(step.law(quantity), unit) for quantity, unit in units.items()]
-        yield f"| {step.label} | {' | '.join(law.said(unit) if law and law.b else '' for law, unit in laws)} |"
+        table.row(step.label, *(law.said(unit) if law and law.b else "" for law, unit in laws))
+    print("\n### Sizes (in italics: by the laws, not measured)\n")
+    _sizes(steps, memory_gb or here)
+    print("\n### Encoding\n")
+    table = Table("encoder", f"texts/s on {cores} cores", "a core", "a million", "20 million")
+    for name in ENCODERS:
+        if name in steps and (law := steps[name].law("seconds")):
+            rate = 1000 / (law(2000) - law(1000))
+            table.row(name, f"{rate:.1f}", f"{rate / cores:.1f}", _duration(1e6 / rate), _duration(20e6 / rate))
+    print("\n### From how many documents machines pay\n")
+    _payoffs(steps, start_seconds, bandwidth_mb)
 
 
-def _rows_of_sizes(steps: dict[str, Step], memory_gb: float) -> Iterator[str]:
-    """Yield what each way needs for documents × dimensions. Files that a search maps count as disk, not as memory."""
-    yield f"| documents | dimensions | way | memory GB | disk GB | to build | ms a query | {memory_gb:.0f} GB |"
-    yield "|---:|---:|---|---:|---:|---:|---:|---|"
+def _sizes(steps: dict[str, Step], memory_gb: float) -> None:
+    """Print what each way needs for documents × dimensions. Files that a search maps count as disk, not as memory."""
+    columns = ("dimensions", "way", "memory GB", "disk GB", "to build", "ms a query", f"{memory_gb:.0f} GB")
+    table = Table("documents", *columns)
     for documents in SHOWN:
         whole = steps["read"].value("memory_mb", documents) / 1e3 if "read" in steps else 0.0
-        for width in (0, *WIDTHS):
-            names = [f"{kind}-{width}" for kind in VECTORS] if width else ["bm25", "bm25_shards"]
-            for step in (steps[name] for name in names if name in steps and steps[name].points):
-                memory = step.value("memory_mb", documents) / 1e3 + (0.0 if step.name == "bm25_shards" else whole)
-                disk = step.value("disk_mb", documents) / 1e3
-                if math.isnan(memory):
-                    continue
-                took = _duration(step.value("seconds", documents))
-                cells = [_short(memory), _short(disk), took, _short(step.value("query_ms", documents))]
-                shown = cells if documents <= step.points[-1].documents else [f"*{cell}*" for cell in cells]
-                fits = "fits" if memory + disk <= memory_gb / 2 else "fits, reads from disk"
-                verdict = fits if memory <= memory_gb / 2 else "does not fit"
-                yield f"| {documents:,} | {width or ''} | {step.label} | {' | '.join(shown)} | {verdict} |"
+        for step in sorted(steps.values(), key=lambda one: one.width):
+            if step.name == "read" or step.name in ENCODERS:
+                continue
+            memory = step.value("memory_mb", documents) / 1e3 + (0.0 if step.name == "bm25_shards" else whole)
+            disk = step.value("disk_mb", documents) / 1e3
+            if math.isnan(memory):
+                continue
+            took = _duration(step.value("seconds", documents))
+            cells = [_short(memory), _short(disk), took, _short(step.value("query_ms", documents))]
+            shown = cells if documents <= step.points[-1].documents else [f"*{cell}*" for cell in cells]
+            fits = "fits" if memory + disk <= memory_gb / 2 else "fits, reads from disk"
+            verdict = fits if memory <= memory_gb / 2 else "does not fit"
+            table.row(documents, step.width or "", step.label, *shown, verdict)
 
 
 def _short(value: float) -> str:
-    """Two digits: the laws are no better."""
+    """Return two digits: the laws are no better."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _duration(spent: float) -> str:
     unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if spent >= size), ("s", 1))
     return f"{_short(spent / size)} {unit}"
-
-
-def _rows_of_encoding(steps: dict[str, Step], cores: int) -> Iterator[str]:
-    yield f"| encoder | texts/s on {cores} cores | a core | a million | 20 million |\n|---|---:|---:|---:|---:|"
-    for name in ENCODERS:
-        law = steps[name].law("seconds") if name in steps else None
-        if law:
-            rate = 1000 / (law(2000) - law(1000))
-            yield f"| {name} | {rate:.1f} | {rate / cores:.1f} | {_duration(1e6 / rate)} | {_duration(20e6 / rate)} |"
 
 
 def pays_from(spent: Callable[[float], float], workers: int, fixed: float, per_document: float = 0.0) -> float:
@@ -387,31 +351,27 @@ def pays_from(spent: Callable[[float], float], workers: int, fixed: float, per_d
     return float(grid[int(np.argmax(gains))]) if gains.any() else math.inf
 
 
-def _rows_of_payoff(steps: dict[str, Step], start: float, bandwidth: float) -> Iterator[str]:
-    """Yield from how many documents W machines pay: the workers' start, merge and transfer against the time saved."""
+def _payoffs(steps: dict[str, Step], start: float, bandwidth: float) -> None:
+    """Print from how many documents W machines pay: the workers' start, merge and transfer against the time saved."""
     merge, transfer = _merge_seconds(), QUERIES * DEPTH * 24 / (bandwidth * 1e6)  # of one shard's lists
-    yield (
+    print(
         f"T(1) = t(n), T(W) = S + t(n) / W + n / {SHARD:,} · (m + x) + n · c: the workers start in S = {start:.0f} s; "
         f"the lists of a shard ({QUERIES} queries, {DEPTH} documents each) are merged in m = {1000 * merge:.1f} ms and "
         f"sent in x = {1000 * transfer:.1f} ms; c is what a document costs to send at {bandwidth:.0f} MB/s. In the "
         f"last rows everything is there already, and {MANY:,} queries are searched.\n"
     )
-    yield "| what | " + " | ".join(f"{w} machines" for w in WORKERS) + " |\n|---|" + "---:|" * len(WORKERS)
-    lists = (merge + transfer) / SHARD
-    for name in ("bm25_shards", *ENCODERS):
-        if name in steps and (build := steps[name].law("seconds")):
-            yield _payoff(name, build, start, 350 / (bandwidth * 1e6) + lists)
-    for name in ("bm25_shards", *(f"flat-{width}" for width in WIDTHS)):
-        if name in steps and (law := steps[name].law("query_ms")):
-            spent = lambda n, law=law: MANY * law(n) / 1000  # noqa: E731
-            yield _payoff(f"{name}, {MANY:,} queries", spent, start, MANY / QUERIES * lists)
+    table, lists = Table("what", *(f"{w} machines" for w in WORKERS)), (merge + transfer) / SHARD
 
+    def row(label: str, spent: Callable[[float], float], per_document: float) -> None:
+        numbers = [pays_from(spent, workers, start, per_document) for workers in WORKERS]
+        table.row(label, *("never" if math.isinf(n) else f"{float(f'{n:.2g}'):,.0f}" for n in numbers))
 
-def _payoff(label: str, spent: Callable[[float], float], start: float, per_document: float) -> str:
-    cells = [pays_from(spent, workers, start, per_document) for workers in WORKERS]
-    digits = [0 if math.isinf(n) else max(0, len(str(int(n))) - 2) for n in cells]
-    shown = ["never" if math.isinf(n) else f"{round(n, -d):,.0f}" for n, d in zip(cells, digits, strict=True)]
-    return f"| {label} | {' | '.join(shown)} |"
+    for name, step in steps.items():
+        if step.name in ("bm25_shards", *ENCODERS) and (build := step.law("seconds")):
+            row(name, build, 350 / (bandwidth * 1e6) + lists)
+    for name, step in steps.items():
+        if step.name in ("bm25_shards", "flat") and (law := step.law("query_ms")):
+            row(f"{name}, {MANY:,} queries", lambda n, law=law: MANY * law(n) / 1000, MANY / QUERIES * lists)
 
 
 def _merge_seconds() -> float:

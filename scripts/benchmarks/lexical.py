@@ -197,10 +197,8 @@ def searched_in_shards(source: str, shard: int | None) -> tuple[list[float], lis
     from harness.experiment.session import Clock, Session, read_dataset
     from harness.storage.cache import Cache
 
-    node = {
-        "_target_": "retrievers.lexical.bm25.BM25",
-        "tokenizer": {"_target_": "retrievers.lexical.tokenize.Whitespace"},
-    }
+    tokenizer = {"_target_": "retrievers.lexical.tokenize.Whitespace"}
+    node = {"_target_": "retrievers.lexical.bm25.BM25", "tokenizer": tokenizer}
     merges, plain, passes, indexing = list[float](), sharded.merge_rankings, list[float](), 0.0
 
     def merged(*arguments: Any) -> Any:

@@ -18,12 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import ROOT, Table, apart, harness, in_turns, timed
+from measuring import ROOT, Table, apart, harness, in_turns, timed, watched
 
 from harness.cli import call
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -107,12 +106,10 @@ def _bare(tracker: MlflowTracker, record: RunRecord) -> None:
         [Param(name, str(value)) for name, value in record.params.items()],
         [RunTag(name, value) for name, value in record.end_tags.items()],
     )
-    inputs = [
-        DatasetInput(
-            Dataset(one.name, one.sha256[:36], "local", json.dumps({"uri": one.source})), [InputTag("context", context)]
-        )
-        for context, one in record.inputs.items()
-    ]
+    inputs = []
+    for context, one in record.inputs.items():
+        about = Dataset(one.name, one.sha256[:36], "local", json.dumps({"uri": one.source}))
+        inputs.append(DatasetInput(about, [InputTag("context", context)]))
     if inputs and tracker.detail != "light":
         client.log_inputs(run_id, inputs)
     client.log_artifacts(run_id, str(record.folder))
@@ -169,11 +166,9 @@ def _example() -> Any:
     query = {"query": "정상파가 뭐야?"}
     words = TraceSpan("tokenise", "PARSER", query, ["정상파", "뭐"])
     ranked = [TraceSpan(name, "RETRIEVER", query, documents, children=(words,)) for name in "ab"]
-    last = (
-        TraceSpan("fusion", "CHAIN", {}, documents),
-        TraceSpan("gate", "GUARDRAIL", {"signal": 1.0}, {"retrieve": True}),
-    )
-    return TraceSpan("retrieval", "CHAIN", query, documents[:3], children=(*ranked, *last))
+    fusion = TraceSpan("fusion", "CHAIN", {}, documents)
+    gate = TraceSpan("gate", "GUARDRAIL", {"signal": 1.0}, {"retrieve": True})
+    return TraceSpan("retrieval", "CHAIN", query, documents[:3], children=(*ranked, fusion, gate))
 
 
 def our_traces(uri: str, count: int) -> tuple[float, int, int]:
@@ -225,23 +220,13 @@ def _arrived(uri: str, count: int, spent: float, experiment_id: str) -> tuple[fl
             return 1000 * spent / count, arrived, whole
 
 
-@dataclass
-class Served:
-    """Queries that were answered: milliseconds of each, the answers, and queries/s."""
-
-    milliseconds: np.ndarray
-    answers: list[Any]
-    rate: float
-
-    @classmethod
-    def of(cls, rows: Sequence[dict[str, Any]], at_once: int, ask: Callable[[str], Any]) -> Served:
-        began = time.perf_counter()
-        with ThreadPoolExecutor(at_once) as pool:
-            took, answers = zip(*pool.map(lambda row: timed(lambda: ask(row["standalone_query"])), rows), strict=True)
-        return cls(1000 * np.array(took), list(answers), len(rows) / (time.perf_counter() - began))
-
-    def cells(self) -> list[float]:
-        return [*map(float, np.percentile(self.milliseconds, [50, 95])), float(self.milliseconds.max()), self.rate]
+def served(rows: Sequence[dict[str, Any]], at_once: int, ask: Callable[[str], Any]) -> tuple[list[float], list[Any]]:
+    """Ask all queries; return the cells of a row, and the answers."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as pool:
+        took, answers = zip(*pool.map(lambda row: timed(lambda: ask(row["standalone_query"])), rows), strict=True)
+    rate = len(rows) / (time.perf_counter() - began)
+    return [*map(float, np.percentile(1000 * np.array(took), [50, 95, 100])), rate], list(answers)
 
 
 def serving(*words: str) -> None:
@@ -272,14 +257,14 @@ def serving(*words: str) -> None:
             start = time.perf_counter() - began
             print(f"{len(rows)} queries, model {model['bytes'] / 1e6:.1f} MB, start {start:.1f} s\n")
             table = Table("", "p50 ms", "p95 ms", "max ms", "queries/s")
-            Served.of(rows, 8, ask)
+            served(rows, 8, ask)
             for at_once, name in ((1, "alone"), (8, "8 at a time")):
-                done = Served.of(rows, at_once, ask)
-                table.row(name, *done.cells())
-                equal += sum(map(_as_predicted, done.answers, rows))
+                cells, answers = served(rows, at_once, ask)
+                table.row(name, *cells)
+                equal += sum(map(_as_predicted, answers, rows))
         searcher = load_model(next((outputs / "artifacts").rglob("artifacts/package")))
-        direct = [Served.of(rows, 1, lambda text: searcher.search([Query.of("query", text)])) for _ in range(2)]
-        table.row("search", *direct[1].cells())
+        direct = [served(rows, 1, lambda text: searcher.search([Query.of("query", text)])) for _ in range(2)]
+        table.row("search", *direct[1][0])
         print(f"\nequal: {equal} of {2 * len(rows)}")
 
 
@@ -290,10 +275,21 @@ def _model_server(outputs: Path, uri: str) -> Iterator[Callable[[str], Any]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}", "PYTHONPATH": path}
-    environment["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), environment["PATH"]])  # it starts uvicorn
+    command += ["-h", "127.0.0.1", "-p", str(port)]
+    environment = os.environ | {
+        "MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),  # it starts uvicorn
+    }
     own = threading.local()
+
+    def ready() -> bool:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
+        if server.poll() is not None:
+            raise SystemExit((outputs / "serve.log").read_text("utf-8"))
+        return False
 
     def ask(text: str) -> Any:
         own.line = getattr(own, "line", None) or http.client.HTTPConnection("127.0.0.1", port, timeout=120)
@@ -306,16 +302,9 @@ def _model_server(outputs: Path, uri: str) -> Iterator[Callable[[str], Any]]:
         return json.loads(said)["predictions"][0]["documents"]
 
     with (outputs / "serve.log").open("w") as log:
-        command += ["-h", "127.0.0.1", "-p", str(port)]
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            if server.poll() is not None:
-                raise SystemExit((outputs / "serve.log").read_text("utf-8"))
-            time.sleep(0.05)
+        watched(ready, 600)
         yield ask
     finally:
         with contextlib.suppress(ProcessLookupError):

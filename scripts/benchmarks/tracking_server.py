@@ -238,8 +238,11 @@ def killed(*, runs: int = 1000, pause: float = 30.0, uri: str | None = None) -> 
         reached(0.6)
         proxy.be_away(pause)
         print(f"the server was away; {len(work.entries()):,} runs so far", flush=True)
-        for process in processes.values():
+        for worker, process in processes.items():
             process.join()
+            if process.exitcode:  # it waited in vain for the server
+                processes[worker] = work.start(worker)
+                processes[worker].join()
         codes = [process.exitcode for process in processes.values()]
         print(f"exit codes {codes}; {sum(not entry['sent'] for entry in work.entries())} runs in the outbox")
         print(synchronised(work.outputs, proxy.address))

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -75,76 +74,56 @@ def ray(
             print(f"{stage}: {documents:,} documents in shards of {shard:,}", flush=True)
             for _ in range(kills):
                 shutil.rmtree(Path(name) / "store", ignore_errors=True)
-                strike = Strike(Path(name) / "store", kind, dice.randint(1, max(1, documents // shard // 2)))
+                after, kill = dice.randint(1, max(1, documents // shard // 2)), partial(_kill, nodes, victim, dice)
                 ways = [f"store.path={name}/store", "cluster=ray", f"cluster.runtime.address={nodes.address}"]
-                _struck(strike, [*words, *ways], expected, lambda pid: _kill(nodes, victim, pid, dice))
+                found, line = _struck(Path(name) / "store", kind, after, [*words, *ways], kill)
+                print(f"after {after:2} {kind}: same {found == expected}, {line}", flush=True)
+                if found != expected:
+                    sys.exit("not the same")
                 nodes.repair()
 
 
-@dataclass
-class Strike:
-    """A kill when a stage has finished some entries. before: what was finished then; killed, next: moments."""
-
-    store: Path
-    kind: str
-    after: int
-    before: dict[str, tuple[int, int]] = field(default_factory=dict)
-    killed: float = 0.0
-    next: float = 0.0
-    over: bool = False
-
-    def finished(self) -> dict[str, tuple[int, int]]:
-        """Return entry -> (number of its folder on the disk, time of its oldest file), of all that are finished."""
-        found = {}
-        for manifest in self.store.glob("*/*/manifest.json"):
-            with contextlib.suppress(OSError):  # just now renamed
-                files = [one for one in manifest.parent.iterdir() if one.name != manifest.name]
-                if not manifest.parent.name.endswith(".unfinished"):
-                    oldest = min((one.stat().st_mtime_ns for one in files), default=0)
-                    found[str(manifest.parent)] = (manifest.parent.stat().st_ino, oldest)
-        return found
-
-    def watch(self, kill: Callable[[], None]) -> None:
-        while not self.over and sum(f"/{self.kind}/" in one for one in self.finished()) < self.after:
-            time.sleep(LOOK)
-        if not self.over:
-            self.before = self.finished()
-            kill()
-            self.killed = time.monotonic()
-            while not self.over and not self.finished().keys() - self.before.keys():
-                time.sleep(LOOK)
-            self.next = time.monotonic()
+def finished(store: Path) -> dict[str, tuple[int, int]]:
+    """Return entry -> (number of its folder on the disk, time of its oldest file), of all that are finished."""
+    found = {}
+    for manifest in store.glob("*/*/manifest.json"):
+        with contextlib.suppress(OSError):  # just now renamed
+            files = [one for one in manifest.parent.iterdir() if one.name != manifest.name]
+            if not manifest.parent.name.endswith(".unfinished"):
+                oldest = min((one.stat().st_mtime_ns for one in files), default=0)
+                found[str(manifest.parent)] = (manifest.parent.stat().st_ino, oldest)
+    return found
 
 
-def _struck(strike: Strike, words: list[str], expected: object, kill: Callable[[int], None]) -> None:
-    """Run a command with one kill, and print a line about it."""
-    pid, output, found = list[int](), strike.store.with_name("rows.json"), None
-    watcher = threading.Thread(target=strike.watch, args=(lambda: kill(pid[0]),), daemon=True)
+def _struck(store: Path, kind: str, after: int, words: list[str], kill: Callable[[int], None]) -> tuple[Any, str]:
+    """Run a command; kill something once so many entries of a kind are finished. Return its ranking, and a line."""
+    output, before, killed, further = store.with_name("rows.json"), dict[str, tuple[int, int]](), 0.0, 0.0
     script = (
         "import json, sys; from faulting.kills import ranked; json.dump(ranked(sys.argv[2:]), open(sys.argv[1], 'w'))"
     )
-    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    while found is None:
-        command = [sys.executable, "-c", script, str(output), *words]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=path) as process:
-            pid[:] = [process.pid]
-            if not watcher.is_alive() and not strike.killed:
-                watcher.start()
-        if process.returncode not in (0, -signal.SIGKILL):
+    command = [sys.executable, "-c", script, str(output), *words]
+    path, process = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, None
+    while process is None or process.poll() != 0:
+        if process is None or process.returncode == -signal.SIGKILL:  # a killed command is started again
+            process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=path)
+        elif process.returncode:
             sys.exit(f"the command ended with {process.returncode}: {' '.join(command)}")
-        found = json.loads(output.read_text()) if process.returncode == 0 else None
-    strike.over, ended = True, time.monotonic()
-    watcher.join()
-    now = strike.finished()
-    twice = [entry for entry, about in strike.before.items() if now.get(entry) != about]
-    line = f"after {strike.after:2} {strike.kind}: same {found == expected}, finished before {len(strike.before)}"
-    seconds = [f"{moment - strike.killed:.1f} s" for moment in (strike.next, ended)]
-    print(f"{line}, twice {len(twice)}, next {seconds[0]}, end {seconds[1]}", flush=True)
-    if found != expected or twice or not strike.killed:
-        sys.exit(f"not the same, written twice, or nothing killed: {twice}")
+        time.sleep(LOOK)
+        now = finished(store)
+        if not killed and sum(f"/{kind}/" in one for one in now) >= after:
+            kill(process.pid)
+            before, killed = now, time.monotonic()
+        elif killed and not further and now.keys() - before.keys():
+            further = time.monotonic()
+    seconds = [f"{moment - killed:.1f} s" for moment in (further, time.monotonic())]
+    twice = [entry for entry, about in before.items() if finished(store).get(entry) != about]
+    if twice or not killed:
+        sys.exit(f"written twice, or nothing killed: {twice}")
+    line = f"finished before {len(before)}, twice {len(twice)}, next {seconds[0]}, end {seconds[1]}"
+    return json.loads(output.read_text()), line
 
 
-def _kill(nodes: Any, victim: str, pid: int, dice: random.Random) -> None:
+def _kill(nodes: Any, victim: str, dice: random.Random, pid: int) -> None:
     number = dice.randrange(nodes.count)
     if victim == "command":
         os.kill(pid, signal.SIGKILL)
@@ -228,10 +207,10 @@ class Sweep:
             turn = [names[(number * kills + place) % len(names)] for place in range(kills)]
             if self.suffer([*turn, *["interrupt"] * (number == 0)]) == 0:
                 break
-        print("the same command, undisturbed:")
-        code = self.suffer([])
         if self.uri:
             print(synchronised(self.folder / "outputs", self.uri))
+        print("the same command, undisturbed:")
+        code = self.suffer([])
         found = self.found()
         right = code == 0 and found["FINISHED"] == self.trials and not found["twice"] and not found["RUNNING"]
         print(f"{self.trials} trials FINISHED once." if right else (self.folder / "log").read_text()[-3000:])

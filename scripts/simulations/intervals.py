@@ -7,9 +7,8 @@ that do not differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from measuring import Table
 
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.significance import sign_flip_test
@@ -29,7 +28,7 @@ DIFFERENCES = {
 
 
 def coverage(shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 2000) -> float:
-    """Share of the experiments whose 95 % interval contains the true mean."""
+    """Return the share of the experiments whose 95 % interval contains the true mean."""
     drawn = np.random.default_rng(seed).choice(list(shares), (experiments, queries), p=list(shares.values()))
     truth = sum(value * share for value, share in shares.items())
     low, high, _ = bootstrap_means(drawn, seed, resamples=resamples)
@@ -39,7 +38,7 @@ def coverage(shares: dict[float, float], queries: int, experiments: int, seed: i
 def false_positives(
     shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 10_000
 ) -> float:
-    """Share of the experiments without a difference whose randomisation test has p <= 0.05."""
+    """Return the share of the experiments without a difference whose randomisation test has p <= 0.05."""
     generator = np.random.default_rng(seed)
     sizes = generator.choice(list(shares), (experiments, queries), p=list(shares.values()))
     rows = sizes * generator.choice([-1.0, 1.0], sizes.shape)
@@ -49,23 +48,20 @@ def false_positives(
 
 
 def either_sign(shares: dict[float, float]) -> dict[float, float]:
-    """Differences of either sign -> their shares."""
+    """Return differences of either sign -> their shares."""
     return {sign * size: share / (2 if size else 1) for size, share in shares.items() for sign in (1, -1)}
 
 
 def intervals(experiments: int = 1000) -> None:
     """Count how often intervals cover the true mean, and tests find a difference where none is; about three minutes."""
+    differences = {name: either_sign(shares) for name, shares in DIFFERENCES.items()}
     print(f"Shares of {experiments} experiments.")
-    table("95 % interval of a mean covers the truth", VALUES, lambda one, n: coverage(one, n, experiments))
-    table(
-        "95 % interval of a difference covers 0",
-        DIFFERENCES,
-        lambda one, n: coverage(either_sign(one), n, experiments),
-    )
-    table("p <= .05 without a difference", DIFFERENCES, lambda one, n: false_positives(one, n, experiments))
-
-
-def table(title: str, rows: dict[str, dict[float, float]], share: Callable[[dict[float, float], int], float]) -> None:
-    print(f"\n| {title} | 60 queries | 110 | 220 |\n|---|---|---|---|")
-    for name, shares in rows.items():
-        print(f"| {name} | {' | '.join(f'{share(shares, queries):.3f}' for queries in (60, 110, 220))} |")
+    for title, rows, share in (
+        ("95 % interval of a mean covers the truth", VALUES, coverage),
+        ("95 % interval of a difference covers 0", differences, coverage),
+        ("p <= .05 without a difference", DIFFERENCES, false_positives),
+    ):
+        print()
+        table = Table(title, "60 queries", "110", "220")
+        for name, shares in rows.items():
+            table.row(name, *(f"{share(shares, queries, experiments):.3f}" for queries in (60, 110, 220)))
