@@ -1,13 +1,11 @@
 """The documents show every command, agree with each other and with the code; `make base` runs their commands."""
 
-import ast
 import re
 from pathlib import Path
 
 import check_base
 from base_check.documents import commands
 
-import harness as harness_package
 from harness import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,28 +58,3 @@ def test_links_of_the_documents_lead_somewhere():
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
-
-
-def layout() -> str:
-    """The packages as an indented tree in the order of their imports, each with the first line of its docstring."""
-    order = next(line for line in (harness_package.__doc__ or "").splitlines() if " < " in line).split(" < ")
-    order += ["retrievers", "lexical", "dense", "combine"]
-    lines = []
-    for package in ("harness", "retrievers"):
-        folders = [path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("__init__.py")]
-        for folder in sorted(
-            folders, key=lambda folder: [(order.index(p) if p in order else -1, p) for p in folder.parts]
-        ):
-            docstring = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))) or ""
-            name = "  " * (len(folder.parts) - 1) + folder.name + "/"
-            lines.append(f"{name:<16}{docstring.splitlines()[0]}")
-    return "\n".join(lines)
-
-
-def test_the_layout_in_the_readme_is_that_of_the_docstrings():
-    assert layout() in (ROOT / "README.md").read_text("utf-8"), f"README.md must show:\n{layout()}"
-
-
-def test_the_korean_readme_shows_the_same_folders():
-    text = (ROOT / "README.ko.md").read_text("utf-8")
-    assert all(f"\n{line.split('/')[0]}/ " in text for line in layout().splitlines())
