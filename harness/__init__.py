@@ -11,27 +11,79 @@ are looked up when they are used. docs/python.md describes them.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.api import compare, evaluate, load_dataset, run, search
+    from harness.api import (
+        advise,
+        board,
+        compare,
+        doctor,
+        doctor_cache,
+        doctor_sync,
+        evaluate,
+        export,
+        export_history,
+        export_record,
+        init,
+        load_dataset,
+        power,
+        prepare,
+        reproduce,
+        run,
+        runs,
+        score,
+        search,
+        sweep,
+        testset_audit,
+        testset_draft,
+        testset_freeze,
+        testset_judge,
+        testset_pool,
+        testset_review,
+        ui,
+    )
     from harness.commands.compare import Compared
     from harness.commands.run import Result
     from harness.commands.search import Hits
     from harness.data.dataset import Dataset
     from harness.errors import BadInput, Failed
     from harness.reports.evaluation import Evaluation
+    from harness.reports.result import CommandResult
 
 __all__ = [
     "BadInput",
+    "CommandResult",
     "Compared",
     "Dataset",
     "Evaluation",
     "Failed",
     "Hits",
     "Result",
+    "advise",
+    "board",
     "compare",
+    "doctor",
+    "doctor_cache",
+    "doctor_sync",
     "evaluate",
+    "export",
+    "export_history",
+    "export_record",
+    "init",
     "load_dataset",
+    "power",
+    "prepare",
+    "reproduce",
     "run",
+    "runs",
+    "score",
     "search",
+    "sweep",
+    "testset_audit",
+    "testset_draft",
+    "testset_freeze",
+    "testset_judge",
+    "testset_pool",
+    "testset_review",
+    "ui",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The harness from Python. Each function does what the command of its name does, and returns what it found.
+"""The harness from Python. Each command is a function, which returns what it found and prints nothing.
 
     import harness
 
@@ -16,18 +16,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from harness.commands.compare import Compared, compare_and_log
-from harness.commands.run import Result, experiment
-from harness.commands.search import Hits, search_once
-from harness.config.check import Invocation
+from harness.commands.compare import Compared
+from harness.commands.run import Result
+from harness.commands.search import Hits
+from harness.config.check import Invocation, primary
 from harness.config.commands import COMMANDS, CompareConfig, RunConfig
 from harness.config.components import build
-from harness.config.composing import compose
+from harness.config.composing import Request, check_flags, compose, hydras_state
 from harness.config.manual import shipped
 from harness.config.messages import check_words, explain, failure
-from harness.config.schema import Key, Role, check_value, keys, schema_groups
+from harness.config.schema import Group, Key, Role, check_value, keys, schema_groups
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import read_predictions
@@ -40,6 +40,7 @@ from harness.measures.measures import parse_measure, requested
 from harness.measures.objective import objective_of
 from harness.measures.scores import ShownLists
 from harness.reports.evaluation import Evaluation
+from harness.reports.result import Answer, CommandResult
 from retrievers.base import Predictions, Ranking
 from retrievers.external.function import Search
 
@@ -49,14 +50,45 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run(*overrides: str) -> Result:
-    """Run one experiment, as `harness run`: retrieve, gate, score, log."""
-    return _called("run", overrides, experiment)
+def _function(command: str) -> Callable[..., Any]:
+    """Return the function that does what a command does."""
+
+    def call(*words: Any) -> Any:
+        overrides = _overrides(command, words)
+        answer = _explained(command, overrides, lambda: _answered(command, overrides))
+        return CommandResult(answer) if answer.value is None else answer.value
+
+    entry = COMMANDS[command]
+    call.__name__ = call.__qualname__ = primary(command)
+    call.__doc__ = f"{entry.about}\n\nAs the command: {entry.example}"
+    return call
 
 
-def search(*overrides: str) -> Hits:
-    """Search for one query, as `harness search`: `harness.search("query=달은 왜 모양이 변해?")`."""
-    return _called("search", overrides, search_once)
+run: Callable[..., Result] = _function("run")
+compare: Callable[..., Compared] = _function("compare")
+search: Callable[..., Hits] = _function("search")
+advise: Callable[..., CommandResult] = _function("advise")
+board: Callable[..., CommandResult] = _function("board")
+doctor: Callable[..., CommandResult] = _function("doctor")
+doctor_cache: Callable[..., CommandResult] = _function("doctor cache")
+doctor_sync: Callable[..., CommandResult] = _function("doctor sync")
+export: Callable[..., CommandResult] = _function("export")
+export_history: Callable[..., CommandResult] = _function("export history")
+export_record: Callable[..., CommandResult] = _function("export record")
+init: Callable[..., CommandResult] = _function("init")
+power: Callable[..., CommandResult] = _function("power")
+prepare: Callable[..., CommandResult] = _function("prepare")
+reproduce: Callable[..., CommandResult] = _function("reproduce")
+runs: Callable[..., CommandResult] = _function("runs")
+score: Callable[..., CommandResult] = _function("score")
+sweep: Callable[..., CommandResult] = _function("sweep")
+testset_audit: Callable[..., CommandResult] = _function("testset audit")
+testset_draft: Callable[..., CommandResult] = _function("testset draft")
+testset_freeze: Callable[..., CommandResult] = _function("testset freeze")
+testset_judge: Callable[..., CommandResult] = _function("testset judge")
+testset_pool: Callable[..., CommandResult] = _function("testset pool")
+testset_review: Callable[..., CommandResult] = _function("testset review")
+ui: Callable[..., CommandResult] = _function("ui")
 
 
 def load_dataset(*overrides: str) -> Dataset:
@@ -64,22 +96,15 @@ def load_dataset(*overrides: str) -> Dataset:
 
     Labels alone, such as `"dataset=trec", "dataset.qrels=FILE"`, are enough to `evaluate` lists.
     """
-    return _called("run", overrides, _dataset)
 
+    def read() -> Dataset:
+        check_words("run", words, ())
+        session.ask_anew()
+        document, invocation = compose("run", words)
+        return _dataset(RunConfig.of(document), invocation)
 
-def compare(*runs: str | Result) -> Compared:
-    """Compare runs, as `harness compare`: `compare("experiment_name=first", "top=3")`, or `compare(first, second)`.
-
-    runs: overrides, results of `run`, and ids of runs or their first digits. Runs are looked for where the first result
-    was logged, unless overrides say where.
-    """
-    results = [one for one in runs if isinstance(one, Result)]
-    words = [one for one in runs if not isinstance(one, Result)]
-    ids = [_logged_id(one) if isinstance(one, Result) else one for one in runs if not _is_override(one)]
-    where = [word for word in results[0].invocation.overrides if _is_where(word)] if results else []
-    named = [f"runs=[{','.join(ids)}]"] if ids else []
-    others = [word for word in words if _is_override(word)]
-    return _called("compare", [*where, *named, *others], compare_and_log)
+    words = _overrides("run", overrides)
+    return _explained("run", words, read)
 
 
 def evaluate(
@@ -104,19 +129,38 @@ def evaluate(
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
 
-def _called(command: str, words: Sequence[str], function: Callable[[Any, Invocation], T]) -> T:
-    """What a function finds by the config that the overrides of a command stand for."""
+def _answered(command: str, words: Sequence[str]) -> Answer:
+    """Return what a command answers to the overrides."""
+    check_words(command, words, ())
+    session.ask_anew()
+    entry = COMMANDS[command]
+    if not entry.composed:
+        check_flags(words, ("-",))
+        with hydras_state():
+            return cast(Answer, entry.load()(Request.of(command, words)))
+    document, invocation = compose(command, words)
+    return cast(Answer, entry.load()(entry.config.of(document), invocation))
 
-    def call() -> T:
-        for word in words:
-            if not isinstance(word, str):
-                raise BadInput(f"{word!r:.60} is a {type(word).__name__}. Give each override as a text: 'KEY=VALUE'.")
-        check_words(command, words, ())
-        session.ask_anew()
-        document, invocation = compose(command, words)
-        return function(COMMANDS[command].config.of(document), invocation)
 
-    return _explained(command, words, call)
+def _overrides(command: str, words: Sequence[Any]) -> list[str]:
+    """Return the words as the command line has them: runs by their ids, where the first result was logged."""
+    results = [one for one in words if isinstance(one, Result)]
+    for one in words:
+        if not isinstance(one, str | Result):
+            raise BadInput(f"{one!r:.60} is a {type(one).__name__}. Give each override as a text: 'KEY=VALUE'.")
+    known, groups = keys(COMMANDS[command].config), schema_groups(COMMANDS[command].config)
+    several = "runs" in known
+    if not several and "run" not in known:
+        if results:
+            raise BadInput(f"harness {command} takes no runs: {results[0].name}.")
+        return [*words]
+    ids = [_logged_id(one) if isinstance(one, Result) else one for one in words if not _is_override(one)]
+    if not several and len(ids) > 1:
+        raise BadInput(f"harness {command} is about one run: give one of {', '.join(ids)}.")
+    named = [f"runs=[{','.join(ids)}]" if several else f"run={ids[0]}"] if ids else []
+    first = results[0].invocation.overrides if results else ()
+    where = [word for word in first if _is_where(word, {**known, **groups})]
+    return [*where, *named, *(one for one in words if _is_override(one))]
 
 
 def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
@@ -144,9 +188,8 @@ def _is_override(one: str | Result) -> bool:
     return isinstance(one, str) and ("=" in one or one.startswith(("-", "~")))
 
 
-def _is_where(word: str) -> bool:
-    name = word.partition("=")[0].partition(".")[0]
-    about = keys(RunConfig).get(name) or schema_groups(RunConfig).get(name)
+def _is_where(word: str, known: Mapping[str, Key | Group]) -> bool:
+    about = known.get(word.partition("=")[0].partition(".")[0])
     return about is not None and Role.LOCATES in about.roles
 
 

@@ -129,13 +129,13 @@ def _run(request: Request) -> None:
         if request.flags.show:
             print(composing.shown_config(request), end="")  # noqa: T201
         elif not command.composed:
-            command.load()(request)
+            command.load()(request).present()
         elif request.flags.multirun:
             launching.multirun(request)
         else:
             document, invocation = composing.compose_request(request)
             launching.log_as_configured()
-            command.load()(command.config.of(document), invocation)
+            command.load()(command.config.of(document), invocation).present(document["format"])
 
 
 def _complete(words: Sequence[str]) -> int:

@@ -116,8 +116,8 @@ def test_every_name_is_there_and_no_other():
     assert dir(package) == sorted(package.__all__)  # no room of the package among them
     assert all(getattr(package, name).__doc__ for name in package.__all__)
     assert issubclass(package.BadInput, ValueError)
-    with pytest.raises(AttributeError, match="no attribute 'runs'"):
-        package.runs  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'rooms'"):
+        package.rooms  # noqa: B018
 
 
 def test_a_call_leaves_the_process_as_it_was(folder):

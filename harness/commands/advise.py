@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import Any
 
 from harness.config import consent
 from harness.config.check import Invocation
@@ -12,9 +11,10 @@ from harness.config.commands import AdviseConfig
 from harness.progress import stage
 from harness.recording.recording import open_tracker
 from harness.recording.run_kind import require_retrieval
-from harness.reports import next_steps, terminal
+from harness.reports import next_steps
 from harness.reports.markup import number, p_value
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Column, Rows, Table
 from harness.runs.board.expected import shown_of_run
 from harness.runs.proposals import advising
@@ -29,7 +29,7 @@ WITHHELD = "These words of the run say where queries and secrets are sent. Add t
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
 
 
-def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
+def advise_run(config: AdviseConfig, invocation: Invocation) -> Answer:
     """Say what to try next. Returns the JSON document of `harness advise format=json`."""
     require_retrieval(config.task, "advise")
     tracker = open_tracker(config)
@@ -89,8 +89,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> dict[str, Any]:
         [*notes, *untold],
         steps=[labels] if near else [],
     )
-    terminal.emit(config.format, document, said)
-    return document
+    return Answer(document, said)
 
 
 def _title(read: RunToImprove) -> str:

@@ -17,9 +17,9 @@ from harness.errors import BadInput
 from harness.progress import stage
 from harness.recording.recording import open_tracker
 from harness.recording.run_kind import require_retrieval
-from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.runs.board import expected, page, runs
 from harness.runs.board.choice import Asked
@@ -32,7 +32,7 @@ from harness.tracking.tracker import tracker_error
 SHOWN = 20  # rows of a table on the terminal
 
 
-def board(config: BoardConfig, invocation: Invocation) -> dict[str, Any]:
+def board(config: BoardConfig, invocation: Invocation) -> Answer:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
     require_retrieval(config.task, "board")
     tracker = open_tracker(config)
@@ -55,8 +55,7 @@ def board(config: BoardConfig, invocation: Invocation) -> dict[str, Any]:
 
     files = [f"The page, query by query: {output}"]
     said = replace(board_report(one), files=files, steps=_next(one, Place.of(config.document, invocation)))
-    terminal.emit(config.format, document, said, lambda _: [leaderboard_table(one)])
-    return document
+    return Answer(document, said, lambda _: [leaderboard_table(one)])
 
 
 def _title(one: Board) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.commands import CompareConfig
-from harness.errors import BadInput, Failed
+from harness.errors import BadInput
 from harness.measures import measures
 from harness.recording import provenance, recording, run_files
 from harness.recording.run_kind import RunKind
-from harness.reports import report, terminal
+from harness.reports import report
+from harness.reports.result import Answer
 from harness.runs import ranking
 from harness.runs.board.expected import expected_of_run
 from harness.runs.comparison import page, retrieval_runs, task_runs
@@ -94,7 +95,7 @@ class Compared:
         return report.report_html(page.comparison_report(self.comparison))
 
 
-def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
+def compare(config: CompareConfig, invocation: Invocation) -> Answer:
     """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`.
 
     Failed, once all is written, if `fail_if` says so.
@@ -103,13 +104,12 @@ def compare(config: CompareConfig, invocation: Invocation) -> dict[str, Any]:
     if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
     compared = compare_and_log(config, invocation)
-    document = compared.to_json()
     said = replace(page.comparison_report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
-    terminal.emit(config.format, document, said, lambda style: page.pasted(compared.comparison, style))
     base, new = compared.comparison.runs[:2]
-    if gated and compared.comparison.in_metric[0].better == base.label:
-        raise Failed(f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse).")
-    return document
+    worse = f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse)."
+    failed = worse if gated and compared.comparison.in_metric[0].better == base.label else None
+    pasted = partial(page.pasted, compared.comparison)
+    return Answer(compared.to_json(), said, pasted, compared, failed)
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:

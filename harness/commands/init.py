@@ -17,8 +17,8 @@ from harness.errors import BadInput
 from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset
-from harness.reports import terminal
 from harness.reports.next_steps import flag
+from harness.reports.result import Answer
 from harness.runs.proposals.catalogue import Setup
 from harness.runs.proposals.ladder import Ladder
 from harness.storage.atomic import write_text
@@ -32,7 +32,7 @@ HEADER = """\
 """
 
 
-def init(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
+def init(config: InitConfig, invocation: Invocation) -> Answer:
     """Write the given keys to `harness.yaml` once `harness run` could work with them.
 
     BadInput if the file is there with other contents.
@@ -68,8 +68,7 @@ def init(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
         for command in start.commands if start else ():
             console.print(f"  {command}")
 
-    terminal.emit(config.format, document, show)
-    return document
+    return Answer(document, show)
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:

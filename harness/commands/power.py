@@ -19,10 +19,10 @@ from harness.progress import stage
 from harness.recording import run_files
 from harness.recording.recording import open_tracker
 from harness.recording.run_kind import require_retrieval
-from harness.reports import terminal
 from harness.reports.markup import number, p_value, percent, signed
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Column, Rows, Table
 from harness.runs.board import pair_values
 from harness.runs.board.choice import Asked
@@ -80,7 +80,7 @@ class PowerReport:
         return judged | numbers | {"notes": self.notes}
 
 
-def power(config: PowerConfig, invocation: Invocation) -> dict[str, Any]:
+def power(config: PowerConfig, invocation: Invocation) -> Answer:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
     require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
@@ -94,11 +94,9 @@ def power(config: PowerConfig, invocation: Invocation) -> dict[str, Any]:
     _check(pair)
     with stage("repeating the test"):
         found = PowerReport(pair, telling_apart(pair.gaps, float(config.power), float(config.alpha)))
-    document = found.to_json()
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
     steps = _next(found, Place.of(config.document, invocation), words)
-    terminal.emit(config.format, document, power_report(found, steps), lambda _: [power_curve(found)])
-    return document
+    return Answer(found.to_json(), power_report(found, steps), lambda _: [power_curve(found)])
 
 
 def _check(pair: PairValues) -> None:

@@ -18,8 +18,8 @@ from harness.corpus.manifest import Lengths, Prepared
 from harness.corpus.output import prepare_output
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.files import json_lines
-from harness.reports import terminal
 from harness.reports.next_steps import flag
+from harness.reports.result import Answer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,10 +44,9 @@ class Documents:
         return {"output": str(self.output.absolute()), "written": self.written, **asdict(self.prepared)}
 
 
-def prepare(config: PrepareConfig, invocation: Invocation) -> dict[str, Any]:
+def prepare(config: PrepareConfig, invocation: Invocation) -> Answer:
     """Prepare files, and say what has become of them."""
     documents = make(config)
-    document = documents.to_json()
 
     def show(console: Console) -> None:
         for line in _lines(documents):
@@ -56,8 +55,7 @@ def prepare(config: PrepareConfig, invocation: Invocation) -> dict[str, Any]:
         for command in _next(documents, config, invocation):
             console.print(f"  {command}")
 
-    terminal.emit(config.format, document, show)
-    return document
+    return Answer(documents.to_json(), show)
 
 
 def make(config: PrepareConfig) -> Documents:

@@ -33,8 +33,9 @@ from harness.measures.scores import ShownLists, score_lists
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed_hosts
 from harness.recording.recording import open_tracker, scratch_folder
-from harness.reports import markup, terminal
+from harness.reports import markup
 from harness.reports.report import show_table
+from harness.reports.result import Answer
 from harness.reports.tables import Column, Table
 from harness.runs.ranking import chosen_run, settled
 from harness.storage.cache import Cache, open_cache
@@ -138,10 +139,10 @@ UNASKED = (
 REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER, data.documents=FILE and so on."
 
 
-def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]:
+def reproduce(config: ReproduceConfig, invocation: Invocation) -> Answer:
     """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
 
-    Returns the JSON document of `harness reproduce format=json`. Raises SystemExit(1) if anything differs.
+    Fail if anything differs.
     """
     began = time.perf_counter()
     tracker = open_tracker(config)
@@ -175,10 +176,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> dict[str, Any]
         "metrics": proof.metrics,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    terminal.emit(config.format, document, lambda console: _show(console, run, document))
-    if proof.wrong:
-        raise SystemExit(1)
-    return document
+    return Answer(document, lambda console: _show(console, run, document), failed="" if proof.wrong else None)
 
 
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:

@@ -13,7 +13,6 @@ from harness.config.commands import RunConfig
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.data.scripts import Writing
-from harness.errors import Failed
 from harness.experiment import preflight, steps, timing
 from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, Session, foreseen_queries, open_dataset, open_session
@@ -25,6 +24,7 @@ from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
+from harness.reports.result import Answer
 from harness.reports.run_note import ShownScores
 from harness.runs.proposals.catalogue import Setup
 from harness.runs.proposals.ladder import Ladder
@@ -125,15 +125,11 @@ class Result(Evaluation):
         yield f"Files: {self.folder}"
 
 
-def run(config: RunConfig, invocation: Invocation) -> dict[str, Any]:
-    """Run one experiment and present it. Returns the JSON document of `harness run format=json`."""
+def run(config: RunConfig, invocation: Invocation) -> Answer:
+    """Run one experiment and present it."""
     result = experiment(config, invocation)
-    document = result.to_json()
-    terminal.emit(config.format, document, lambda console: show(console, result))
-    recording.exit_if_unsent(result.record)
-    if result.untraced:
-        raise Failed(result.untraced)
-    return document
+    failed = "" if result.unsent else result.untraced or None
+    return Answer(result.to_json(), lambda console: show(console, result), value=result, failed=failed)
 
 
 def experiment(config: RunConfig, invocation: Invocation) -> Result:

@@ -17,9 +17,9 @@ from harness.measures.measures import of_spans
 from harness.measures.objective import Objective
 from harness.progress import stage
 from harness.recording.recording import open_tracker
-from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.runs.board.expected import Expected, shown_of_run
 from harness.runs.ranking import SCORED, SCORED_QUERIES, compares, is_same
@@ -158,7 +158,7 @@ class RunGroup:
         return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
 
 
-def runs(config: RunsConfig, invocation: Invocation) -> dict[str, Any]:
+def runs(config: RunsConfig, invocation: Invocation) -> Answer:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
     tracker = open_tracker(config)
     if tracker.uri is None:
@@ -179,8 +179,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> dict[str, Any]:
         for group in groups
     ]
     next_steps = _next(groups, Place.of(config.document, invocation))
-    terminal.emit(config.format, document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
-    return document
+    return Answer(document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
 
 
 def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
@@ -299,7 +298,7 @@ def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
     return said
 
 
-def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> dict[str, Any]:
+def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> Answer:
     """List the experiments that have runs, the one with the latest run first."""
     listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
     listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
@@ -322,5 +321,4 @@ def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> dic
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
     title = f"{counted(len(cells), 'experiment')} in {shown_address(tracker.uri)}"
     tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
-    terminal.emit(config.format, document, Report(title, tables=tables, steps=steps))
-    return document
+    return Answer(document, Report(title, tables=tables, steps=steps))

@@ -20,6 +20,7 @@ from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.report import show_table
+from harness.reports.result import Answer
 from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.runs.ranking import leader
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def score_task(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
+def score_task(config: ScoreConfig, invocation: Invocation) -> Answer:
     """The command `score` for a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
     for override in invocation.overrides:
@@ -67,9 +68,8 @@ def score_task(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 3),
     }
     place = Place.of(config.document, invocation)
-    terminal.emit(config.format, document, lambda console: _show(console, scored, document, place))
-    recording.exit_if_unsent(record)
-    return document
+    failed = "" if record.unsent else None
+    return Answer(document, lambda console: _show(console, scored, document, place), failed=failed)
 
 
 def _numbers(scored: ScoredFile) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _measures_table(scored: ScoredFile) -> Table:
     return Table("", [Column("measure"), *numbers], rows)
 
 
-def score_file(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
+def score_file(config: ScoreConfig, invocation: Invocation) -> Answer:
     """Score a predictions file that was made elsewhere, logged like a run."""
     if config.task is not None:
         return score_task(config, invocation)
@@ -181,6 +181,4 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> dict[str, Any]:
                 runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
                 console.print(f"  {place.command('compare', runs)}")
 
-    terminal.emit(config.format, document, show)
-    recording.exit_if_unsent(record)
-    return document
+    return Answer(document, show, failed="" if record.unsent else None)

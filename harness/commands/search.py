@@ -15,8 +15,9 @@ from harness.experiment.plan import Plan
 from harness.experiment.searcher import Searcher
 from harness.experiment.session import documents_of
 from harness.gates.signals import random_queries
-from harness.reports import markup, report, terminal
+from harness.reports import markup, report
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Column, Rows, Table
 from harness.storage.cache import open_cache
 from retrievers.base import Query
@@ -81,10 +82,9 @@ def _snippet(hit: Hit) -> str:
     return markup.snippet(f"{hit.title} {hit.text}" if hit.title else hit.text)
 
 
-def search(config: SearchConfig, invocation: Invocation) -> dict[str, Any]:
+def search(config: SearchConfig, invocation: Invocation) -> Answer:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
     hits = search_once(config, invocation)
-    document = hits.to_json()
 
     def show(console: Console) -> None:
         for rank, hit in enumerate(hits.documents, start=1):
@@ -94,8 +94,7 @@ def search(config: SearchConfig, invocation: Invocation) -> dict[str, Any]:
             console.print("No document shares a term with the query.")
         console.print(hits.decision)
 
-    terminal.emit(config.format, document, show)
-    return document
+    return Answer(hits.to_json(), show, value=hits)
 
 
 def search_once(config: SearchConfig, invocation: Invocation) -> Hits:

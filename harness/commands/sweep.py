@@ -18,7 +18,7 @@ from harness.config.check import primary
 from harness.config.composing import Request, composer, master
 from harness.config.launching import launcher_for
 from harness.recording import recording
-from harness.reports import terminal
+from harness.reports.result import Answer
 from harness.storage.locks import Claim
 from harness.sweeps import plan
 from harness.sweeps.auto.course import AutoCourse, planned
@@ -34,14 +34,13 @@ from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 
 
-def sweep(request: Request) -> None:
-    """Plan, run and sum up a sweep. Raises SystemExit(1) if a trial failed, KeyboardInterrupt after Ctrl-C."""
+def sweep(request: Request) -> Answer:
+    """Plan, run and sum up a sweep. It fails if a trial fails. Raise KeyboardInterrupt after Ctrl-C."""
     began = time.perf_counter()
     defined = define(launcher_of(request))
     if defined.settings["dry_run"]:
-        show_plan(defined)
-    else:
-        run_trials_under(defined, began)
+        return show_plan(defined)
+    return run_trials_under(defined, began)
 
 
 def launcher_of(request: Request) -> HydraLauncher:
@@ -67,8 +66,8 @@ def launcher_of(request: Request) -> HydraLauncher:
     )
 
 
-def show_plan(sweep: Sweep) -> None:
-    """Print what the sweep would do, and do nothing."""
+def show_plan(sweep: Sweep) -> Answer:
+    """Say what the sweep would do, and do nothing."""
     outputs, tracker = Path(sweep.settings["outputs"]), sweep.tracker()
     finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):
@@ -94,10 +93,10 @@ def show_plan(sweep: Sweep) -> None:
             if trial.error:
                 console.print(f"cannot run: {' '.join(trial.overrides)}: {trial.error}")
 
-    terminal.emit(sweep.settings["format"], {"sweep_id": sweep.sweep_id, **counts}, show)
+    return Answer({"sweep_id": sweep.sweep_id, **counts}, show, style=sweep.settings["format"])
 
 
-def run_trials_under(sweep: Sweep, began: float) -> None:
+def run_trials_under(sweep: Sweep, began: float) -> Answer:
     """Run the trials under a parent run, an earlier one where the sweep was started before."""
     settings, outputs = sweep.settings, Path(sweep.settings["outputs"]).absolute()
     folder = outputs / "sweeps" / sweep.sweep_id
@@ -128,7 +127,7 @@ def run_trials_under(sweep: Sweep, began: float) -> None:
         execution = Execution(sweep, tracker, context, finished)
         with _ended(tracker, parent, record, claim):
             raised = execution.run(course)
-            Ending(execution, parent, record, began, course).finish(raised)
+            return Ending(execution, parent, record, began, course).finish(raised)
 
 
 def course_of(sweep: Sweep, folder: Path) -> Course:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -13,14 +12,14 @@ import time
 import urllib.request
 import webbrowser
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness import children
+from harness import children, interruption
 from harness.config.check import Invocation
 from harness.config.commands import UiConfig
 from harness.errors import BadInput
 from harness.recording.recording import open_tracker
-from harness.reports import terminal
+from harness.reports.result import Answer
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import Tracker, tracker_error
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 
-def ui(config: UiConfig, invocation: Invocation) -> dict[str, Any]:
+def ui(config: UiConfig, invocation: Invocation) -> Answer:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
     host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
@@ -43,27 +42,24 @@ def ui(config: UiConfig, invocation: Invocation) -> dict[str, Any]:
     taken = f" (port {config.port} is taken)" if port != config.port else ""
     print(f"MLflow starts at {address}{taken}; that takes 10 to 40 s ...", file=sys.stderr, flush=True)  # noqa: T201
     server = _start(tracker, host, port)
-    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
-        signal.signal(ending, signal.default_int_handler)  # both end the server, too
-    document: dict[str, Any] = {}
-    try:
-        pages = _pages(tracker, config.experiment_name)  # while the server starts
-        _wait(server, f"{address}/health")
-        document = _announce(config, address, pages, tracker)
-        if config.format == "text":
-            print("Press Ctrl-C to stop the server.", flush=True)  # noqa: T201
-        for _ in server.stderr or ():  # read the server's log, so that it never blocks
-            pass
-        server.wait()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        server.terminate()
+    answer = Answer({}, None)
+    with interruption.until_interrupted():
         try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-    return document
+            pages = _pages(tracker, config.experiment_name)  # while the server starts
+            _wait(server, f"{address}/health")
+            answer = _announce(config, address, pages, tracker)
+            if config.format == "text":
+                print("Press Ctrl-C to stop the server.", flush=True)  # noqa: T201
+            for _ in server.stderr or ():  # read the server's log, so that it never blocks
+                pass
+            server.wait()
+        finally:
+            server.terminate()
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+    return answer
 
 
 def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
@@ -88,7 +84,7 @@ def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
     return pages
 
 
-def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> dict[str, Any]:
+def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> Answer:
     """Print the pages' addresses, and open the first page in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
     document = {**urls, "store": shown_address(tracker.uri)}
@@ -98,11 +94,10 @@ def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker:
         if "sweep" in urls:
             console.print(f"The latest sweep's trials, the best first: {urls['sweep']}")
 
-    terminal.emit(config.format, document, show)
-    sys.stdout.flush()
+    Answer(document, show).emit(config.format)
     if config.open:
         webbrowser.open(urls["url"])
-    return document
+    return Answer(document, None)
 
 
 def _free_port(host: str, wanted: int) -> int:

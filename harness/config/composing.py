@@ -126,11 +126,16 @@ def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked
 
     words: overrides, and `--config-dir=FOLDER`. silent: whether not to say that `harness.yaml` counts.
     """
-    for word in words:
-        if word.startswith(("-", "hydra.", "hydra/")) and not word.startswith("--config-dir="):
-            raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
+    check_flags(words)
     with hydras_state():
         return compose_request(Request.of(command, words, silent))
+
+
+def check_flags(words: Sequence[str], refused: tuple[str, ...] = ("-", "hydra.", "hydra/")) -> None:
+    """Raise BadInput for what only the command line takes. refused: how such words begin."""
+    for word in words:
+        if word.startswith(refused) and not word.startswith("--config-dir="):
+            raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
 
 
 def compose_request(request: Request) -> Checked:

@@ -33,7 +33,7 @@ class CommandJob:
         words: Any = OmegaConf.to_container(section.overrides.task, resolve=False)
         document, invocation = self.request.checked(made.plain, made.choices, words[len(self.request.before) :])
         command = COMMANDS[self.request.command]
-        return command.load()(command.config.of(document), invocation)
+        command.load()(command.config.of(document), invocation).present(document["format"])
 
 
 def multirun(request: Request) -> None:

@@ -258,12 +258,6 @@ def live_run(
         run.release()
 
 
-def exit_if_unsent(record: RunRecord) -> None:
-    """Exit with code 1 if the run could not be logged, although its numbers are complete."""
-    if record.unsent:
-        raise SystemExit(1)
-
-
 def new_folder(parent: Path) -> Path:
     """A fresh `<parent>/<time>[-n]`, reserved by making `<time>[-n].unfinished`."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")

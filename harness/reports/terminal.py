@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.config.program import is_command, runnable
 from harness.config.text import counted
 from harness.experiment.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.measures.measures import LOSING, MERGED, OOF
@@ -16,8 +13,7 @@ from harness.measures.objective import Objective
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores
 from harness.reports import report
 from harness.reports.markup import estimated, interval, levels_text, number, raw
-from harness.reports.report import Report
-from harness.reports.tables import FORMATS, INTERVAL, Column, Number, Rows, Table, rendered
+from harness.reports.tables import INTERVAL, Column, Number, Rows, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,42 +25,6 @@ RANGES = {
     "threshold_interval": f"{INTERVAL} of the threshold",
     "objective_interval": f"{INTERVAL} of the score on the queries that it was fitted on",
 }
-
-
-def emit(
-    style: str,
-    document: Mapping[str, Any],
-    shown: Report | Callable[[Console], None],
-    pasted: Callable[[str], Sequence[Table]] | None = None,
-) -> None:
-    """Print the document as JSON if style is "json", its tables in the style of a table, or what is shown to people.
-
-    shown: a report, or a function that prints to a console.
-    pasted: style -> the tables to paste, where these are not those of the report.
-    """
-    if style in FORMATS:
-        tables = pasted(style) if pasted else shown.tables if isinstance(shown, Report) else ()
-        sys.stdout.write(rendered(tables, style))
-    elif style == "json":
-        json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
-        sys.stdout.write("\n")
-    elif isinstance(shown, Report):
-        report.show_report(_console(), shown)
-    else:
-        shown(_console())
-
-
-def _console() -> Console:
-    """Return a console on standard output. It prints commands as they run: with their path, and never broken."""
-    from rich.console import Console
-
-    class Printed(Console):
-        def print(self, *objects: Any, **options: Any) -> None:
-            if any(isinstance(one, str) and is_command(one) for one in objects):
-                options["soft_wrap"] = True
-            super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
-
-    return Printed(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
 def show_measured(console: Console, measured: Mapping[str, float]) -> None:

@@ -24,8 +24,8 @@ from harness.measures.score_table import read_score_table
 from harness.recording import recording
 from harness.recording.run_kind import RunKind
 from harness.recording.task_run import save_view
-from harness.reports import terminal
 from harness.reports.next_steps import Place
+from harness.reports.result import Answer
 from harness.runs.board import page
 from harness.runs.board.choice import Asked, of_runs
 from harness.runs.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
@@ -96,11 +96,10 @@ class Ending:
     began: float
     course: Course
 
-    def finish(self, raised: BaseException | None) -> None:
-        """Sum up, close the parent run and show the result.
+    def finish(self, raised: BaseException | None) -> Answer:
+        """Sum up and close the parent run. The sweep fails if a trial failed or a run could not be logged.
 
-        raised: the error that ended the sweep early; it is raised again. SystemExit(1) if a trial failed or a run
-        could not be logged.
+        raised: the error that ended the sweep early; it is raised again once the summary is printed.
         """
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
@@ -124,15 +123,17 @@ class Ending:
         document = self._document(summary, best, len(unsent))
         style = self.execution.sweep.settings["format"]
         there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
-        terminal.emit(style, document, sweep_report(summary, document, there))
+        failure = "" if failed or unsent else None
+        answer = Answer(document, sweep_report(summary, document, there), failed=failure, style=style)
+        if raised is not None:
+            answer.emit(style)
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
             tell([f"Not logged yet: {counted(len(unsent), 'run')}. To upload, use `{there.command('doctor sync')}`."])
         if raised is not None:
             raise raised
-        if failed or unsent:
-            raise SystemExit(1)
+        return answer
 
     def _summary(self, complete: bool) -> SweepSummary:
         """complete: whether all trials are over; of fewer, nothing can be expected."""

@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,8 +37,9 @@ from harness.experiment.cached_parts import Caching
 from harness.experiment.steps import is_precomputed
 from harness.progress import watch
 from harness.recording.recording import open_tracker
-from harness.reports import figure, terminal
+from harness.reports import figure
 from harness.reports.report import show_table
+from harness.reports.result import Answer
 from harness.reports.tables import Cell, Column, Table
 from harness.storage.bucket import server_name
 from harness.storage.bucket_entries import BucketEntries
@@ -172,7 +173,7 @@ FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-def doctor(config: DoctorConfig, invocation: Invocation) -> dict[str, Any]:
+def doctor(config: DoctorConfig, invocation: Invocation) -> Answer:
     """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts and model hub, and examine retrievers.
 
     Exit code 1 if something is broken.
@@ -182,7 +183,6 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> dict[str, Any]:
         retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
-    document = {"findings": [asdict(finding) for finding in findings]}
 
     def show(console: Console) -> None:
         for finding in findings:
@@ -191,13 +191,11 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> dict[str, Any]:
             if finding.remedy:
                 console.print(f"         {finding.remedy}")
 
-    terminal.emit(config.format, document, show)
-    if any(finding.state == "error" for finding in findings):
-        sys.exit(1)
-    return document
+    broken = any(finding.state == "error" for finding in findings)
+    return Answer({"findings": findings}, show, failed="" if broken else None)
 
 
-def cache(config: CacheConfig, invocation: Invocation) -> dict[str, Any]:
+def cache(config: CacheConfig, invocation: Invocation) -> Answer:
     """List the cache's entries by size or age, and prune it: first what is long unused, then down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
@@ -218,8 +216,7 @@ def cache(config: CacheConfig, invocation: Invocation) -> dict[str, Any]:
             for entry in left
         ],
     }
-    terminal.emit(config.format, document, lambda console: _show_cache(console, document, config.show))
-    return document
+    return Answer(document, lambda console: _show_cache(console, document, config.show))
 
 
 def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.config.check import Invocation
 from harness.config.commands import SyncConfig
@@ -13,7 +13,7 @@ from harness.config.components import build
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.recording.recording import open_tracker
-from harness.reports import terminal
+from harness.reports.result import Answer
 from harness.tracking import file_hashes, outbox
 from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import shown_address, uri_of, without_login
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def sync(config: SyncConfig, invocation: Invocation) -> dict[str, Any]:
+def sync(config: SyncConfig, invocation: Invocation) -> Answer:
     """Upload every run that is saved in `outputs` to the tracking store of this command."""
     outputs = config.outputs.absolute()
     if not (tracker := build(config.tracking, where="tracking")).keeps_files:
@@ -47,7 +47,6 @@ def sync(config: SyncConfig, invocation: Invocation) -> dict[str, Any]:
                 left.append({"folder": str(folder), "why": f"{kind}{error}"})
             else:
                 sent.append({"run_id": run_id, "name": held.record.name, "status": held.status})
-    document = {"sent": sent, "left": left}
 
     def show(console: Console) -> None:
         for one in sent:
@@ -57,10 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> dict[str, Any]:
         if not unsent:
             console.print(f"No unsent runs in {outputs}.")
 
-    terminal.emit(config.format, document, show)
-    if left:
-        raise SystemExit(1)
-    return document
+    return Answer({"sent": sent, "left": left}, show, failed="" if left else None)
 
 
 class _Trackers:

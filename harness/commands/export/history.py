@@ -25,8 +25,8 @@ from harness.config.text import counted, short_id
 from harness.data.files import json_file
 from harness.errors import BadInput
 from harness.recording.recording import open_tracker
-from harness.reports import terminal
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.tracker import measured
@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-def record(config: RecordConfig, invocation: Invocation) -> dict[str, Any]:
+def record(config: RecordConfig, invocation: Invocation) -> Answer:
     """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one.
 
     Scores are kept as fractions, also if the leaderboard writes them in percent.
@@ -69,11 +69,10 @@ def record(config: RecordConfig, invocation: Invocation) -> dict[str, Any]:
     ]
     old = [f"The previous {part} score, {score:.4f}, is replaced." for part, score in replaced.items()]
     answer = Table(f"{submission.about.capitalize()}:", notes=entered)
-    terminal.emit(config.format, document, Report("", tables=[answer], files=old))
-    return document
+    return Answer(document, Report("", tables=[answer], files=old))
 
 
-def history(config: HistoryConfig, invocation: Invocation) -> dict[str, Any]:
+def history(config: HistoryConfig, invocation: Invocation) -> Answer:
     """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
     ledger = Ledger.of(config.document)
     known: Sequence[Submission] = ()
@@ -93,8 +92,7 @@ def history(config: HistoryConfig, invocation: Invocation) -> dict[str, Any]:
     if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
-    terminal.emit(config.format, document, history_report(document), lambda _: [submissions_table(document)])
-    return document
+    return Answer(document, history_report(document), lambda _: [submissions_table(document)])
 
 
 def submissions_table(document: Mapping[str, Any]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,8 @@ from harness.config.components import build
 from harness.errors import BadInput
 from harness.experiment.session import chat_for
 from harness.llm.chat import Chat, ChatModel, Prompt
-from harness.reports import terminal
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Table
 from harness.storage.cache import Cache, existing_cache
 
@@ -42,7 +42,7 @@ class Asking:
 
     def dry_run(
         self, prompts: Sequence[Prompt], extent: str, first: Mapping[str, str], document: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    ) -> Answer:
         """Say what asking would take, from the cached replies alone, and write nothing.
 
         first: caption -> prompt that is shown. document: what else the JSON says.
@@ -55,6 +55,4 @@ class Asking:
             f"Nothing was sent or written. Without dry_run=true, the {extent.partition(' ')[0].lower()} begins.",
         ]
         shown = [Table(caption, notes=[text]) for caption, text in first.items()]
-        found = {"estimate": asdict(estimate), **document}
-        terminal.emit(self.config.format, found, Report("", tables=shown, files=said))
-        return found
+        return Answer({"estimate": estimate, **document}, Report("", tables=shown, files=said))

@@ -17,9 +17,9 @@ from harness.data.files import sha256_of, some
 from harness.errors import BadInput
 from harness.measures.scores import plain
 from harness.progress import stage
-from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.statistics.agreement import DesignEstimate
 from harness.statistics.prediction_powered import FEW, LEAST
@@ -47,7 +47,7 @@ CONTROLS = {
 }
 
 
-def audit(config: AuditConfig, invocation: Invocation) -> dict[str, Any]:
+def audit(config: AuditConfig, invocation: Invocation) -> Answer:
     """Compare the judges of the queries that people have checked, print it, and write it to `agreement.json`."""
     folder = config.testset
     with stage("reading judgements"):
@@ -62,8 +62,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> dict[str, Any]:
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: one.row() for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    terminal.emit(config.format, document, audit_report(folder, found, records, more))
-    return document
+    return Answer(document, audit_report(folder, found, records, more))
 
 
 def _read(folder: Path) -> tuple[JudgedSet, Pool, AuditSample]:

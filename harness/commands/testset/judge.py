@@ -18,8 +18,8 @@ from harness.data.testset import read_testset_manifest
 from harness.llm.chat import Chat
 from harness.llm.usage import Usage
 from harness.progress import stage
-from harness.reports import terminal
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.cache import open_cache
 from harness.testset.judge import judge_record
@@ -81,7 +81,7 @@ class JudgeOutcome:
         }
 
 
-def judge(config: JudgeConfig, invocation: Invocation) -> dict[str, Any]:
+def judge(config: JudgeConfig, invocation: Invocation) -> Answer:
     """Judge the pairs that no model has judged; with `dry_run`, say what that takes.
 
     Raise Failed if the endpoint does not answer.
@@ -97,11 +97,10 @@ def judge(config: JudgeConfig, invocation: Invocation) -> dict[str, Any]:
     with held(folder, RECORD, "judges"):
         todo = _work(config)
         if not (todo.pending or todo.before):
-            return _nothing(config.format, todo)
+            return _nothing(todo)
         chat = asking.chat(open_cache(config.store.path), todo.prompts, f"Judging {_extent(todo)}")
         outcome = _judged(todo, chat, model.base_url)
-    terminal.emit(config.format, outcome.row(), judge_report(outcome))
-    return outcome.row()
+    return Answer(outcome.row(), judge_report(outcome))
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
@@ -152,7 +151,7 @@ def _extent(work: JudgingWork) -> str:
     return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
 
 
-def _nothing(style: str, todo: JudgingWork) -> dict[str, Any]:
+def _nothing(todo: JudgingWork) -> Answer:
     """Say that other models have judged everything."""
     document = {"testset": str(todo.folder), "by": todo.judge.by, "added": 0, "by_others": todo.others}
     said = (
@@ -160,8 +159,7 @@ def _nothing(style: str, todo: JudgingWork) -> dict[str, Any]:
         if todo.others
         else f"{todo.folder}: nothing is pooled for the queries that need retrieval. Nothing was asked."
     )
-    terminal.emit(style, document, Report(said, steps=[_review(todo)]))
-    return document
+    return Answer(document, Report(said, steps=[_review(todo)]))
 
 
 def judge_report(outcome: JudgeOutcome) -> Report:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from harness import interruption
 from harness.config.check import Invocation
 from harness.config.commands import ReviewConfig
 from harness.config.text import counted
@@ -18,9 +16,9 @@ from harness.data.documents_folder import DOCUMENTS
 from harness.data.testset import read_testset_manifest
 from harness.errors import BadInput
 from harness.progress import stage
-from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
+from harness.reports.result import Answer
 from harness.testset.audit.sample import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, read_judged_set
 from harness.testset.pool.pool import pooled_documents
@@ -135,7 +133,7 @@ NOTHING = {
 }
 
 
-def review(config: ReviewConfig, invocation: Invocation) -> dict[str, Any]:
+def review(config: ReviewConfig, invocation: Invocation) -> Answer:
     """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one.
 
     Raise BadInput if there is nothing to judge, and for a workbook in which something is wrong.
@@ -154,24 +152,20 @@ def review(config: ReviewConfig, invocation: Invocation) -> dict[str, Any]:
     material = ReviewMaterial(work.queries, documents, work.given(asked.values()) if config.sample == OPEN else {})
     desks = [Desk(one, found, material, ledger) for one, found in asked.items()]
     with ReviewServer(desks, config.host, config.port) as server:
-        for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
-            signal.signal(ending, signal.default_int_handler)
-        try:
-            document = {"testset": str(config.testset), "sample": config.sample, "links": server.links}
+        document = {"testset": str(config.testset), "sample": config.sample, "links": server.links}
+        with interruption.until_interrupted():
             lines = [
                 *filter(None, [work.pilot]),
                 "Each reviewer opens a link of their own. It holds until the server stops:",
                 *(f"  {name}: {link}" for name, link in server.links.items()),
                 "Every judgement is on the disk before the page says so. Press Ctrl-C to stop the server.",
             ]
-            terminal.emit(config.format, document, Report("", files=lines))
-            sys.stdout.flush()
+            Answer(document, Report("", files=lines)).emit(config.format)
             server.serve_forever()
-        except KeyboardInterrupt:
-            ledger.close()
+        ledger.close()
     if config.format == "text":
-        terminal.emit("text", {}, _stopped(work, desks, invocation))
-    return document
+        Answer({}, _stopped(work, desks, invocation)).emit("text")
+    return Answer(document, None)
 
 
 def check_keys(config: ReviewConfig) -> None:
@@ -185,7 +179,7 @@ def check_keys(config: ReviewConfig) -> None:
         raise BadInput(f"via={WORKBOOK} needs output=FILE to write a workbook, or from=FILE to read one: {what}.")
 
 
-def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> dict[str, Any]:
+def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> Answer:
     """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing."""
     path, folder, name = Path(config.from_ or ""), config.testset, reviewer.name
     read_testset_manifest(folder, "testset")  # holding the log would make its folder
@@ -206,11 +200,10 @@ def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> dict[str, Any]:
         _command("audit", config),
     ]
     title = f"{path}: {counted(len(found.new), 'judgement')} added to {folder / JUDGEMENTS}{changed}."
-    terminal.emit(config.format, document, Report(title, files=lines, steps=steps))
-    return document
+    return Answer(document, Report(title, files=lines, steps=steps))
 
 
-def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> dict[str, Any]:
+def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> Answer:
     """Write a workbook for one reviewer."""
     path, name = Path(config.output or ""), reviewer.name
     with stage("reading the test set"):
@@ -231,8 +224,7 @@ def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> dict[str, Any]:
     )
     lines = [*filter(None, [work.pilot]), "Nothing in it tells who retrieved a document or what others said of it."]
     step = _command("review", config, "via=xlsx", f"reviewer={name}", f"from={path}")
-    terminal.emit(config.format, document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
-    return document
+    return Answer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
 
 
 def _command(verb: str, config: ReviewConfig, *words: str) -> str:

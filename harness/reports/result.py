@@ -1,0 +1,127 @@
+"""What a command answers: the command line prints it, and Python gets it as a value."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any
+
+from harness.config.program import is_command, runnable
+from harness.errors import Failed
+from harness.reports.encoding import encoded
+from harness.reports.report import Report, report_html, show_report
+from harness.reports.tables import FORMATS, Table, rendered
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a command answers.
+
+    found: what `format=json` prints, as `encoded` takes it.
+    shown: what people read: a report, or a function that prints to a console; None: the command has printed it.
+    pasted: style -> the tables to paste, where these are not those of the report.
+    value: what Python gets in place of the JSON document.
+    failed: why the command fails although it has an answer; "" where the answer says why; None: it does not.
+    style: how it is printed, where the command alone has composed what says so.
+    """
+
+    found: Any
+    shown: Report | Callable[[Console], None] | None
+    pasted: Callable[[str], Sequence[Table]] | None = None
+    value: Any = None
+    failed: str | None = None
+    style: str | None = None
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = encoded(self.found)
+        return document
+
+    def show(self, console: Console) -> None:
+        """Print what people read."""
+        if isinstance(self.shown, Report):
+            show_report(console, self.shown)
+        elif self.shown:
+            self.shown(console)
+
+    def emit(self, style: str) -> None:
+        """Print the JSON document, the tables to paste in a style of tables, or what people read."""
+        if self.shown is None:
+            return
+        if style in FORMATS:
+            tables = self.pasted(style) if self.pasted else self.shown.tables if isinstance(self.shown, Report) else ()
+            sys.stdout.write(rendered(tables, style))
+        elif style == "json":
+            json.dump(self.document, sys.stdout, ensure_ascii=False, allow_nan=False)
+            sys.stdout.write("\n")
+        else:
+            self.show(_console(sys.stdout))
+        sys.stdout.flush()
+
+    def present(self, style: str = "text") -> None:
+        """Print the answer as a command ends. Raise Failed or SystemExit(1) if the command fails."""
+        self.emit(self.style or style)
+        if self.failed is not None:
+            raise Failed(self.failed) if self.failed else SystemExit(1)
+
+
+def _console(file: IO[str]) -> Console:
+    """Return a console that prints commands as they run: with their path, and never broken."""
+    from rich.console import Console
+
+    class Printed(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            if any(isinstance(one, str) and is_command(one) for one in objects):
+                options["soft_wrap"] = True
+            super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
+
+    return Printed(file=file, highlight=False, markup=False, soft_wrap=not file.isatty())
+
+
+class CommandResult(Mapping[str, Any]):
+    """The result of a command: what `format=json` prints, by key or by attribute.
+
+    `print` shows what the command prints, and a notebook shows its tables. `failure` says why the command line would
+    exit with 1, and is None where it would not.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    @property
+    def failure(self) -> str | None:
+        return self._answer.failed
+
+    def __getitem__(self, key: str) -> Any:
+        return self._answer.document[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._answer.document)
+
+    def __len__(self) -> int:
+        return len(self._answer.document)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self:
+            raise AttributeError(f"the result of this command has no {name!r}")
+        return self[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self})
+
+    def __repr__(self) -> str:
+        text = io.StringIO()
+        self._answer.show(_console(text))
+        return text.getvalue().rstrip() or repr(self._answer.document)
+
+    def _repr_html_(self) -> str:
+        shown = self._answer.shown
+        return report_html(shown) if isinstance(shown, Report) else f"<pre>{html.escape(repr(self))}</pre>"
