@@ -37,7 +37,7 @@ def run_id(harness, toy):
 
 
 @pytest.fixture
-def prove(capsys, tmp_path):
+def prove(tmp_path):
     """The command's function without the slow command line: prove(run_id) -> document."""
     nowhere = dict.fromkeys(("path", "documents", "queries", "qrels", "corpus", "qa"))
 
@@ -47,15 +47,9 @@ def prove(capsys, tmp_path):
         config |= {"outputs": str(tmp_path / "outputs"), "store": {"path": str(tmp_path / "cache")}}
         config |= {"experiment_name": "retrieval", "metric": "modified_map@3", "select_on": "all"}
         config["tracking"] = {"_target_": "harness.tracking.mlflow_tracker.MlflowTracker"}
-        capsys.readouterr()
-        code = 0
-        try:
-            reproduce(ReproduceConfig.of(config | values), Invocation({}, ()))
-        except SystemExit as end:
-            code = end.code
-        found = json.loads(capsys.readouterr().out)
-        assert code == (1 if found["reproduced"] is False else 0)
-        return found
+        answer = reproduce(ReproduceConfig.of(config | values), Invocation({}, ()))
+        assert (answer.failed is not None) == (answer.document["reproduced"] is False)
+        return answer.document
 
     return call
 
