@@ -40,7 +40,7 @@ from harness.measures.measures import parse_measure, requested
 from harness.measures.objective import objective_of
 from harness.measures.scores import ShownLists
 from harness.reports.evaluation import Evaluation
-from harness.reports.result import Answer, CommandResult
+from harness.reports.result import CommandAnswer, CommandResult
 from retrievers.base import Predictions, Ranking
 from retrievers.external.function import Search
 
@@ -129,7 +129,7 @@ def evaluate(
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
 
-def _answered(command: str, words: Sequence[str]) -> Answer:
+def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
     """Return what a command answers to the overrides."""
     check_words(command, words, ())
     session.ask_anew()
@@ -137,9 +137,9 @@ def _answered(command: str, words: Sequence[str]) -> Answer:
     if not entry.composed:
         check_flags(words, ("-",))
         with hydras_state():
-            return cast(Answer, entry.load()(Request.of(command, words)))
+            return cast(CommandAnswer, entry.load()(Request.of(command, words)))
     document, invocation = compose(command, words)
-    return cast(Answer, entry.load()(entry.config.of(document), invocation))
+    return cast(CommandAnswer, entry.load()(entry.config.of(document), invocation))
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:

@@ -14,7 +14,7 @@ from harness.recording.run_kind import require_retrieval
 from harness.reports import next_steps
 from harness.reports.markup import number, p_value
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
 from harness.runs.board.expected import shown_of_run
 from harness.runs.proposals import advising
@@ -29,7 +29,7 @@ WITHHELD = "These words of the run say where queries and secrets are sent. Add t
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
 
 
-def advise_run(config: AdviseConfig, invocation: Invocation) -> Answer:
+def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     """Say what to try next. Returns the JSON document of `harness advise format=json`."""
     require_retrieval(config.task, "advise")
     tracker = open_tracker(config)
@@ -89,7 +89,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> Answer:
         [*notes, *untold],
         steps=[labels] if near else [],
     )
-    return Answer(document, said)
+    return CommandAnswer(document, said)
 
 
 def _title(read: RunToImprove) -> str:

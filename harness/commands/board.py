@@ -19,7 +19,7 @@ from harness.recording.recording import open_tracker
 from harness.recording.run_kind import require_retrieval
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.runs.board import expected, page, runs
 from harness.runs.board.choice import Asked
@@ -32,7 +32,7 @@ from harness.tracking.tracker import tracker_error
 SHOWN = 20  # rows of a table on the terminal
 
 
-def board(config: BoardConfig, invocation: Invocation) -> Answer:
+def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
     require_retrieval(config.task, "board")
     tracker = open_tracker(config)
@@ -55,7 +55,7 @@ def board(config: BoardConfig, invocation: Invocation) -> Answer:
 
     files = [f"The page, query by query: {output}"]
     said = replace(board_report(one), files=files, steps=_next(one, Place.of(config.document, invocation)))
-    return Answer(document, said, lambda _: [leaderboard_table(one)])
+    return CommandAnswer(document, said, lambda _: [leaderboard_table(one)])
 
 
 def _title(one: Board) -> str:

@@ -17,7 +17,7 @@ from harness.measures import measures
 from harness.recording import provenance, recording, run_files
 from harness.recording.run_kind import RunKind
 from harness.reports import report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.runs import ranking
 from harness.runs.board.expected import expected_of_run
 from harness.runs.comparison import page, retrieval_runs, task_runs
@@ -95,7 +95,7 @@ class Compared:
         return report.report_html(page.comparison_report(self.comparison))
 
 
-def compare(config: CompareConfig, invocation: Invocation) -> Answer:
+def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
     """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`.
 
     Failed, once all is written, if `fail_if` says so.
@@ -109,7 +109,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> Answer:
     worse = f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse)."
     failed = worse if gated and compared.comparison.in_metric[0].better == base.label else None
     pasted = partial(page.pasted, compared.comparison)
-    return Answer(compared.to_json(), said, pasted, compared, failed)
+    return CommandAnswer(compared.to_json(), said, pasted, compared, failed)
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:

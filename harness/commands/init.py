@@ -18,7 +18,7 @@ from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset
 from harness.reports.next_steps import flag
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.runs.proposals.catalogue import Setup
 from harness.runs.proposals.ladder import Ladder
 from harness.storage.atomic import write_text
@@ -32,7 +32,7 @@ HEADER = """\
 """
 
 
-def init(config: InitConfig, invocation: Invocation) -> Answer:
+def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
     """Write the given keys to `harness.yaml` once `harness run` could work with them.
 
     BadInput if the file is there with other contents.
@@ -68,7 +68,7 @@ def init(config: InitConfig, invocation: Invocation) -> Answer:
         for command in start.commands if start else ():
             console.print(f"  {command}")
 
-    return Answer(document, show)
+    return CommandAnswer(document, show)
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from harness.recording.run_kind import require_retrieval
 from harness.reports.markup import number, p_value, percent, signed
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
 from harness.runs.board import pair_values
 from harness.runs.board.choice import Asked
@@ -80,7 +80,7 @@ class PowerReport:
         return judged | numbers | {"notes": self.notes}
 
 
-def power(config: PowerConfig, invocation: Invocation) -> Answer:
+def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
     require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +96,7 @@ def power(config: PowerConfig, invocation: Invocation) -> Answer:
         found = PowerReport(pair, telling_apart(pair.gaps, float(config.power), float(config.alpha)))
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
     steps = _next(found, Place.of(config.document, invocation), words)
-    return Answer(found.to_json(), power_report(found, steps), lambda _: [power_curve(found)])
+    return CommandAnswer(found.to_json(), power_report(found, steps), lambda _: [power_curve(found)])
 
 
 def _check(pair: PairValues) -> None:

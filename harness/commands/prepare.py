@@ -19,7 +19,7 @@ from harness.corpus.output import prepare_output
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.files import json_lines
 from harness.reports.next_steps import flag
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ class Documents:
         return {"output": str(self.output.absolute()), "written": self.written, **asdict(self.prepared)}
 
 
-def prepare(config: PrepareConfig, invocation: Invocation) -> Answer:
+def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
     """Prepare files, and say what has become of them."""
     documents = make(config)
 
@@ -55,7 +55,7 @@ def prepare(config: PrepareConfig, invocation: Invocation) -> Answer:
         for command in _next(documents, config, invocation):
             console.print(f"  {command}")
 
-    return Answer(documents.to_json(), show)
+    return CommandAnswer(documents.to_json(), show)
 
 
 def make(config: PrepareConfig) -> Documents:

@@ -35,7 +35,7 @@ from harness.recording.logged_run import in_full, load_unchanged, logged_config,
 from harness.recording.recording import open_tracker, scratch_folder
 from harness.reports import markup
 from harness.reports.report import show_table
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.runs.ranking import chosen_run, settled
 from harness.storage.cache import Cache, open_cache
@@ -139,7 +139,7 @@ UNASKED = (
 REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER, data.documents=FILE and so on."
 
 
-def reproduce(config: ReproduceConfig, invocation: Invocation) -> Answer:
+def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
     """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
 
     Fail if anything differs.
@@ -176,7 +176,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> Answer:
         "metrics": proof.metrics,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return Answer(document, lambda console: _show(console, run, document), failed="" if proof.wrong else None)
+    return CommandAnswer(document, lambda console: _show(console, run, document), failed="" if proof.wrong else None)
 
 
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:

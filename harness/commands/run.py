@@ -24,7 +24,7 @@ from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
 from harness.runs.proposals.catalogue import Setup
 from harness.runs.proposals.ladder import Ladder
@@ -125,11 +125,11 @@ class Result(Evaluation):
         yield f"Files: {self.folder}"
 
 
-def run(config: RunConfig, invocation: Invocation) -> Answer:
+def run(config: RunConfig, invocation: Invocation) -> CommandAnswer:
     """Run one experiment and present it."""
     result = experiment(config, invocation)
     failed = "" if result.unsent else result.untraced or None
-    return Answer(result.to_json(), lambda console: show(console, result), value=result, failed=failed)
+    return CommandAnswer(result.to_json(), lambda console: show(console, result), value=result, failed=failed)
 
 
 def experiment(config: RunConfig, invocation: Invocation) -> Result:

@@ -19,7 +19,7 @@ from harness.progress import stage
 from harness.recording.recording import open_tracker
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.runs.board.expected import Expected, shown_of_run
 from harness.runs.ranking import SCORED, SCORED_QUERIES, compares, is_same
@@ -158,7 +158,7 @@ class RunGroup:
         return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
 
 
-def runs(config: RunsConfig, invocation: Invocation) -> Answer:
+def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
     tracker = open_tracker(config)
     if tracker.uri is None:
@@ -179,7 +179,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> Answer:
         for group in groups
     ]
     next_steps = _next(groups, Place.of(config.document, invocation))
-    return Answer(document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
+    return CommandAnswer(document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
 
 
 def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
@@ -298,7 +298,7 @@ def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
     return said
 
 
-def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> Answer:
+def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> CommandAnswer:
     """List the experiments that have runs, the one with the latest run first."""
     listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
     listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
@@ -321,4 +321,4 @@ def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> Ans
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
     title = f"{counted(len(cells), 'experiment')} in {shown_address(tracker.uri)}"
     tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
-    return Answer(document, Report(title, tables=tables, steps=steps))
+    return CommandAnswer(document, Report(title, tables=tables, steps=steps))

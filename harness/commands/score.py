@@ -20,7 +20,7 @@ from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.report import show_table
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.runs.ranking import leader
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def score_task(config: ScoreConfig, invocation: Invocation) -> Answer:
+def score_task(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
     """The command `score` for a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
     for override in invocation.overrides:
@@ -69,7 +69,7 @@ def score_task(config: ScoreConfig, invocation: Invocation) -> Answer:
     }
     place = Place.of(config.document, invocation)
     failed = "" if record.unsent else None
-    return Answer(document, lambda console: _show(console, scored, document, place), failed=failed)
+    return CommandAnswer(document, lambda console: _show(console, scored, document, place), failed=failed)
 
 
 def _numbers(scored: ScoredFile) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _measures_table(scored: ScoredFile) -> Table:
     return Table("", [Column("measure"), *numbers], rows)
 
 
-def score_file(config: ScoreConfig, invocation: Invocation) -> Answer:
+def score_file(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
     """Score a predictions file that was made elsewhere, logged like a run."""
     if config.task is not None:
         return score_task(config, invocation)
@@ -181,4 +181,4 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> Answer:
                 runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
                 console.print(f"  {place.command('compare', runs)}")
 
-    return Answer(document, show, failed="" if record.unsent else None)
+    return CommandAnswer(document, show, failed="" if record.unsent else None)

@@ -17,7 +17,7 @@ from harness.experiment.session import documents_of
 from harness.gates.signals import random_queries
 from harness.reports import markup, report
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
 from harness.storage.cache import open_cache
 from retrievers.base import Query
@@ -82,7 +82,7 @@ def _snippet(hit: Hit) -> str:
     return markup.snippet(f"{hit.title} {hit.text}" if hit.title else hit.text)
 
 
-def search(config: SearchConfig, invocation: Invocation) -> Answer:
+def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
     hits = search_once(config, invocation)
 
@@ -94,7 +94,7 @@ def search(config: SearchConfig, invocation: Invocation) -> Answer:
             console.print("No document shares a term with the query.")
         console.print(hits.decision)
 
-    return Answer(hits.to_json(), show, value=hits)
+    return CommandAnswer(hits.to_json(), show, value=hits)
 
 
 def search_once(config: SearchConfig, invocation: Invocation) -> Hits:

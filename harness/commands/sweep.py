@@ -18,7 +18,7 @@ from harness.config.check import primary
 from harness.config.composing import Request, composer, master
 from harness.config.launching import launcher_for
 from harness.recording import recording
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.storage.locks import Claim
 from harness.sweeps import plan
 from harness.sweeps.auto.course import AutoCourse, planned
@@ -34,7 +34,7 @@ from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 
 
-def sweep(request: Request) -> Answer:
+def sweep(request: Request) -> CommandAnswer:
     """Plan, run and sum up a sweep. It fails if a trial fails. Raise KeyboardInterrupt after Ctrl-C."""
     began = time.perf_counter()
     defined = define(launcher_of(request))
@@ -66,7 +66,7 @@ def launcher_of(request: Request) -> HydraLauncher:
     )
 
 
-def show_plan(sweep: Sweep) -> Answer:
+def show_plan(sweep: Sweep) -> CommandAnswer:
     """Say what the sweep would do, and do nothing."""
     outputs, tracker = Path(sweep.settings["outputs"]), sweep.tracker()
     finished: dict[str, TrialResult] = {}
@@ -93,10 +93,10 @@ def show_plan(sweep: Sweep) -> Answer:
             if trial.error:
                 console.print(f"cannot run: {' '.join(trial.overrides)}: {trial.error}")
 
-    return Answer({"sweep_id": sweep.sweep_id, **counts}, show, style=sweep.settings["format"])
+    return CommandAnswer({"sweep_id": sweep.sweep_id, **counts}, show, style=sweep.settings["format"])
 
 
-def run_trials_under(sweep: Sweep, began: float) -> Answer:
+def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
     """Run the trials under a parent run, an earlier one where the sweep was started before."""
     settings, outputs = sweep.settings, Path(sweep.settings["outputs"]).absolute()
     folder = outputs / "sweeps" / sweep.sweep_id

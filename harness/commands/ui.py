@@ -19,7 +19,7 @@ from harness.config.check import Invocation
 from harness.config.commands import UiConfig
 from harness.errors import BadInput
 from harness.recording.recording import open_tracker
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import Tracker, tracker_error
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 
-def ui(config: UiConfig, invocation: Invocation) -> Answer:
+def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
     host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
@@ -42,7 +42,7 @@ def ui(config: UiConfig, invocation: Invocation) -> Answer:
     taken = f" (port {config.port} is taken)" if port != config.port else ""
     print(f"MLflow starts at {address}{taken}; that takes 10 to 40 s ...", file=sys.stderr, flush=True)  # noqa: T201
     server = _start(tracker, host, port)
-    answer = Answer({}, None)
+    answer = CommandAnswer({}, None)
     with interruption.until_interrupted():
         try:
             pages = _pages(tracker, config.experiment_name)  # while the server starts
@@ -84,7 +84,7 @@ def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
     return pages
 
 
-def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> Answer:
+def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> CommandAnswer:
     """Print the pages' addresses, and open the first page in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
     document = {**urls, "store": shown_address(tracker.uri)}
@@ -94,10 +94,10 @@ def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker:
         if "sweep" in urls:
             console.print(f"The latest sweep's trials, the best first: {urls['sweep']}")
 
-    Answer(document, show).emit(config.format)
+    CommandAnswer(document, show).emit(config.format)
     if config.open:
         webbrowser.open(urls["url"])
-    return Answer(document, None)
+    return CommandAnswer(document, None)
 
 
 def _free_port(host: str, wanted: int) -> int:

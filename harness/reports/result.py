@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class CommandAnswer:
     """What a command answers.
 
     found: what `format=json` prints, as `encoded` takes it.
@@ -93,7 +93,7 @@ class CommandResult(Mapping[str, Any]):
     exit with 1, and is None where it would not.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: CommandAnswer) -> None:
         self._answer = answer
 
     @property

@@ -25,7 +25,7 @@ from harness.recording import recording
 from harness.recording.run_kind import RunKind
 from harness.recording.task_run import save_view
 from harness.reports.next_steps import Place
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.runs.board import page
 from harness.runs.board.choice import Asked, of_runs
 from harness.runs.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
@@ -96,7 +96,7 @@ class Ending:
     began: float
     course: Course
 
-    def finish(self, raised: BaseException | None) -> Answer:
+    def finish(self, raised: BaseException | None) -> CommandAnswer:
         """Sum up and close the parent run. The sweep fails if a trial failed or a run could not be logged.
 
         raised: the error that ended the sweep early; it is raised again once the summary is printed.
@@ -124,7 +124,7 @@ class Ending:
         style = self.execution.sweep.settings["format"]
         there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
         failure = "" if failed or unsent else None
-        answer = Answer(document, sweep_report(summary, document, there), failed=failure, style=style)
+        answer = CommandAnswer(document, sweep_report(summary, document, there), failed=failure, style=style)
         if raised is not None:
             answer.emit(style)
         if interrupted:

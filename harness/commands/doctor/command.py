@@ -39,7 +39,7 @@ from harness.progress import watch
 from harness.recording.recording import open_tracker
 from harness.reports import figure
 from harness.reports.report import show_table
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Table
 from harness.storage.bucket import server_name
 from harness.storage.bucket_entries import BucketEntries
@@ -173,7 +173,7 @@ FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-def doctor(config: DoctorConfig, invocation: Invocation) -> Answer:
+def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
     """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts and model hub, and examine retrievers.
 
     Exit code 1 if something is broken.
@@ -192,10 +192,10 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> Answer:
                 console.print(f"         {finding.remedy}")
 
     broken = any(finding.state == "error" for finding in findings)
-    return Answer({"findings": findings}, show, failed="" if broken else None)
+    return CommandAnswer({"findings": findings}, show, failed="" if broken else None)
 
 
-def cache(config: CacheConfig, invocation: Invocation) -> Answer:
+def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
     """List the cache's entries by size or age, and prune it: first what is long unused, then down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
@@ -216,7 +216,7 @@ def cache(config: CacheConfig, invocation: Invocation) -> Answer:
             for entry in left
         ],
     }
-    return Answer(document, lambda console: _show_cache(console, document, config.show))
+    return CommandAnswer(document, lambda console: _show_cache(console, document, config.show))
 
 
 def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> None:

@@ -13,7 +13,7 @@ from harness.config.components import build
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.recording.recording import open_tracker
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.tracking import file_hashes, outbox
 from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import shown_address, uri_of, without_login
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def sync(config: SyncConfig, invocation: Invocation) -> Answer:
+def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
     """Upload every run that is saved in `outputs` to the tracking store of this command."""
     outputs = config.outputs.absolute()
     if not (tracker := build(config.tracking, where="tracking")).keeps_files:
@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> Answer:
         if not unsent:
             console.print(f"No unsent runs in {outputs}.")
 
-    return Answer({"sent": sent, "left": left}, show, failed="" if left else None)
+    return CommandAnswer({"sent": sent, "left": left}, show, failed="" if left else None)
 
 
 class _Trackers:

@@ -19,7 +19,7 @@ from harness.recording.recording import open_tracker
 from harness.recording.run_kind import RunKind, require_kind
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.runs.board.expected import shown_of_run
 from harness.runs.ranking import SCORED, chosen_run, settled
 from harness.storage.cache import Cache, open_cache
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def export(config: ExportConfig, invocation: Invocation) -> Answer:
+def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
 
     BadInput if anything about the run or its predictions is wrong. A submission is identified by its content, whatever
@@ -83,7 +83,7 @@ def export(config: ExportConfig, invocation: Invocation) -> Answer:
             console.print(note)
         _show(console, document, run, submission, kind.unit, place)
 
-    return Answer(document, show)
+    return CommandAnswer(document, show)
 
 
 def _show(

@@ -26,7 +26,7 @@ from harness.data.files import json_file
 from harness.errors import BadInput
 from harness.recording.recording import open_tracker
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.tracker import measured
@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-def record(config: RecordConfig, invocation: Invocation) -> Answer:
+def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
     """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one.
 
     Scores are kept as fractions, also if the leaderboard writes them in percent.
@@ -69,10 +69,10 @@ def record(config: RecordConfig, invocation: Invocation) -> Answer:
     ]
     old = [f"The previous {part} score, {score:.4f}, is replaced." for part, score in replaced.items()]
     answer = Table(f"{submission.about.capitalize()}:", notes=entered)
-    return Answer(document, Report("", tables=[answer], files=old))
+    return CommandAnswer(document, Report("", tables=[answer], files=old))
 
 
-def history(config: HistoryConfig, invocation: Invocation) -> Answer:
+def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
     """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
     ledger = Ledger.of(config.document)
     known: Sequence[Submission] = ()
@@ -92,7 +92,7 @@ def history(config: HistoryConfig, invocation: Invocation) -> Answer:
     if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
-    return Answer(document, history_report(document), lambda _: [submissions_table(document)])
+    return CommandAnswer(document, history_report(document), lambda _: [submissions_table(document)])
 
 
 def submissions_table(document: Mapping[str, Any]) -> Table:

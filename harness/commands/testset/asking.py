@@ -14,7 +14,7 @@ from harness.errors import BadInput
 from harness.experiment.session import chat_for
 from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Table
 from harness.storage.cache import Cache, existing_cache
 
@@ -42,7 +42,7 @@ class Asking:
 
     def dry_run(
         self, prompts: Sequence[Prompt], extent: str, first: Mapping[str, str], document: Mapping[str, Any]
-    ) -> Answer:
+    ) -> CommandAnswer:
         """Say what asking would take, from the cached replies alone, and write nothing.
 
         first: caption -> prompt that is shown. document: what else the JSON says.
@@ -55,4 +55,4 @@ class Asking:
             f"Nothing was sent or written. Without dry_run=true, the {extent.partition(' ')[0].lower()} begins.",
         ]
         shown = [Table(caption, notes=[text]) for caption, text in first.items()]
-        return Answer({"estimate": estimate, **document}, Report("", tables=shown, files=said))
+        return CommandAnswer({"estimate": estimate, **document}, Report("", tables=shown, files=said))

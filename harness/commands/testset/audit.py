@@ -19,7 +19,7 @@ from harness.measures.scores import plain
 from harness.progress import stage
 from harness.reports.markup import interval
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.statistics.agreement import DesignEstimate
 from harness.statistics.prediction_powered import FEW, LEAST
@@ -47,7 +47,7 @@ CONTROLS = {
 }
 
 
-def audit(config: AuditConfig, invocation: Invocation) -> Answer:
+def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
     """Compare the judges of the queries that people have checked, print it, and write it to `agreement.json`."""
     folder = config.testset
     with stage("reading judgements"):
@@ -62,7 +62,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> Answer:
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: one.row() for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    return Answer(document, audit_report(folder, found, records, more))
+    return CommandAnswer(document, audit_report(folder, found, records, more))
 
 
 def _read(folder: Path) -> tuple[JudgedSet, Pool, AuditSample]:

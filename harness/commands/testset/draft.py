@@ -20,7 +20,7 @@ from harness.llm.usage import Usage
 from harness.progress import stage, watch
 from harness.reports.markup import snippet
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.storage.cache import open_cache
 from harness.testset.draft import drafting
@@ -105,7 +105,7 @@ class DraftOutcome:
         return {"testset": str(self.path), "files": files, **self.counts(), "usage": spent.to_json()}
 
 
-def draft(config: DraftConfig, invocation: Invocation) -> Answer:
+def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
     """Draft a test set, or go on with one; with `dry_run`, say what that takes.
 
     Failed if the endpoint does not answer, or if no draft is left.
@@ -135,7 +135,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> Answer:
         measured = measure_easiness(kept, [one.document for one in chunks], cache, work.examples.queries, labels)
     outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    return Answer(outcome.document(chat.spent), draft_report(outcome, chat.spent))
+    return CommandAnswer(outcome.document(chat.spent), draft_report(outcome, chat.spent))
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:

@@ -15,7 +15,7 @@ from harness.data.frozen import FROZEN, read_frozen
 from harness.progress import stage
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.testset.freeze import freezing
 from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write_frozen
@@ -39,7 +39,7 @@ class FreezeOutcome:
     unchecked: str = ""
 
 
-def freeze(config: FreezeConfig, invocation: Invocation) -> Answer:
+def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
     """Freeze a test set, and write it for other tools. A version that is there already is exported as it is.
 
     BadInput for open questions, unless their queries may be left out, and if the version is there with other labels.
@@ -61,7 +61,7 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> Answer:
         "unchecked": outcome.unchecked or None,
         "exported": {one.name: {"path": str(one.path), "left_out": one.left_out} for one in outcome.exported},
     }
-    return Answer(document, freeze_report(outcome, invocation.config_dir))
+    return CommandAnswer(document, freeze_report(outcome, invocation.config_dir))
 
 
 def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:

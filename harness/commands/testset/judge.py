@@ -19,7 +19,7 @@ from harness.llm.chat import Chat
 from harness.llm.usage import Usage
 from harness.progress import stage
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.cache import open_cache
 from harness.testset.judge import judge_record
@@ -81,7 +81,7 @@ class JudgeOutcome:
         }
 
 
-def judge(config: JudgeConfig, invocation: Invocation) -> Answer:
+def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
     """Judge the pairs that no model has judged; with `dry_run`, say what that takes.
 
     Raise Failed if the endpoint does not answer.
@@ -100,7 +100,7 @@ def judge(config: JudgeConfig, invocation: Invocation) -> Answer:
             return _nothing(todo)
         chat = asking.chat(open_cache(config.store.path), todo.prompts, f"Judging {_extent(todo)}")
         outcome = _judged(todo, chat, model.base_url)
-    return Answer(outcome.row(), judge_report(outcome))
+    return CommandAnswer(outcome.row(), judge_report(outcome))
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
@@ -151,7 +151,7 @@ def _extent(work: JudgingWork) -> str:
     return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
 
 
-def _nothing(todo: JudgingWork) -> Answer:
+def _nothing(todo: JudgingWork) -> CommandAnswer:
     """Say that other models have judged everything."""
     document = {"testset": str(todo.folder), "by": todo.judge.by, "added": 0, "by_others": todo.others}
     said = (
@@ -159,7 +159,7 @@ def _nothing(todo: JudgingWork) -> Answer:
         if todo.others
         else f"{todo.folder}: nothing is pooled for the queries that need retrieval. Nothing was asked."
     )
-    return Answer(document, Report(said, steps=[_review(todo)]))
+    return CommandAnswer(document, Report(said, steps=[_review(todo)]))
 
 
 def judge_report(outcome: JudgeOutcome) -> Report:

@@ -23,7 +23,7 @@ from harness.errors import BadInput
 from harness.progress import stage
 from harness.recording.recording import open_tracker
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.runs import full_lists
 from harness.runs.full_lists import FullLists
@@ -68,7 +68,7 @@ class TestSet:
         return {query.query_id: text_digest(query) for query in self.dataset.queries}
 
 
-def pool(config: PoolConfig, invocation: Invocation) -> Answer:
+def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
     path = config.testset
     read_testset_manifest(path, "testset")
@@ -97,7 +97,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> Answer:
         **{name: found and asdict(found) for name, found in reach.items()},
         "notes": notes,
     }
-    return Answer(document, pool_report(path, document, [one.text() for one in reach.values() if one]))
+    return CommandAnswer(document, pool_report(path, document, [one.text() for one in reach.values() if one]))
 
 
 def _testset(path: Path, documents: Path | None) -> TestSet:

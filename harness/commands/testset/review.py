@@ -18,7 +18,7 @@ from harness.errors import BadInput
 from harness.progress import stage
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
-from harness.reports.result import Answer
+from harness.reports.result import CommandAnswer
 from harness.testset.audit.sample import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, read_judged_set
 from harness.testset.pool.pool import pooled_documents
@@ -133,7 +133,7 @@ NOTHING = {
 }
 
 
-def review(config: ReviewConfig, invocation: Invocation) -> Answer:
+def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
     """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one.
 
     Raise BadInput if there is nothing to judge, and for a workbook in which something is wrong.
@@ -160,12 +160,12 @@ def review(config: ReviewConfig, invocation: Invocation) -> Answer:
                 *(f"  {name}: {link}" for name, link in server.links.items()),
                 "Every judgement is on the disk before the page says so. Press Ctrl-C to stop the server.",
             ]
-            Answer(document, Report("", files=lines)).emit(config.format)
+            CommandAnswer(document, Report("", files=lines)).emit(config.format)
             server.serve_forever()
         ledger.close()
     if config.format == "text":
-        Answer({}, _stopped(work, desks, invocation)).emit("text")
-    return Answer(document, None)
+        CommandAnswer({}, _stopped(work, desks, invocation)).emit("text")
+    return CommandAnswer(document, None)
 
 
 def check_keys(config: ReviewConfig) -> None:
@@ -179,7 +179,7 @@ def check_keys(config: ReviewConfig) -> None:
         raise BadInput(f"via={WORKBOOK} needs output=FILE to write a workbook, or from=FILE to read one: {what}.")
 
 
-def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> Answer:
+def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> CommandAnswer:
     """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing."""
     path, folder, name = Path(config.from_ or ""), config.testset, reviewer.name
     read_testset_manifest(folder, "testset")  # holding the log would make its folder
@@ -200,10 +200,10 @@ def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> Answer:
         _command("audit", config),
     ]
     title = f"{path}: {counted(len(found.new), 'judgement')} added to {folder / JUDGEMENTS}{changed}."
-    return Answer(document, Report(title, files=lines, steps=steps))
+    return CommandAnswer(document, Report(title, files=lines, steps=steps))
 
 
-def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> Answer:
+def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> CommandAnswer:
     """Write a workbook for one reviewer."""
     path, name = Path(config.output or ""), reviewer.name
     with stage("reading the test set"):
@@ -224,7 +224,7 @@ def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> Answer:
     )
     lines = [*filter(None, [work.pilot]), "Nothing in it tells who retrieved a document or what others said of it."]
     step = _command("review", config, "via=xlsx", f"reviewer={name}", f"from={path}")
-    return Answer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
+    return CommandAnswer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
 
 
 def _command(verb: str, config: ReviewConfig, *words: str) -> str:
