@@ -87,17 +87,9 @@ def board_runs(lists: list[MadeLists], queries: int) -> tuple[BoardRuns, np.ndar
         one = made_run(int(place), names[place % 4], "score", 1 + place % 3, values[place].mean())
         runs.append(BoardRun(one.run, f"{one.name} · {place}", one.score))
     flags = np.arange(queries)
-    found = BoardRuns(
-        metric="modified_map@3",
-        select_on="all",
-        runs=tuple(runs),
-        query_ids=tuple(f"q{number:05}" for number in range(queries)),
-        needs=np.ones(queries, bool),
-        multi_turn=flags % 5 == 0,
-        public=flags % 2 == 0,
-        values=values[order],
-        losses=np.where(values >= 1, 0, kinds)[order].astype(np.int8),
-    )
+    ids, losses = tuple(f"q{number:05}" for number in range(queries)), np.where(values >= 1, 0, kinds)[order]
+    flags = (np.ones(queries, bool), flags % 5 == 0, flags % 2 == 0)  # needs, multi_turn, public
+    found = BoardRuns("modified_map@3", "all", tuple(runs), ids, *flags, values[order], losses.astype(np.int8))
     return found, order
 
 
@@ -128,23 +120,10 @@ def opened(file, step):
             tab.wait_for_selector(selector)
             tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
-        def first() -> None:
-            tab.goto(file.as_uri())
-            shown("#panel-leaderboard .board")
-
-        step("open", first)
-
-        def queries() -> None:
-            tab.click("#tab-queries")
-            shown(".cells canvas")
-
-        step("queries", queries)
-
-        def whole() -> None:
-            tab.get_by_role("button", name="all rows at once").click()
-            shown(".cells.whole canvas")
-
-        step("all at once", whole)
+        step("open", lambda: (tab.goto(file.as_uri()), shown("#panel-leaderboard .board")))
+        step("queries", lambda: (tab.click("#tab-queries"), shown(".cells canvas")))
+        button = tab.get_by_role("button", name="all rows at once")
+        step("all at once", lambda: (button.click(), shown(".cells.whole canvas")))
         scrolled = tab.evaluate(SCROLL)
         browser.close()
         return scrolled

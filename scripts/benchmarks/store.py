@@ -30,16 +30,14 @@ SERVER = (
 
 
 def store(
-    what: Literal["small", "large", "race", "killed", "run"],
+    what: Literal["small", "race", "killed", "run"],
     *,
     entries: int = 1000,
-    mb: int = 1000,
     times: int = 3,
 ) -> None:
     """Measure the cache in a bucket against moto, a server of S3 in Python, on this machine.
 
     small: --entries small entries sent, and fetched by another machine
-    large: an entry of --mb; needs four times as much memory, and three times as much disk
     race: 8 processes of 4 "machines" need the same entry, --times times
     killed: and the one that builds is killed
     run: a run that is cached, in a folder and in a bucket, in turns
@@ -52,8 +50,6 @@ def store(
         folder = Path(name)
         if what == "small":
             _small(url, folder, entries)
-        elif what == "large":
-            _large(url, folder, mb)
         elif what == "run":
             _run(url, folder, times)
         else:
@@ -102,18 +98,6 @@ def _small(url: str, folder: Path, count: int) -> None:
     cache = _on(folder / "two", url)
     spent.append(seconds(cache.entries))
     table.row(count, *spent, len(cache.entries()))
-
-
-def _large(url: str, folder: Path, mb: int) -> None:
-    def build(into: Path) -> None:
-        with (into / "data.bin").open("wb") as file:
-            for _ in range(mb):
-                file.write(os.urandom(1_000_000))
-
-    plain = seconds(lambda: build(folder))
-    built = seconds(lambda: _on(folder / "one", url).folder("large", {}, build))
-    fetched = seconds(lambda: _on(folder / "two", url).folder("large", {}, None))
-    Table("MB", "plain write, s", "build and up, s", "down, s").row(mb, plain, built, fetched)
 
 
 def need(url: str, machine: Path, log: Path, takes: float) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from documents_folders import documents_folder, folder_of_testset, pieces, query, quoted
 from text_files import hwpx, latin_pdf, paragraph, section, unicode_pdf
 
-from fuzzing.format import Files, Wrong, again, lines, reads, same, written
+from fuzzing.format import Files, Wrong, again, lines, reads, same, text_again, written
 from harness.config import defaults, manual, recipes
 from harness.config.components import conf_folder
 from harness.config.overrides import lookup, override_of
@@ -173,8 +173,7 @@ def _submission(folder: Path) -> None:
     submissions.validate_submission(file, [one.query_id for one in known.queries], known.by_id, 3)
     submissions.validate_against(file, folder / "sample.csv")
     full = submissions.with_contents(file, known.by_id)
-    read = lambda into: submissions.with_contents(into / "again.jsonl", known.by_id)  # noqa: E731
-    again(lambda into: write_text(into / "again.jsonl", full), read, full, "the submission")
+    text_again(full, lambda path: submissions.with_contents(path, known.by_id), full, "the submission", "x.jsonl")
 
 
 @reads("predictions", {"predictions.jsonl": ROWS})
@@ -242,8 +241,7 @@ def _corrections(folder: Path) -> None:
     for predictions, references in (("P.jsonl", "R.csv"), ("P.csv", "R.jsonl")):
         table = Corrections().judge(folder / predictions, folder / references, [], _cache()).table
         cells = {column: ["" if cell is None else str(cell) for cell in row] for column, row in table.items()}
-        write = lambda into, table=table: write_text(into / "items.csv", tables.csv_text(table))  # noqa: E731
-        again(write, lambda into: tables.read_columns(into / "items.csv"), cells, "the items")
+        text_again(tables.csv_text(table), tables.read_columns, cells, "the items", "items.csv")
 
 
 # Corpora and test sets
@@ -278,8 +276,7 @@ def _extracted(folder: Path, name: str) -> tuple[Path, Extracted]:
 def _text(folder: Path) -> None:
     for name in ("a.txt", "b.md"):
         _, found = _extracted(folder, name)
-        write = lambda into, found=found: (into / "a.txt").write_text(found.text, "utf-8", newline="")  # noqa: E731
-        again(write, lambda into: extract(into / "a.txt"), found, "the text")
+        text_again(found.text, extract, found, "the text", "a.txt")
 
 
 @reads("html", {"a.html": PAGE.encode()})

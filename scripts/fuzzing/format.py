@@ -83,6 +83,13 @@ def again(write: Callable[[Path], Any], read: Callable[[Path], Any], expected: A
         same(read(Path(name)), expected, what)
 
 
+def text_again(said: str, read: Callable[[Path], Any], expected: Any, what: str, name: str = "again") -> None:
+    """Raise Wrong unless a text is read as expected from another file."""
+    again(
+        lambda into: (into / name).write_text(said, "utf-8", newline=""), lambda into: read(into / name), expected, what
+    )
+
+
 def same(one: Any, other: Any, what: str) -> None:
     """Raise Wrong unless the two are equal."""
     if one != other:

@@ -12,6 +12,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +23,7 @@ from judged_sets import judged_set
 from raw_server import RawServer, Wire
 
 from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
-from fuzzing.format import Files, Wrong, again, lines, reads, same, text, written
+from fuzzing.format import Files, Wrong, again, lines, reads, same, text, text_again, written
 from harness.commands import reproduce as reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import Proof, bare_rows, rows_sha256
@@ -65,7 +66,6 @@ from harness.statistics.prediction_powered import Estimate
 from harness.storage import cache as caches
 from harness.storage import entries
 from harness.storage.append_log import FILE, START
-from harness.storage.atomic import write_text
 from harness.sweeps.auto.budget import StepLog
 from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
 from harness.testset.audit.sample import AuditSample, draw, read_audit
@@ -117,8 +117,7 @@ def _scores(folder: Path) -> None:
 def _tables(folder: Path) -> None:
     for file in sorted(folder.iterdir()):
         columns = tables.read_columns(file)
-        write = lambda into, columns=columns: write_text(into / "again.csv", tables.csv_text(columns))  # noqa: E731
-        again(write, lambda into: tables.read_columns(into / "again.csv"), columns, file.name)
+        text_again(tables.csv_text(columns), tables.read_columns, columns, file.name, "x.csv")
 
 
 @reads("runs.csv", {"runs.csv": tables.csv_text(TRIALS).encode()})
@@ -211,8 +210,7 @@ def _retrieval(folder: Path) -> None:
     tracker: Any = Folder()
     config = read_config(folder / "b" / "config.yaml")
     said = provenance.resolved(config)
-    write = lambda into: write_text(into / "config.yaml", said)  # noqa: E731
-    again(write, lambda into: provenance.resolved(read_config(into / "config.yaml")), said, "the config")
+    text_again(said, lambda path: provenance.resolved(read_config(path)), said, "the config", "config.yaml")
     places = ReproduceConfig.of(compose("reproduce", (), True)[0])
     for part in (
         lambda: reproduce._run_config(b, config, "run", places),
@@ -278,9 +276,7 @@ def _hashes(folder: Path) -> None:
     tag = text(folder / "tag.json") or "{}"
     run = LoggedRun("a" * 32, "a", "e", "FINISHED", {}, {}, {file_hashes.FILE_HASHES: tag})
     for name, before in LOGGED.items():
-        read = file_hashes.fetch_verified(
-            run, name, lambda name=name: Folder().download(run, str(folder / name), folder)
-        )  # type: ignore[misc]
+        read = file_hashes.fetch_verified(run, name, partial(Folder().download, run, str(folder / name), folder))
         with open_unpacked(read) as file:  # unpacks what is packed
             if tag == HASHES.decode() and file.read() != before:
                 raise Wrong("an edited file is believed", name)
@@ -312,8 +308,7 @@ def _journal(folder: Path) -> None:
         for result in results:
             write_journal(_sweep(into), result)
 
-    read = lambda into: repr(read_journal(_sweep(into))[0])  # noqa: E731
-    again(write, read, repr(results), "the journal")
+    again(write, lambda into: repr(read_journal(_sweep(into))[0]), repr(results), "the journal")
 
 
 def _spent(folder: Path) -> None:
@@ -598,10 +593,8 @@ CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr\n5,fact,
 def _checked(folder: Path) -> None:
     read = checked_values.read_checked_table(folder / "checked.csv")
     read.estimates()
-    write = lambda into: (into / "x.csv").write_text(checked_values.checked_table_text(read), "utf-8")  # noqa: E731
-    again(
-        write, lambda into: checked_values.read_checked_table(into / "x.csv").query_ids, read.query_ids, "the queries"
-    )
+    once_more = lambda path: checked_values.read_checked_table(path).query_ids  # noqa: E731
+    text_again(checked_values.checked_table_text(read), once_more, read.query_ids, "the queries", "x.csv")
 
 
 AGREED = {"progress": {"checked": ["7"]}, "relevant_from": 2, "models": ["tiny#0123"], "judgements": "0" * 64,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from measuring import Table
@@ -25,14 +24,6 @@ from harness.statistics.prediction_powered import CheckedSample, Estimate, diffe
 POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
 CHECKED = (20, 30, 60)
 PAIRS = {"A − B": (0, 1), "A − C": (0, 2)}
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """grades: float64 [queries, documents], 0 for what is not relevant. needs: bool [queries]."""
-
-    grades: np.ndarray
-    needs: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +69,12 @@ def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int =
     same = generator.random(size) < 6 / 7
     lists[2] = np.where(same[:, None], lists[0], lists[2])
     shown[2] = np.where(same, shown[0], shown[2])
-    by = [
-        {"ndcg@10": np.stack([_ndcg(labels, one) for one in lists])}
-        | ({"modified_map@3": np.stack([*map(partial(_modified_map, labels), lists, shown)])} if none else {})
-        for labels in (Labels(_grades(latent), needed), Labels(_grades(judged), drafted))
-    ]
+    by = []
+    for grades, needs in ((_grades(latent), needed), (_grades(judged), drafted)):
+        by.append({"ndcg@10": np.stack([_ndcg(grades, needs, one) for one in lists])})
+        if none:
+            rows = [_modified_map(grades, needs, *one) for one in zip(lists, shown, strict=True)]
+            by[-1]["modified_map@3"] = np.stack(rows)
     hard = np.nan_to_num(by[1]["ndcg@10"][0])
     tercile = np.searchsorted(np.quantile(hard[drafted], (1 / 3, 2 / 3)), hard)
     return Population(by[0], by[1], np.where(drafted, tercile, 3))
@@ -93,18 +85,18 @@ def _grades(latent: np.ndarray) -> np.ndarray:
     return np.where(latent > 2.0, 3.0, np.where(latent > 1.2, 2.0, 0.0))
 
 
-def _ndcg(labels: Labels, lists: np.ndarray) -> np.ndarray:
+def _ndcg(grades: np.ndarray, needs: np.ndarray, lists: np.ndarray) -> np.ndarray:
     discount = 1 / np.log2(np.arange(2, lists.shape[1] + 2))
-    gains = np.take_along_axis(labels.grades, lists, axis=1) @ discount
-    ideal = -np.sort(-labels.grades, axis=1)[:, : lists.shape[1]] @ discount
-    return np.where(labels.needs, np.divide(gains, ideal, out=np.zeros(len(gains)), where=ideal > 0), np.nan)
+    gains = np.take_along_axis(grades, lists, axis=1) @ discount
+    ideal = -np.sort(-grades, axis=1)[:, : lists.shape[1]] @ discount
+    return np.where(needs, np.divide(gains, ideal, out=np.zeros(len(gains)), where=ideal > 0), np.nan)
 
 
-def _modified_map(labels: Labels, lists: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    hits = np.take_along_axis(labels.grades, lists[:, :3], axis=1) > 0
+def _modified_map(grades: np.ndarray, needs: np.ndarray, lists: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    hits = np.take_along_axis(grades, lists[:, :3], axis=1) > 0
     found = hits.cumsum(axis=1)
     precision = np.where(hits, found / np.arange(1, 4), 0).sum(axis=1) / np.maximum(found[:, -1], 1)
-    return np.where(labels.needs, shown * precision, ~shown)
+    return np.where(needs, shown * precision, ~shown)
 
 
 def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.ndarray:
@@ -163,6 +155,7 @@ def _found(rows: list[tuple[float, float, float]]) -> Found:
 
 def checked_labels(draws: int = 3000) -> None:
     """Count how often intervals from labels that people checked in part cover the truth; about two minutes."""
+    ways = ("the model's labels alone", "checked queries alone", "estimate")
     for whole, title in (
         (population(), "All queries need retrieval"),
         (population(none=0.15, wrong=0.05), "15 % of the queries need none; the drafts are wrong about 5 %"),
@@ -175,18 +168,15 @@ def checked_labels(draws: int = 3000) -> None:
             means = f"{np.nanmean(people):.3f} by people, {np.nanmean(model):.3f} by the model"
             print(f"{name} of A: {means}, correlation of queries {shared:.2f}")
         for stratified in (False, True):
-            table(whole, draws, stratified)
-
-
-def table(whole: Population, draws: int, stratified: bool) -> None:
-    how = "drawn by stratum" if stratified else "drawn at random"
-    print(f"\n{draws} draws of {QUERIES} queries, those to check {how}: coverage of the 95 % interval, its mean width")
-    ways = ("the model's labels alone", "checked queries alone", "estimate")
-    shown = Table("measure", "checked", *ways, "its width / alone")
-    for count in CHECKED:
-        for what, ways in simulate(whole, count, draws, stratified).items():
-            if ways["estimate"].coverage != ways["estimate"].coverage:
-                continue
-            cells = [f"{100 * one.coverage:.1f} %, {one.width:.3f}" for one in ways.values()]
-            ratio = ways["estimate"].width / ways["checked queries alone"].width
-            shown.row(what, count, *cells, f"{ratio:.2f}")
+            how = "drawn by stratum" if stratified else "drawn at random"
+            print(
+                f"\n{draws} draws of {QUERIES} queries, those to check {how}: coverage of the 95 % interval, mean width"
+            )
+            table = Table("measure", "checked", *ways, "its width / alone")
+            for count in CHECKED:
+                for what, found in simulate(whole, count, draws, stratified).items():
+                    if math.isnan(found["estimate"].coverage):
+                        continue
+                    cells = [f"{100 * one.coverage:.1f} %, {one.width:.3f}" for one in found.values()]
+                    ratio = found["estimate"].width / found["checked queries alone"].width
+                    table.row(what, count, *cells, f"{ratio:.2f}")

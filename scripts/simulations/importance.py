@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from measuring import Table
 
-from harness.statistics.factors import Share, effects, importance
+from harness.statistics.factors import effects, importance
 
 POPULATION = 20_000
 SIZES = (50, 110, 300)
@@ -84,12 +84,6 @@ def _truth(levels: np.ndarray, means: np.ndarray) -> np.ndarray:
     return np.array([np.var(found) for found in by_key]) / means.var()
 
 
-def shares(levels: np.ndarray, values: np.ndarray) -> list[Share]:
-    found = effects(levels, values)
-    assert found is not None
-    return list(importance(found).alone.values())
-
-
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """Of many samples: share of intervals that hold the truth, mean value and mean width, float64 [K] each.
@@ -104,13 +98,12 @@ class Outcome:
 
 
 def simulate(drawn: Population, queries: int, samples: int, seed: int = 1) -> Outcome:
-    rng = np.random.default_rng(seed)
-    found = [
-        shares(drawn.levels, drawn.values[:, rng.integers(0, drawn.values.shape[1], queries)]) for _ in range(samples)
-    ]
-    value, low, high = (
-        np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "low", "high")
-    )
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(samples):
+        known = effects(drawn.levels, drawn.values[:, rng.integers(0, drawn.values.shape[1], queries)])
+        assert known is not None
+        found.append([(one.value, one.low, one.high) for one in importance(known).alone.values()])
+    value, low, high = np.moveaxis(np.array(found), 2, 0)
     step = 0.5 / 2000  # shares are tested in steps
     covered = (low - step <= drawn.truth) & (drawn.truth <= high + step)
     first = value.argmax(axis=1) == drawn.truth.argmax()
@@ -126,7 +119,6 @@ def importances(samples: int = 1000) -> None:
         drawn = population(sweep)
         for queries in SIZES:
             one = simulate(drawn, queries, samples)
-            cells = [
-                " ".join(f"{number:.3f}" for number in row) for row in (drawn.truth, one.value, one.width, one.covered)
-            ]
+            rows = (drawn.truth, one.value, one.width, one.covered)
+            cells = [" ".join(f"{number:.3f}" for number in row) for row in rows]
             table.row(sweep.name, queries, *cells, f"{one.ordered:.3f}")

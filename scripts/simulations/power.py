@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from measuring import Table
+from scipy.special import ndtri
 
 from harness.statistics.power import FlipTest, Population, needed_between
 from harness.statistics.significance import sign_flip_test
@@ -37,13 +38,8 @@ def populations() -> dict[str, Population]:
         values = np.array(sorted(value for value in shares if value))
         found[name] = Population(values, np.array([shares[value] for value in values]))
     steep = -np.log1p(-GRID)  # exponential, with mean 1
-    for name, values in (
-        ("normal", _probit(GRID) + 0.5),
-        ("long tail up", steep - 0.6),
-        ("long tail down", 1.4 - steep),
-    ):
-        found[name] = Population.of(values)
-    return found
+    smooth = {"normal": ndtri(GRID) + 0.5, "long tail up": steep - 0.6, "long tail down": 1.4 - steep}
+    return found | {name: Population.of(values) for name, values in smooth.items()}
 
 
 def drawn(population: Population, queries: int, samples: int, seed: int = 0) -> np.ndarray:
@@ -71,21 +67,12 @@ def coverage(population: Population, needed: int, experiments: int) -> float:
     return inside / experiments
 
 
-def _probit(shares: np.ndarray) -> np.ndarray:
-    from scipy.special import ndtri
-
-    values: np.ndarray = ndtri(shares)
-    return values
-
-
 def power(experiments: int = 2000) -> None:
     """Count how often the test finds what `harness power` says it should find; about half an hour."""
     table = Table("population", "needed", "found", "Student's", "found", "smallest", "found", "coverage")
     for name, population in populations().items():
-        needed, formula = (
-            TEST.queries_needed(population, POWER),
-            round(TEST.students_needed(population.mean / population.sd, POWER)),
-        )
+        needed = TEST.queries_needed(population, POWER)
+        formula = round(TEST.students_needed(population.mean / population.sd, POWER))
         smallest = TEST.smallest_difference(population, QUERIES, POWER)
         if needed is None or smallest is None:
             raise AssertionError(f"{name}: no answer")
