@@ -9,7 +9,7 @@ Lines are those of `wc -l`. Product: harness/ and retrievers/. Rules of what is 
 - class names, function names in >= 2 modules: top-level ones without a leading underscore, but in `__init__.py`
 - modules with one importer: no other module imports them, and this one lies in the same package
 - way of config: a walk, in the order of the source, that begins at `experiment` in harness/commands/run.py and follows
-  each call whose arguments are the name `config` or `run_config`, an attribute of it (`config.tracking`), or an item
+  each call whose arguments are the name `config` or `plan`, an attribute of it (`config.tracking`), or an item
   (`config["gate"]`), into the function of that name in the module that it is imported from (also as `module.function`),
   or, for a class, into its `__init__`, or the class method that is called; within it, the parameter that received the
   value is followed instead. Each call is a visit; a function is entered on the first one alone.
@@ -120,7 +120,7 @@ class House:
                 if received := self._received(module, names, call, followed):
                     enter(*received)
 
-        enter(*BEGIN, frozenset({"config", "run_config"}))
+        enter(*BEGIN, frozenset({"config", "plan"}))
         rooms = [_room(module) for module in visits]
         heights = [self.order.index(room) if room in self.order else -1 for room in rooms]
         climbs = [at for at in range(1, len(rooms)) if heights[at] > heights[at - 1] and rooms[at] in rooms[: at - 1]]

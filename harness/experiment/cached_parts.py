@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.config.canonical import digest_texts
 from harness.config.components import component_identity, recorded_name, target_class
+from harness.config.schema import Node
 from harness.experiment import timing
 from harness.progress import stage
 from harness.storage.cache import Cache
@@ -37,7 +38,7 @@ class Caching:
         self._cache, self._corpus, self._progress, self._resume = cache, corpus, progress, resume
         self._parts: list[CachedTokenizer | CachedEncoder] = []
 
-    def __call__(self, key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def __call__(self, key: str, node: Node, make: Callable[[], Any]) -> Any:
         if key == "tokenizer":
             self._parts.append(CachedTokenizer(self._cache, node, make, self._progress))
         elif key == "encoder":
@@ -73,7 +74,7 @@ class CachedTokenizer:
     """
 
     def __init__(
-        self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
+        self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress
     ) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
         self.bypassed = False
@@ -104,7 +105,7 @@ class CachedEncoder:
     """
 
     def __init__(
-        self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str, resume: bool = True
+        self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True
     ) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
         self._made: Encoder | None = None

@@ -366,7 +366,7 @@ class _Shared:
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
 
-    def __call__(self, key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def __call__(self, key: str, node: Node, make: Callable[[], Any]) -> Any:
         if key not in ("tokenizer", "encoder"):
             return make()
         if key not in self._made:

@@ -21,6 +21,7 @@ from typing import Any
 
 from harness.config.canonical import flatten
 from harness.config.components import component_identity
+from harness.config.schema import Node
 from harness.storage.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
@@ -101,13 +102,13 @@ def _write(file: Path, timing: Timing) -> None:
     file.write_text(json.dumps(asdict(timing)), "utf-8")
 
 
-def subject(decides: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
+def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
     """What a time depends on: what decides the result, this machine, and the component's arguments under `runtime:`."""
     runtime = {key: value for key, value in flatten(node).items() if "runtime" in key.split(".")}
     return {**decides, "runtime": runtime, "machine": machine()}
 
 
-def reading(node: Mapping[str, Any]) -> dict[str, Any]:
+def reading(node: Node) -> dict[str, Any]:
     """What the time of a tokenizer or an encoder is cached under, in milliseconds per 1,000 letters of documents.
 
     node: its config.
@@ -115,14 +116,14 @@ def reading(node: Mapping[str, Any]) -> dict[str, Any]:
     return subject({"reads": component_identity(node)}, node)
 
 
-def seconds_to_read(cache: Cache, node: Mapping[str, Any], letters: int) -> float | None:
+def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
     """Seconds that a tokenizer or an encoder takes for texts, by what this machine has measured; None: nothing yet."""
     found = known(cache, reading(node))
     return found.median * letters / 1e6 if found else None
 
 
 @contextmanager
-def reads(cache: Cache, node: Mapping[str, Any], texts: Sequence[str]) -> Iterator[None]:
+def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
     """Keep how long a tokenizer or an encoder takes for texts, unless that is known; from it, costs are estimated.
 
     Few texts say nothing: most of their time is that of loading.

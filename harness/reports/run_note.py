@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.config.schema import Node
 from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
 from harness.experiment.plan import Plan
@@ -229,7 +230,7 @@ def _confusion(table: Table) -> str:
     return grid(("gate", "documents shown", "withheld"), rows)
 
 
-def _component(node: Mapping[str, Any]) -> str:
+def _component(node: Node) -> str:
     """A component's config in words: `BM25, k1 1.5, b 0.75, tokenizer Kiwi`."""
     words = [str(node["_target_"]).rpartition(".")[2]]
     for key, value in node.items():

@@ -76,7 +76,7 @@ def test_a_ranking_by_shards_is_found_by_a_run_on_the_whole_and_the_other_way_ro
     whole, cut = session(sample, own, None), session(sample, own, 20)
     assert digest(steps.index_identity(LEXICAL, whole.dataset)) == digest(steps.index_identity(LEXICAL, cut.dataset))
     first = ranked(LEXICAL, cut)
-    monkeypatch.setattr(BM25, "search_shards", None)
+    monkeypatch.setattr(BM25, "search", None)
     assert same(ranked(LEXICAL, whole), first)
     other = LEXICAL | {"k1": 0.9}
     monkeypatch.undo()
@@ -110,7 +110,7 @@ def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkey
             raise Failed("the node died")
         return plain(self, *arguments)
 
-    monkeypatch.setattr(BM25, "search_shards", dying)
+    monkeypatch.setattr(BM25, "search", dying)
     with pytest.raises(Failed, match="the node died"):
         ranked(LEXICAL, opened)
     shards = len(opened.dataset.documents.shards)
@@ -195,7 +195,7 @@ def test_a_vector_index_must_fit_the_smallest_shard(harness, toy):
 
 def test_a_search_of_shards_finds_what_a_search_of_the_whole_finds(harness):
     words = ("dataset=sample", "tokenizer=word", "query=달은 왜 빛나지", "format=json", "retriever=hybrid_lexical")
-    assert harness("search_shards", *words, "cluster.shard=30").json == harness("search_shards", *words).json
+    assert harness("search", *words, "cluster.shard=30").json == harness("search", *words).json
 
 
 def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
