@@ -9,7 +9,7 @@ from harness.config import consent
 from harness.config.check import Invocation
 from harness.config.commands import AdviseConfig
 from harness.progress import stage
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.recording.run_kind import require_retrieval
 from harness.reports import next_steps
 from harness.reports.markup import number, p_value
@@ -23,7 +23,6 @@ from harness.runs.proposals.catalogue import Proposal
 from harness.runs.proposals.evidence import RANKS, RankCounts, rank_counts
 from harness.runs.proposals.ladder import override_key
 from harness.runs.ranking import needed_metric, settled
-from harness.tracking.tracker import NO_RUNS, tracker_error
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
@@ -32,9 +31,7 @@ NOTHING = "Nothing that this machine can try is likely to bring anything worth a
 def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     """Say what to try next. Returns the JSON document of `harness advise format=json`."""
     require_retrieval(config.task, "advise")
-    tracker = open_tracker(config)
-    if tracker.uri is None:
-        raise tracker_error(tracker, NO_RUNS)
+    tracker = open_store(config)
     with stage("reading the run"):
         config, notes = settled(tracker, config)
         where = Where(

@@ -15,7 +15,7 @@ from harness.config.commands import BoardConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.progress import stage
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.recording.run_kind import require_retrieval
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
@@ -27,7 +27,6 @@ from harness.runs.board.leaderboard import ALPHA
 from harness.runs.board.page import Board, assembled
 from harness.runs.ranking import needed_metric, settled
 from harness.storage.atomic import write_text
-from harness.tracking.tracker import tracker_error
 
 SHOWN = 20  # rows of a table on the terminal
 
@@ -35,9 +34,7 @@ SHOWN = 20  # rows of a table on the terminal
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
     require_retrieval(config.task, "board")
-    tracker = open_tracker(config)
-    if not tracker.keeps_files:
-        raise tracker_error(tracker, "keeps no runs for a board")
+    tracker = open_store(config, "keeps no runs for a board")
     output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
         raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")

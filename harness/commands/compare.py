@@ -24,7 +24,7 @@ from harness.runs.comparison import page, retrieval_runs, task_runs
 from harness.runs.comparison.choice import Choice, choose_runs, tested_family
 from harness.runs.comparison.comparison import Comparison, Settings
 from harness.storage.atomic import write_text
-from harness.tracking.tracker import RunRecord, Tracker, tracker_error
+from harness.tracking.tracker import RunRecord, Tracker
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -119,9 +119,7 @@ def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
         measures.parse_measure(config.metric)
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files", config.seed)
-        tracker = files or recording.open_tracker(config)
-        if not tracker.keeps_files:
-            raise tracker_error(tracker, "keeps no runs to compare")
+        tracker = files or recording.open_store(config, "keeps no runs to compare")
         config, notes = ranking.settled(tracker, config, kind.name)
         choice = choose_runs(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])

@@ -17,7 +17,7 @@ from harness.errors import BadInput
 from harness.measures.scores import plain
 from harness.progress import stage
 from harness.recording import run_files
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.recording.run_kind import require_retrieval
 from harness.reports.markup import number, p_value, percent, signed
 from harness.reports.next_steps import Place
@@ -30,7 +30,6 @@ from harness.runs.board.pair_values import PairValues
 from harness.runs.board.runs import BoardRun
 from harness.runs.ranking import needed_metric, settled
 from harness.statistics.power import MOST, TellingApart, telling_apart
-from harness.tracking.tracker import NO_RUNS, tracker_error
 
 BAR = 20  # characters of a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
@@ -85,9 +84,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files")
-        tracker = files or open_tracker(config)
-        if tracker.uri is None:
-            raise tracker_error(tracker, NO_RUNS)
+        tracker = files or open_store(config)
         config, notes = settled(tracker, config)
         pair = pair_values.read_pair(tracker, Asked.of(config.document), Path(folder))
     pair = replace(pair, notes=[*notes, *pair.notes])

@@ -32,7 +32,7 @@ from harness.measures.measures import MeasureFamily, parse_measure, requested
 from harness.measures.scores import ShownLists, score_lists
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed_hosts
-from harness.recording.recording import open_tracker, scratch_folder
+from harness.recording.recording import open_store, scratch_folder
 from harness.reports import markup
 from harness.reports.report import show_table
 from harness.reports.result import CommandAnswer
@@ -145,7 +145,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
     Fail if anything differs.
     """
     began = time.perf_counter()
-    tracker = open_tracker(config)
+    tracker = open_store(config)
     run, command = _reproducible(tracker, config)
     run_config = _run_config(run, logged_config(tracker, run), command, config)
     if not config.verify_only:
@@ -212,7 +212,7 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         cls = config_class(command)
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
-        ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
+        ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
         ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check_config(merged, command)

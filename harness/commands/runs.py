@@ -16,7 +16,7 @@ from harness.errors import BadInput, did_you_mean
 from harness.measures.measures import of_spans
 from harness.measures.objective import Objective
 from harness.progress import stage
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
@@ -24,7 +24,7 @@ from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.runs.board.expected import Expected, shown_of_run
 from harness.runs.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.mlflow_client import shown_address
-from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, tracker_error
+from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 EXPERIMENTS = (
     Column("experiment"),
@@ -160,9 +160,7 @@ class RunGroup:
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
-    tracker = open_tracker(config)
-    if tracker.uri is None:
-        raise tracker_error(tracker, NO_RUNS)
+    tracker = open_store(config)
     with stage("reading the runs"):
         if config.run is not None:
             sweep = tracker.run(config.run)

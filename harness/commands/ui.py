@@ -18,10 +18,10 @@ from harness import children, interruption
 from harness.config.check import Invocation
 from harness.config.commands import UiConfig
 from harness.errors import BadInput
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.reports.result import CommandAnswer
 from harness.tracking.mlflow_client import shown_address, without_login
-from harness.tracking.tracker import Tracker, tracker_error
+from harness.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,9 +34,8 @@ def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
     host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
-    tracker = open_tracker(config)
-    if tracker.uri is None:
-        raise tracker_error(tracker, "keeps no runs to look at")
+    tracker = open_store(config, "keeps no runs to look at")
+    assert tracker.uri is not None
     if tracker.uri.startswith(("http://", "https://")):
         return _announce(config, without_login(tracker.uri), _pages(tracker, config.experiment_name), tracker)
     taken = f" (port {config.port} is taken)" if port != config.port else ""

@@ -73,9 +73,7 @@ class CachedTokenizer:
     progress: used if a call gets none.
     """
 
-    def __init__(
-        self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress
-    ) -> None:
+    def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
         self.bypassed = False
 
@@ -104,9 +102,7 @@ class CachedEncoder:
     resume: as in `Caching`.
     """
 
-    def __init__(
-        self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True
-    ) -> None:
+    def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
         self._made: Encoder | None = None
         self.bypassed = False

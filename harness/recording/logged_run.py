@@ -53,7 +53,7 @@ class ValidRun:
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
     """The run with all of its numbers: those of its `metrics.json`, and those that are in MLflow alone.
 
-    Trials of a sweep and runs of versions before 0.3 have no such file: theirs are all in MLflow.
+    Trials of a sweep have no such file: all of theirs are in MLflow.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -22,7 +22,7 @@ from harness.measures.score_table import score_table_text
 from harness.measures.scores import Scores
 from harness.recording import provenance, retrieval_run
 from harness.storage.atomic import write_text
-from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord, mlflow_name
+from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker, mlflow_name
 
 ID = re.compile(r"[0-9a-f]{4,32}")
 SCORING = ("dataset", "missing", "public")  # keys that say how files are scored
@@ -83,7 +83,7 @@ class FileScores:
         retrieval_run.write_metrics(folder, self.numbers, self.record.objective)
 
 
-class FileRuns(NoTracker):
+class FileRuns(Tracker):
     """The files as runs. folder: where their scores lie."""
 
     choice = "files"

@@ -17,14 +17,12 @@ from harness.recording.retrieval_run import LISTS, SCORED_IDS
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
-    NO_RUNS,
     OBJECTIVE,
     RETRIEVAL,
     LoggedRun,
     RunRecord,
     Tracker,
     member_tag,
-    tracker_error,
 )
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
@@ -299,8 +297,6 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
 
 def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
     """Why an experiment has no finished runs."""
-    if tracker.uri is None:
-        return tracker_error(tracker, NO_RUNS)
     if experiment not in (names := tracker.experiments()):
         there = f"Known: {', '.join(names)}." if names else "There is none yet."
         return BadInput(

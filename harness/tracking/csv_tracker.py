@@ -12,18 +12,18 @@ from harness.storage.atomic import write_text
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.in_progress import TAG
 from harness.tracking.outbox import UNFINISHED
-from harness.tracking.tracker import NOTE, Detail, NoTracker, RunRecord
+from harness.tracking.tracker import NOTE, Detail, RunRecord, Tracker
 
 TABLE = "runs.csv"
 LEFT_OUT = (NOTE, TAG, FILE_HASHES)  # tags that are for MLflow's pages, for other processes, and for reading files
 
 
-class CsvTracker(NoTracker):
+class CsvTracker(Tracker):
     """Adds a row to a table when a run ends: time, status, name, folder, metrics, params, tags.
 
     A run with a metric, param or tag that earlier ones lack adds a column. Processes write one after another.
 
-    path: of the table; None: `<outputs>/runs.csv`. detail: as for `NoTracker`.
+    path: of the table; None: `<outputs>/runs.csv`. detail: as for `Tracker`.
     """
 
     recorded_as = "tracking/csv"

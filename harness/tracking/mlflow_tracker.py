@@ -45,6 +45,7 @@ from harness.tracking.tracker import (
     Input,
     LoggedRun,
     RunRecord,
+    Tracker,
     mlflow_name,
 )
 
@@ -137,7 +138,7 @@ ATTEMPTS = 5  # at a tag that several processes set at once
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Logs runs to an MLflow server or database.
 
     uri: of the server or database, `sqlite:///FILE` with %20 for a space; None: `sqlite:///<outputs>/mlflow.db`.
@@ -154,10 +155,9 @@ class MlflowTracker:
             urlsplit(uri or "").port  # noqa: B018
         except ValueError as error:  # the address is not shown: it may hold a password
             raise BadInput(f"uri is no address: {error}.") from None
-        self.uri, self.detail = uri, detail
-        self.artifacts: str | None = None
+        super().__init__(detail)
+        self.uri = uri
         self.database: Path | None = None  # the file of a local tracking store
-        self.outputs: Path | None = None
         self.down_until = 0.0  # monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id

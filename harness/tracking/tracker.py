@@ -1,4 +1,4 @@
-"""What a run logs, and the protocol of what logs it. MLflow's implementation is in mlflow_tracker.py."""
+"""What a run logs, and the base of what logs it. MLflow's implementation is in mlflow_tracker.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from harness.config.text import short_id
 from harness.errors import BadInput
@@ -49,7 +49,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
     """
     for kind in (score_kind(True, select_on), score_kind(False, select_on)):
         if (key := mlflow_name(logged_name(name, kind))) in logged:
-            ends = (mlflow_name(logged_name(f"interval_{end}/{name}", kind)) for end in ("low", "high"))  # 0.2 has them
+            ends = (mlflow_name(logged_name(f"interval_{end}/{name}", kind)) for end in ("low", "high"))
             low, high = (logged.get(end, math.nan) for end in ends)
             return Objective(name, logged[key], low, high, kind)
     return None
@@ -172,13 +172,12 @@ class LoggedRun:
 
     @property
     def objective(self) -> Objective | None:
-        """What ranks the run, as it logged it; None if it has none. 0.2 logged the measure's name alone, as a tag."""
-        name, kind, value = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind"), OBJECTIVE
-        if name is None or kind is None or value not in self.metrics:
-            earlier = self.tags.get(OBJECTIVE)
-            return measured(self.metrics, earlier, self.params.get("select_on", "all")) if earlier else None
+        """What ranks the run, as it logged it; None if it has none."""
+        name, kind = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind")
+        if name is None or kind is None or OBJECTIVE not in self.metrics:
+            return None
         low, high = (self.metrics.get(f"{OBJECTIVE}_{end}", math.nan) for end in ("low", "high"))
-        return Objective(name, self.metrics[value], low, high, cast(Kind, kind), _estimate(self.metrics))
+        return Objective(name, self.metrics[OBJECTIVE], low, high, cast(Kind, kind), _estimate(self.metrics))
 
     @property
     def select_on(self) -> str:
@@ -200,56 +199,18 @@ class NoFile(BadInput):
     """A run has logged no file of this name."""
 
 
-class Tracker(Protocol):
+class Tracker:
     """Where runs are logged and read. Methods raise `Unreachable` if the tracking server is down.
 
-    choice: its name in `tracking=`.
-    uri: of the tracking store; known once it is connected.
-    artifacts: URI of the folder where a local tracking store keeps files; None for others.
-    outputs: the folder of what the harness writes; known once it is connected.
-    keeps_files: whether logged files are copied to the tracking store, so that the run's own folder may be deleted.
-    """
+    This one logs nothing and does not import MLflow. It is the base of trackers that only write: none of their runs has
+    an id, and no command finds one again.
 
-    choice: str
-    uri: str | None
-    artifacts: str | None
-    outputs: Path | None
-    detail: Detail
-    keeps_files: bool
+    detail: "light" leaves out some files of a run.
 
-    def exists(self, outputs: Path) -> bool: ...
-    def connect(self, outputs: Path) -> None: ...
-    def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str | None: ...
-    def place(self, run_id: str | None) -> Path | None: ...
-    def log(self, run_id: str | None, record: RunRecord) -> None: ...
-    def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None: ...
-    def finish(self, run_id: str | None, record: RunRecord, status: str) -> None: ...
-    def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]: ...
-    def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]: ...
-    def run(self, run_id: str) -> LoggedRun: ...
-    def experiments(self) -> list[str]: ...
-    def has(self, run_id: str) -> bool: ...
-    def count_private_view(self, experiment: str, count: int = 1) -> int: ...
-    def page(self, experiment: str) -> str: ...
-    def view(
-        self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
-    ) -> str: ...
-    def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None: ...
-    def download(self, run: LoggedRun, name: str, folder: Path) -> Path: ...
-
-
-def tracker_error(tracker: Tracker, why: str) -> BadInput:
-    """The error for what a tracker cannot do. why: such as `keeps no runs to choose from`."""
-    return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")
-
-
-NO_RUNS = "keeps no runs to choose from"
-
-
-class NoTracker:
-    """Logs nothing and does not import MLflow. detail: as for `MlflowTracker`, for the files of a run.
-
-    The base of trackers that only write: no run has an id, and no command finds one again.
+    choice: its name in `tracking=`. uri: of the tracking store; known once it is connected, None where runs cannot be
+    read. artifacts: URI of the folder where a local tracking store keeps files. outputs: the folder of what the harness
+    writes; known once it is connected. keeps_files: whether logged files are copied to the tracking store, so that the
+    run's own folder may be deleted.
     """
 
     recorded_as = "tracking/none"
@@ -262,8 +223,7 @@ class NoTracker:
         self.detail = detail
         self.outputs: Path | None = None
 
-    def exists(self, outputs: Path) -> bool:
-        return False
+    # ---- Writing
 
     def connect(self, outputs: Path) -> None:
         self.outputs = outputs.absolute()
@@ -280,11 +240,19 @@ class NoTracker:
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         pass
 
-    def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
-        return []
+    def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
+        raise tracker_error(self, "cannot store traces")
 
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         pass
+
+    # ---- Reading
+
+    def exists(self, outputs: Path) -> bool:
+        return False
+
+    def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
+        return []
 
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
         return []
@@ -309,8 +277,13 @@ class NoTracker:
     ) -> str:
         return ""
 
-    def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
-        raise tracker_error(self, "cannot store traces")
-
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         raise tracker_error(self, "stores no files")
+
+
+NO_RUNS = "keeps no runs to choose from"
+
+
+def tracker_error(tracker: Tracker, why: str) -> BadInput:
+    """Return the error for what a tracker cannot do. why: such as `keeps no runs to choose from`."""
+    return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")

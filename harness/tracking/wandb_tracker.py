@@ -9,19 +9,19 @@ from typing import Any
 from harness.children import refuse_settings
 from harness.errors import BadInput, Failed
 from harness.tracking.csv_tracker import plain_tags
-from harness.tracking.tracker import Detail, NoTracker, RunRecord
+from harness.tracking.tracker import Detail, RunRecord, Tracker
 from retrievers.hosts import name_host
 
 OFFLINE = ("offline", "disabled")  # values of WANDB_MODE
 
 
-class WandbTracker(NoTracker):
+class WandbTracker(Tracker):
     """Sends each run when it ends: params and tags as the config, metrics as the summary. Files stay in its folder.
 
     The experiment is the project. WANDB_API_KEY or an earlier `wandb login` says who one is. With WANDB_MODE=offline,
     runs wait in `<outputs>/wandb` for `wandb sync`.
 
-    entity: a user or team; None: the default one. detail: as for `NoTracker`.
+    entity: a user or team; None: the default one. detail: as for `Tracker`.
     """
 
     recorded_as = "tracking/wandb"

@@ -81,7 +81,7 @@ from harness.testset.review.workbook import Questions, write_workbook
 from harness.testset.review.workbook_reader import read_workbook
 from harness.tracking import file_hashes, in_progress, mlflow_client, outbox
 from harness.tracking.csv_tracker import CsvTracker
-from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord
+from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker
 from retrievers.base import Document, Query, Ranking, Turn
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import (
@@ -174,7 +174,7 @@ def _fusion(folder: Path) -> None:
     rule.fuse(dict.fromkeys(rule.rankings, RANKING), 2)
 
 
-class Folder(NoTracker):
+class Folder(Tracker):
     """A tracker whose runs are folders in the working folder."""
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
@@ -343,7 +343,7 @@ def _submitted(folder: Path) -> None:
 def _ledger(folder: Path) -> None:
     ledger = Ledger(folder / "submissions")
     with ledger.locked():
-        ledger.settle(NoTracker())  # type: ignore[arg-type]
+        ledger.settle(Tracker())  # type: ignore[arg-type]
     assert all(one.about and one.runs for one in ledger.submissions().values())
 
 

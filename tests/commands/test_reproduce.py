@@ -322,7 +322,7 @@ def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
         done = harness("reproduce", *words)
         assert (done.code, expected in done.err) == (2, True), done.err
     with pytest.raises(BadInput, match="keeps"):
-        prove(run_id, tracking={"_target_": "harness.tracking.tracker.NoTracker"})
+        prove(run_id, tracking={"_target_": "harness.tracking.tracker.Tracker"})
     client.set_terminated(run_id, "FAILED")
     with pytest.raises(BadInput, match="is FAILED: only finished"):
         prove(run_id)

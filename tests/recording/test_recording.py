@@ -13,10 +13,10 @@ from harness.recording import recording
 from harness.recording.recording import begin, end_abandoned, live_run, new_folder, scratch_folder
 from harness.tracking import in_progress, outbox
 from harness.tracking.mlflow_client import NoAnswer, Unreachable
-from harness.tracking.tracker import Input, LoggedRun, NoTracker, RunRecord
+from harness.tracking.tracker import Input, LoggedRun, RunRecord, Tracker
 
 
-class Server(NoTracker):
+class Server(Tracker):
     """A tracker that can be down. ended: [(run id, status, whether the record has a folder), ...]."""
 
     uri = "http://me:s3cret@server"
@@ -331,7 +331,7 @@ def test_an_interruption_that_sqlalchemy_wraps_is_no_outage(monkeypatch):
 def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, patience, attempts):
     asked, slept = [], []
 
-    class Restarting(NoTracker):
+    class Restarting(Tracker):
         def connect(self, outputs):
             asked.append(outputs)
             if len(asked) < 3:

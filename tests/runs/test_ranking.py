@@ -9,7 +9,7 @@ from harness.config.commands import RankingConfig
 from harness.errors import BadInput
 from harness.measures.objective import Objective
 from harness.runs.ranking import Wanted, best_run, chosen_run, distinct, is_same, leader, needed_metric, rank, settled
-from harness.tracking.tracker import LoggedRun, NoFile, NoTracker, RunRecord, measured, objective_metrics
+from harness.tracking.tracker import LoggedRun, NoFile, RunRecord, Tracker, measured, objective_metrics
 
 METRIC = "map@3"
 NAMES = {"all": "map_at_3", "oof": "oof/map_at_3", "public": "public/map_at_3", "oof_public": "oof/public/map_at_3"}
@@ -169,8 +169,6 @@ def test_nothing_to_choose_from_is_said():
         first()
     with pytest.raises(BadInput, match=r"experiment_name='f': no such experiment in .*Known: e\."):
         best_run(Store(), Wanted("f", METRIC))
-    with pytest.raises(BadInput, match="tracking=none keeps no runs"):
-        best_run(NoTracker(), Wanted("e", METRIC))
 
 
 def asked(**values):
@@ -258,5 +256,5 @@ def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):
 
 def test_nothing_leads_without_a_store_or_an_objective():
     record = RunRecord("e", "n", objective=Objective(METRIC, 0.5))
-    assert leader(NoTracker(), record, "") is None
+    assert leader(Tracker(), record, "") is None
     assert leader(Store(), RunRecord("e", "n"), "") is None

@@ -22,7 +22,7 @@ from harness.sweeps import trials
 from harness.sweeps.ending import expected
 from harness.sweeps.trials import Context, TrialResult, read_journal, run_job, write_journal
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import NoTracker, mlflow_name
+from harness.tracking.tracker import Tracker, mlflow_name
 from retrievers.base import Qrels, Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
@@ -272,7 +272,7 @@ SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0, "exper
 
 def expecting(folder, results, **settings):
     numbered = {result.number: result for result in results}
-    return expected(numbered, results[0].number, NoTracker(), context(folder), SETTINGS | settings)
+    return expected(numbered, results[0].number, Tracker(), context(folder), SETTINGS | settings)
 
 
 def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
@@ -283,7 +283,7 @@ def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
     public = expecting(tmp_path, results, select_on="public")
     assert (public.how, public.private) == ("private", 12)
     replayed = expected(
-        {one.number: one for one in results}, 1, NoTracker(), context(tmp_path), SETTINGS, Replay("s", 1, 0.5)
+        {one.number: one for one in results}, 1, Tracker(), context(tmp_path), SETTINGS, Replay("s", 1, 0.5)
     )
     assert (replayed.how, replayed.runs, replayed.of) == ("replay", 3, 3)
 
@@ -296,7 +296,7 @@ def test_a_fitted_trial_is_judged_by_what_it_scores_out_of_fold(tmp_path):
 
 def test_trials_of_the_same_key_are_one(tmp_path):
     first = scored(tmp_path, 0, {"q1"})
-    assert expected({0: first, 1: first}, 0, NoTracker(), context(tmp_path), SETTINGS) is None
+    assert expected({0: first, 1: first}, 0, Tracker(), context(tmp_path), SETTINGS) is None
 
 
 def test_of_what_cannot_be_compared_nothing_is_expected(tmp_path):

@@ -16,7 +16,7 @@ from harness.experiment import steps
 from harness.tracking import mlflow_client, outbox
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold
-from harness.tracking.tracker import NoTracker, RunRecord
+from harness.tracking.tracker import RunRecord, Tracker
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
 SWEEP = ("sweep", *RUN[1:], "gate=score", "gate.threshold=0.1,1,2")
@@ -264,7 +264,7 @@ def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
     (folder / "a.txt").write_text("a")
     monkeypatch.setattr("harness.tracking.outbox.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(OSError, match="full"):
-        hold(NoTracker(), RunRecord("e", "n", folder=folder), run_id="r", status="FINISHED", folder=tmp_path / "run")
+        hold(Tracker(), RunRecord("e", "n", folder=folder), run_id="r", status="FINISHED", folder=tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
 
@@ -280,7 +280,7 @@ def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
     ],
 )
 def test_a_damaged_record_names_its_field(tmp_path, change, message):
-    place = hold(NoTracker(), RunRecord("e", "n"), run_id=None, status="FAILED", folder=tmp_path / "run")
+    place = hold(Tracker(), RunRecord("e", "n"), run_id=None, status="FAILED", folder=tmp_path / "run")
     content = json.loads((place / outbox.RECORD).read_text("utf-8"))
     for key, value in change.items():
         (content["record"] if "." in key else content)[key.removeprefix("record.")] = value
@@ -293,7 +293,7 @@ def test_a_damaged_record_names_its_field(tmp_path, change, message):
 
 def test_a_saved_run_comes_back(tmp_path):
     record = RunRecord("e", "n", {"k": [1, None]}, metrics={"mrr": float("nan")}, tables={"t.json": {"a": ["x", 1.5]}})
-    place = hold(NoTracker(), record, run_id="r", status="KILLED", folder=tmp_path / "run")
+    place = hold(Tracker(), record, run_id="r", status="KILLED", folder=tmp_path / "run")
     held = outbox.read_saved(place)
     assert (held.run_id, held.status, held.store, held.detail) == ("r", "KILLED", "", "full")
     assert repr(replace(held.record, ended=0)) == repr(record)

@@ -15,7 +15,7 @@ from harness.config.commands import ExportConfig
 from harness.errors import BadInput
 from harness.measures.measures import parse_measure
 from harness.recording.logged_run import in_full
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.recording.run_kind import RunKind, require_kind
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
@@ -36,7 +36,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     its file is called. Returns the JSON document of `harness export format=json`.
     """
     kind = RunKind(config.task)
-    tracker = open_tracker(config)
+    tracker = open_store(config)
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
     config, notes = settled(tracker, config, kind.name, verbs)
     if not kind.task:

@@ -21,7 +21,7 @@ from harness.data.files import some
 from harness.data.testset import EvidencedQuery, read_queries, read_testset_manifest, span_qrels
 from harness.errors import BadInput
 from harness.progress import stage
-from harness.recording.recording import open_tracker
+from harness.recording.recording import open_store
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
@@ -34,7 +34,6 @@ from harness.testset.pool import pooling
 from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
 from harness.testset.pool.pooling import missed, reusability
 from harness.testset.review.resolution import resolve
-from harness.tracking.tracker import NO_RUNS, tracker_error
 
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
 
@@ -117,9 +116,7 @@ def _testset(path: Path, documents: Path | None) -> TestSet:
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
     """(the runs that the config names, why others of the experiment were left out)."""
-    tracker = open_tracker(config)
-    if not tracker.keeps_files:
-        raise tracker_error(tracker, NO_RUNS)
+    tracker = open_store(config)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []
     try:
