@@ -261,8 +261,7 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
         search = _Search(name, node, session)
         with session.clock.stage("retrieve", f"{name}: retrieving"):  # contains index and search, unless it is cached
             ranking = search.cache.ranking(search.identity, depth, search)
-        measured = {key: value for key, value in ranking.measured.items() if key != timing.MS}  # of earlier versions
-        rankings[name] = replace(ranking, measured=measured | search.times(ranking, depth))
+        rankings[name] = replace(ranking, measured=dict(ranking.measured) | search.times(ranking, depth))
     return rankings
 
 

@@ -253,9 +253,9 @@ def write_page(
         shown = {"tracking.uri": shown_address}
         overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", requirements())
-    report = run_page.write_run_page(folder, record.name, run_id, plan, dataset, outcome, overrides)
-    record.tables[run_page.TABLE] = report.table
-    record.end_tags[NOTE] = as_note(report.note)
+    table, note = run_page.write_run_page(folder, record.name, run_id, plan, dataset, outcome, overrides)
+    record.tables[run_page.TABLE] = table
+    record.end_tags[NOTE] = as_note(note)
 
 
 def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:

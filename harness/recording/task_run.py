@@ -22,6 +22,7 @@ from harness.data.tables import csv_text
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import ValidRun, logged_config, logged_value, require_unchanged
 from harness.reports import task_page
+from harness.reports.figure import save
 from harness.storage.atomic import write_text
 from harness.storage.cache import open_cache
 from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, fingerprints, task_of
@@ -124,13 +125,8 @@ def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: Scored
     table = scored.judged.table
     write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
-    task_page.task_figure(
-        scored.summary,
-        scored.means_by_kind(scored.shown),
-        scored.shown,
-        folder / "measures.png",
-        {name: float(total) for name, total in scored.totals.items()},
-    )
+    by_kind = scored.means_by_kind(scored.shown)
+    save(task_page.draw_scored(scored.summary, by_kind, scored.shown, scored.totals), folder / "measures.png")
     facts = _facts(plan, scored)
     write_text(folder / "report.html", task_page.task_page(scored, facts))
     worst = np.argsort(scored.values, kind="stable")[:WORST]

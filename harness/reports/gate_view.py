@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +25,7 @@ from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
 from harness.measures.measures import MeasureFamily, parse_measure
 from harness.measures.scores import Summary
-from harness.reports.figure import COLOURS, WIDTH, new_figure, save
+from harness.reports.figure import COLOURS, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -227,11 +226,6 @@ NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
 BINS = 60
 FONT = 8
-
-
-def gate(view: GateView, file: Path) -> None:
-    """Write the figure as PNG: the objective at every threshold, and the queries on each side of the one in use."""
-    save(draw_gate(view), file)
 
 
 def draw_gate(view: GateView) -> Figure:

@@ -49,6 +49,11 @@ def rounded_or_none(value: float) -> float | None:
     return round(float(value), 6) if math.isfinite(value) else None
 
 
+def rounded_interval(mean: float, low: float, high: float) -> dict[str, float | None]:
+    """Return a value and the ends of its interval as a page has them."""
+    return {"mean": rounded_or_none(mean), "low": rounded_or_none(low), "high": rounded_or_none(high)}
+
+
 def snippet(text: str, most: int = SNIPPET) -> str:
     """The beginning of a text, on one line of at most `most` characters."""
     line = " ".join(text[: 20 * most].split())

@@ -51,20 +51,6 @@ Facts = list[tuple[str, str]]
 Table = Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """What was run.
-
-    facts: (name, text) pairs, as `facts_of` makes them.
-    notes: remarks on the data.
-    run_id: of the logged run; None where there is none.
-    """
-
-    facts: Facts
-    notes: Sequence[str] = ()
-    run_id: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class ShownScores:
     """The scores of a run.
@@ -112,26 +98,32 @@ class ShownScores:
         return rows + ([(UNANSWERABLE, apart)] if apart else [])
 
 
-def run_note(run: RunSummary, scores: ShownScores, table: Table | None, files: Iterable[str]) -> str:
-    """The description of a run.
+def run_note(
+    facts: Facts,
+    scores: ShownScores,
+    table: Table | None,
+    files: Iterable[str],
+    notes: Sequence[str] = (),
+    run_id: str | None = None,
+) -> str:
+    """Return the description of a run.
 
-    run: what was run.
-    scores: its scores.
-    table: as `query_table` makes it; None where the queries are unknown.
-    files: names of the files that the run leaves; the tracker makes a link of the report's name.
+    facts: what was run, as `facts_of` says it. table: as `query_table` makes it; None where the queries are unknown.
+    files: names of the files that the run leaves; the tracker makes a link of the report's name. notes: on the data.
+    run_id: of the logged run.
     """
     files = set(files)
     parts = [_result(scores) if scores.overall else "No labels: nothing is scored."]
     if "report.html" in files:
         parts.append(f"[report.html](report.html): {FILES['report.html']}")
-    parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in run.facts))
+    parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts))
     if scores.overall:
         parts += [_headline(scores), *([_losses(scores, table)] if scores.lost else [])]
     if scores.overall and table:
         parts.append(_confusion(table))
-    parts.append(bullets(map(marked, run.notes)))
-    if run.run_id and table:
-        run_id = short_id(run.run_id)
+    parts.append(bullets(map(marked, notes)))
+    if run_id and table:
+        run_id = short_id(run_id)
         parts.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
     others = set(files) - {"report.html"}
     return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in others)])

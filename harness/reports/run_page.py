@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,10 @@ from harness.measures.measures import OOF, losses
 from harness.measures.scores import Scores
 from harness.reports import figure
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
-from harness.reports.gate_view import GateView, gate_view, given, signal_axis, view_payoff
-from harness.reports.markup import estimated, raw, rounded_or_none, snippet
+from harness.reports.gate_view import GateView, draw_gate, gate_view, given, signal_axis, view_payoff
+from harness.reports.markup import estimated, raw, rounded_interval, rounded_or_none, snippet
 from harness.reports.page import TEMPLATES, fill_page
-from harness.reports.run_note import LOSSES, RunSummary, ShownScores, facts_of, run_note
+from harness.reports.run_note import LOSSES, ShownScores, facts_of, run_note
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
@@ -82,32 +81,6 @@ DECISIONS = {  # of a gate, by the loss of a query
 }
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """What the record of a run takes from its report.
-
-    table: column -> values, as `query_table` makes it.
-    note: the description, in Markdown.
-    """
-
-    table: dict[str, list[Any]]
-    note: str
-
-
-@dataclass(frozen=True)
-class PageDocuments:
-    """The first documents of each query before the gate, and the relevant ones that are not among them.
-
-    documents: one [id, title, text] per document.
-    top: for each query a list of [position in documents, grade or null, score].
-    missed: for each query a list of [position in documents, grade, rank or null where it was not retrieved].
-    """
-
-    documents: list[list[Any]]
-    top: list[list[list[Any]]]
-    missed: list[list[list[Any]]]
-
-
 def write_run_page(
     folder: Path,
     name: str,
@@ -116,23 +89,25 @@ def write_run_page(
     dataset: Dataset,
     outcome: Outcome,
     overrides: Sequence[str] | None = None,
-) -> RunReport:
-    """Write the figures and the page of the run `name` into a folder.
+) -> tuple[dict[str, list[Any]], str]:
+    """Write the figures and the page of the run `name` into a folder; return its `query_table` and its description.
 
     overrides: of the command that made it; None if they are unknown.
     """
     view = gate_view(outcome, plan, view_payoff(outcome, plan, dataset))
-    _write_figures(folder, outcome, view)
+    if outcome.scores:
+        overview(outcome.scores, folder / "overview.png", outcome.held_out)
+    if view:
+        save(draw_gate(view), folder / "gate.png")
     table = query_table(outcome, dataset, plan.objective)
     facts = facts_of(plan, dataset, outcome.scores, view, outcome.fusion)
-    run = RunSummary(facts, (*dataset.notes, *preflight.notes(dataset, outcome.candidates)), run_id)
+    notes = (*dataset.notes, *preflight.notes(dataset, outcome.candidates))
     scores = ShownScores(outcome.scores, outcome.held_out, plan.objective, outcome.objective)
-    documents = _documents(outcome, dataset, plan.top_k)
     page = {
         "title": name,
         "run_id": run_id,
-        "facts": run.facts,
-        "notes": run.notes,
+        "facts": facts,
+        "notes": notes,
         "nouns": ["query", "queries"],
         "objective": plan.objective,
         "colours": figure.COLOURS,
@@ -141,14 +116,12 @@ def write_run_page(
         "losses": _losses(scores),
         "lost": _lost_of(scores),
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
-        "documents": documents.documents,
-        "top": documents.top,
-        "missed": documents.missed,
+        **_documents(outcome, dataset, plan.top_k),
         "gate": gate_data(outcome, plan, dataset, view, overrides),
     }
     write_text(folder / "report.html", fill_page(TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
-    return RunReport(table, run_note(run, scores, table, files))
+    return table, run_note(facts, scores, table, files, notes, run_id)
 
 
 def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -> str:
@@ -159,16 +132,7 @@ def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -
     if scores.overall:
         overview(scores.overall, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
-    return run_note(RunSummary(list(source.items())), scores, None, files)
-
-
-def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> None:
-    if outcome.scores:
-        overview(outcome.scores, folder / "overview.png", outcome.held_out)
-    if view:
-        from harness.reports import gate_view
-
-        gate_view.gate(view, folder / "gate.png")
+    return run_note(list(source.items()), scores, None, files)
 
 
 def _headline(scores: ShownScores) -> list[dict[str, Any]]:
@@ -177,10 +141,8 @@ def _headline(scores: ShownScores) -> list[dict[str, Any]]:
     for name, one in scores.headline(MEASURES_ON_PAGE):
         estimate = scores.estimate(name)
         shown, mean = estimate or one, one.mean if estimate is None else estimate.value
-        ends = {"mean": rounded_or_none(mean), "low": rounded_or_none(shown.low), "high": rounded_or_none(shown.high)}
-        found.append(
-            {"name": name, "n": one.n} | ends | ({} if estimate is None else {"raw": rounded_or_none(one.mean)})
-        )
+        raw_mean = {} if estimate is None else {"raw": rounded_or_none(one.mean)}
+        found.append({"name": name, "n": one.n} | rounded_interval(mean, shown.low, shown.high) | raw_mean)
     return found
 
 
@@ -190,19 +152,11 @@ def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
     if one is None or scores is None:
         return None
     n = (scores.public if one.select_on == "public" else scores.summary)[one.name].n
-    ends: dict[str, Any] = {
-        "mean": rounded_or_none(one.value),
-        "low": rounded_or_none(one.low),
-        "high": rounded_or_none(one.high),
-    }
+    about = {"name": one.name, "kind": one.kind, "n": n}
     if found := one.estimate:
-        ends = {
-            "mean": rounded_or_none(found.value),
-            "low": rounded_or_none(found.low),
-            "high": rounded_or_none(found.high),
-        }
-        ends |= {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
-    return {"name": one.name, "kind": one.kind, "n": n} | ends
+        said = {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
+        return about | rounded_interval(found.value, found.low, found.high) | said
+    return about | rounded_interval(one.value, one.low, one.high)
 
 
 def _lost_of(scores: ShownScores) -> str:
@@ -215,7 +169,12 @@ def _losses(scores: ShownScores) -> list[dict[str, Any]]:
     return [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()]
 
 
-def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:
+def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:
+    """Return the first documents of each query before the gate, and the relevant ones that are not among them.
+
+    documents: one [id, title, text] per document. top: for each query a list of [position in documents, grade or null,
+    score]. missed: for each query a list of [position in documents, grade, rank or null where it was not retrieved].
+    """
     grades = dataset.qrels.grades if dataset.qrels else {}
     place: dict[str, int] = {}  # doc_id -> position in the page's documents
     top, missed = [], []
@@ -229,7 +188,7 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:
         missed.append([[place.setdefault(i, len(place)), relevant[i], rank.get(i)] for i in rest])
     length = min(MOST, max(LEAST, TEXTS // max(len(place), 1)))
     documents = [[i, dataset.by_id[i].title, snippet(dataset.by_id[i].text, length)] for i in place]
-    return PageDocuments(documents, top, missed)
+    return {"documents": documents, "top": top, "missed": missed}
 
 
 # ---- The table of queries, on the page and in MLflow

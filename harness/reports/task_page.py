@@ -8,14 +8,22 @@ The figure of a scored file of a text task. It is drawn without global state and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.measures.scores import Summary
-from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, save, with_fonts
-from harness.reports.markup import bullets, description, grid, interval, marked, result, rounded_or_none
+from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, with_fonts
+from harness.reports.markup import (
+    bullets,
+    description,
+    grid,
+    interval,
+    marked,
+    result,
+    rounded_interval,
+    rounded_or_none,
+)
 from harness.reports.page import TEMPLATES, fill_page
 from harness.tasks.scored_file import ScoredFile
 
@@ -102,8 +110,8 @@ def _headline(scored: ScoredFile) -> dict[str, Any] | None:
     if one is None:
         return None
     summaries = scored.parts["public"] if one.select_on == "public" else scored.summary
-    ends = {"mean": rounded_or_none(one.value), "low": rounded_or_none(one.low), "high": rounded_or_none(one.high)}
-    return {"name": one.name, "kind": one.kind, "n": summaries[one.name].n} | ends
+    about = {"name": one.name, "kind": one.kind, "n": summaries[one.name].n}
+    return about | rounded_interval(one.value, one.low, one.high)
 
 
 def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
@@ -112,9 +120,7 @@ def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
     one, absent = scored.summary.get(name, none), scored.judged.absent
     return {
         "name": name,
-        "mean": None if name in absent else rounded_or_none(one.mean),
-        "low": rounded_or_none(one.low),
-        "high": rounded_or_none(one.high),
+        **rounded_interval(np.nan if name in absent else one.mean, one.low, one.high),
         "n": one.n,
         "public": rounded_or_none(scored.parts["public"].get(name, none).mean),
         "private": rounded_or_none(scored.parts["private"].get(name, none).mean),
@@ -171,30 +177,17 @@ MOST = 20  # kinds in a figure
 ROW = 0.3  # inches
 
 
-def task_figure(
-    summary: Mapping[str, Summary],
-    by_kind: Mapping[str, tuple[int, float]],
-    objective: str,
-    target: Path,
-    counts: Mapping[str, float] | None = None,
-) -> None:
-    """Measures with their intervals, sums of counts, and the objective of each kind of item, as PNG.
-
-    summary:   measure -> its value, NaN if it is absent; at least one measure.
-    by_kind:   kind -> (number of items, their objective); drawn if there are several kinds.
-    objective: the name of the measure in `by_kind`.
-    target:    the file to write.
-    counts:    name -> sum over all items.
-    """
-    save(draw_scored(summary, by_kind, objective, counts or {}), target)
-
-
 def draw_scored(
     summary: Mapping[str, Summary],
     by_kind: Mapping[str, tuple[int, float]],
     objective: str,
     counts: Mapping[str, float],
 ) -> Figure:
+    """Draw measures with their intervals, sums of counts, and the objective of each kind of item.
+
+    summary: measure -> its value, NaN if it is absent; at least one measure. by_kind: kind -> (number of items, their
+    objective); drawn if there are several kinds. counts: name -> sum over all items.
+    """
     kinds = sorted(by_kind.items(), key=lambda one: -one[1][0])[:MOST] if len(by_kind) > 1 else []
     heights = [len(rows) + 1.5 for rows in (summary, counts) if rows]
     heights.append(max(len(kinds) + 1.5 - sum(heights), 0.01))  # below the measures, where there are many kinds

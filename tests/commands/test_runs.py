@@ -63,7 +63,6 @@ def test_only_what_varies_is_said_to_differ():
     assert said == ["a (gate=none)", "b (gate=score rerank=cross_encoder)", "c"]
 
 
-@pytest.mark.stored
 def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tracker):
     parent = record(tracker, "sweep k", 0.8, harness_verb="sweep", sweep_id="s")
     member = member_tag("s")
@@ -95,7 +94,6 @@ def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tr
     assert "is no sweep" in harness("runs", f"run={reused}").err
 
 
-@pytest.mark.stored
 def test_experiments_are_listed_where_none_is_chosen(harness, tracker):
     record(tracker, "a", 0.5)
     record(tracker, "b", 0.7, experiment="f")

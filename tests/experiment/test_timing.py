@@ -1,7 +1,5 @@
 """Times of queries: warm, of a bounded sample, without the caches, and those of this machine alone."""
 
-import json
-
 import pytest
 
 from harness.experiment import timing
@@ -97,7 +95,6 @@ def searched(monkeypatch, tmp_path):
     return asked
 
 
-@pytest.mark.stored
 def test_another_machine_has_times_of_its_own(harness, toy, searched, monkeypatch, tracker):
     """Its ranking comes from the shared cache without a time, until a sweep has the time as an objective."""
     first = harness("run", *LEXICAL).json
@@ -122,25 +119,6 @@ def test_another_machine_has_times_of_its_own(harness, toy, searched, monkeypatc
     assert searched == []
 
 
-def test_the_time_in_an_older_cache_is_not_believed(harness, toy, searched, tmp_path):
-    """It was that of the first search, with loading and compiling, on whatever machine."""
-    harness("run", *LEXICAL, "tracking=none")
-    [ids] = (tmp_path / "cache" / "rankings").glob("*/ids.json")
-    assert "ms_per_query" not in ids.read_text("utf-8")
-    content = json.loads(ids.read_text("utf-8"))
-    ids.write_text(json.dumps(content | {"measured": {"ms_per_query": 19.5, "index_recall": 0.5}}), "utf-8")
-    manifest = ids.with_name("manifest.json")
-    files = json.loads(manifest.read_text("utf-8"))
-    from harness.storage.entries import checksum
-
-    files["files"]["ids.json"] = [ids.stat().st_size, checksum(ids)]
-    manifest.write_text(json.dumps(files))
-    measured = harness("run", *LEXICAL, "tracking=none").json["measured"]
-    assert measured["index_recall/bm25"] == 0.5
-    assert measured["ms_per_query"] < 19.5
-
-
-@pytest.mark.stored
 def test_a_sweep_for_speed_repeats_trials_of_another_machine(harness, toy, searched, monkeypatch):
     sweep = ("sweep", *LEXICAL, "top_k=1,3", OBJECTIVES)
     assert harness(*sweep).code == 0

@@ -20,7 +20,7 @@ from harness.recording import provenance
 from harness.reports import gate_view, run_page
 from harness.reports.gate_view import SignalRule, curve_measure
 from harness.reports.markup import marked
-from harness.reports.run_note import RunSummary, ShownScores, run_note
+from harness.reports.run_note import ShownScores, run_note
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import TAG_LIMIT, as_note
 
@@ -314,8 +314,8 @@ def test_no_text_is_markup(text):
 
 
 def test_a_long_description_ends_at_a_line():
-    run = RunSummary([(f"Fact {i}", "x" * 200) for i in range(100)])
-    text = as_note(run_note(run, ShownScores(None, None, "hit", None), None, []))
+    facts = [(f"Fact {i}", "x" * 200) for i in range(100)]
+    text = as_note(run_note(facts, ShownScores(None, None, "hit", None), None, []))
     assert len(text) <= TAG_LIMIT
     assert text.endswith("x\n…")
 

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.text import Text
 
 from harness.measures.scores import Summary
-from harness.reports.figure import LONGEST, shortened
-from harness.reports.task_page import MARKS, MOST, draw_scored, task_figure
+from harness.reports.figure import LONGEST, save, shortened
+from harness.reports.task_page import MARKS, MOST, draw_scored
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -102,5 +102,5 @@ def test_words_of_a_run_do_not_overlap(kinds, counts):
 
 @pytest.mark.drawn
 def test_figures_are_written(tmp_path):
-    task_figure(CORRECTIONS, KINDS, "correction_recall", tmp_path / "measures.png", COUNTS)
+    save(draw_scored(CORRECTIONS, KINDS, "correction_recall", COUNTS), tmp_path / "measures.png")
     assert (tmp_path / "measures.png").read_bytes().startswith(b"\x89PNG")

@@ -230,7 +230,6 @@ def test_a_run_is_chosen_by_id_or_as_the_best():
     assert chosen_run(store, config | {"run": "b"}).run_id == "b"
 
 
-@pytest.mark.stored
 def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):
     def run(value, kind="in sample", status="FINISHED", **params):
         objective = Objective(METRIC, value, kind=kind)

@@ -1,6 +1,5 @@
 """What MLflow holds of a run, and that the store survives many processes."""
 
-import functools
 import gc
 import json
 import os
@@ -12,11 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from harness.errors import BadInput
-from harness.runs.ranking import Wanted, best_run
-from harness.tracking.file_hashes import seal
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import NoFile, RunRecord
+from harness.tracking.tracker import RunRecord
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
 
@@ -38,7 +35,6 @@ def test_tags_of_a_run_are_set_in_a_batch():
     assert (run_id, {one.key: one.value for one in tags}) == ("r1", {"reproduced": "equal", "submission": "1"})
 
 
-@pytest.mark.stored
 def test_params_tags_metrics_and_inputs(logged):
     run, _, found = logged
     params, tags, metrics = run.data.params, run.data.tags, run.data.metrics
@@ -61,7 +57,6 @@ def test_params_tags_metrics_and_inputs(logged):
     assert {tag.key: tag.value for tag in inputs["documents"].tags}["sha256"] == tags["data.documents"]
 
 
-@pytest.mark.stored
 def test_files_and_the_table_of_queries(logged):
     run, client, _ = logged
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
@@ -84,7 +79,6 @@ def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.stored
 def test_the_same_trial_has_the_same_key_wherever_it_writes(harness, toy, tmp_path):
     keys = set()
     tracker = MlflowTracker()
@@ -146,25 +140,6 @@ def test_passwords_are_never_shown():
     assert shown_address("sqlite:///a/b.db") == "sqlite:///a/b.db"
 
 
-def test_long_params_are_cut_and_many_fit(tracker):
-    record = RunRecord("e", "n", params={f"p{i}": i for i in range(150)} | {"long": "x" * 9000})
-    run_id = tracker.begin(record)
-    tracker.finish(run_id, record, "FINISHED")
-    params = tracker.client.get_run(run_id).data.params
-    assert len(params) == 151
-    assert len(params["long"]) == 6000
-
-
-def test_a_deleted_experiment_is_said(tracker, tmp_path):
-    record = RunRecord("gone", "n")
-    tracker.begin(record)
-    tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
-    later = MlflowTracker()
-    later.connect(tmp_path / "outputs")
-    with pytest.raises(BadInput, match="is deleted"):
-        later.begin(record)
-
-
 @pytest.mark.slow
 @pytest.mark.local
 def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
@@ -213,26 +188,6 @@ def log(tracker, **metrics):
     return run_id
 
 
-def paged(tracker, monkeypatch, size):
-    """Make the tracker's store answer in pages of `size` runs; how many pages were asked for is counted."""
-    plain, asked = tracker.client.search_runs, []
-
-    @functools.wraps(plain)
-    def search(*arguments, **named):
-        asked.append(1)
-        return plain(*arguments, **named | {"max_results": min(size, named.get("max_results", size))})
-
-    monkeypatch.setattr(tracker.client, "search_runs", search)
-    return asked
-
-
-@pytest.mark.stored
-def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
-    ids = [log(tracker, all=0.5) for _ in range(5)]
-    paged(tracker, monkeypatch, 2)
-    assert sorted(run.run_id for run in tracker.runs("e", {"harness.verb": "run"})) == sorted(ids)
-
-
 def test_runs_are_read_without_garbage_collection(tracker, monkeypatch):
     log(tracker, all=0.5)
     search, collects = tracker.client.search_runs, []
@@ -250,55 +205,6 @@ def test_runs_are_read_without_garbage_collection(tracker, monkeypatch):
     assert (collects, gc.isenabled()) == ([False, False], True)
 
 
-@pytest.mark.stored
-def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
-    assert [
-        tracker.count_private_view("e"),
-        tracker.count_private_view("e", 5),
-        tracker.count_private_view("f"),
-        tracker.count_private_view("e", 0),
-    ] == [1, 6, 1, 6]
-    later = MlflowTracker()
-    later.connect(tmp_path / "outputs")
-    assert later.count_private_view("e") == 7
-
-
-@pytest.mark.local
-def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path):
-    (tmp_path / "made").mkdir()
-    (tmp_path / "made" / "a.txt").write_text("달")
-    record = RunRecord("e", "n", folder=tmp_path / "made")
-    seal(record, tmp_path / "made")
-    run_id = tracker.begin(record)
-    assert tmp_path / "outputs" / "artifacts" in tracker.place(run_id).parents
-    tracker.finish(run_id, record, "FINISHED")
-    later = MlflowTracker()
-    later.connect(tmp_path / "outputs")
-    assert later.place(run_id) is None, "it has not been read here"
-    folder = tmp_path / "fetched"
-    folder.mkdir()
-    [run] = tracker.runs("e", {})
-    assert later.download(run, "a.txt", folder).read_text() == "달"
-    later.runs("e", {})
-    kept = later.download(run, "a.txt", folder)
-    assert kept.read_text() == "달"
-    assert tmp_path / "outputs" / "artifacts" in kept.parents, "not copied"
-    with pytest.raises(NoFile, match=r"has no file 'b\.txt'"):
-        later.download(run, "b.txt", folder)
-
-
-@pytest.mark.stored
-def test_the_first_digits_of_an_id_name_a_run_of_any_experiment(tracker):
-    for name in ("e", "f"):
-        tracker.finish(tracker.begin(RunRecord(name, name)), RunRecord(name, name), "FINISHED")
-    [run] = tracker.runs("f", {})
-    for digits in (4, 8, 31, 32):
-        assert tracker.run(run.run_id[:digits]).experiment == "f"
-    for unknown in (run.run_id[:3], run.run_id.upper()[:8] + "x", "%", "' OR 1=1", "0123456789"):
-        with pytest.raises(BadInput, match="no such run"):
-            tracker.run(unknown)
-
-
 @pytest.mark.local
 def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
     ids = iter(["abcd1" + "0" * 27, "abcd2" + "0" * 27])
@@ -308,11 +214,3 @@ def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
     with pytest.raises(BadInput, match=r"several runs begin so.*\n  abcd[12]0+ \([달물]\)\n  abcd"):
         tracker.run("abcd")
     assert tracker.run("abcd2").name == "물"
-
-
-def test_the_experiment_that_mlflow_makes_counts_once_it_has_runs(tracker):
-    assert "Default" not in tracker.experiments()
-    with pytest.raises(BadInput, match=r"experiment_name='e': no such experiment in .* There is none yet\."):
-        best_run(tracker, Wanted("e", "mrr"))
-    tracker.finish(tracker.begin(RunRecord("Default", "mine")), RunRecord("Default", "mine"), "FINISHED")
-    assert tracker.experiments() == ["Default"]

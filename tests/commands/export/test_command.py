@@ -24,7 +24,6 @@ def run(logged):
     return logged(RUN)[0].json["run_id"]
 
 
-@pytest.mark.stored
 def test_the_best_run_is_exported_with_provenance(harness, runs, tmp_path):
     """Predictions that were scored later are no run, however good they are."""
     _, better = runs
@@ -43,7 +42,6 @@ def test_the_best_run_is_exported_with_provenance(harness, runs, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.stored
 def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     """The same file again is no new submission, nor is it under another name; another run's predictions are."""
     worse, better = runs
@@ -85,7 +83,6 @@ def everything(folder):
     return {path: path.read_bytes() for path in files if path.suffix != ".lock"}
 
 
-@pytest.mark.stored
 @pytest.mark.local
 def test_nothing_is_ever_overwritten(harness, runs, tmp_path):
     """Not what was exported, where it lay before it was moved or lies, nor a file or a provenance of anybody else."""
@@ -115,7 +112,6 @@ def test_nothing_is_ever_overwritten(harness, runs, tmp_path):
     assert "submission.file" not in tracker.run(worse).tags
 
 
-@pytest.mark.stored
 @pytest.mark.local
 def test_a_deleted_run_is_not_exported(harness, run, tmp_path, tracker):
     tracker.client.delete_run(run)
@@ -127,7 +123,6 @@ def test_a_deleted_run_is_not_exported(harness, run, tmp_path, tracker):
     assert everything(tmp_path) == before
 
 
-@pytest.mark.stored
 def test_a_crash_between_writing_and_recording(harness, run, tmp_path, monkeypatch):
     """The file is there, the ledger does not know it: the next command enters it, and tells its run."""
 
@@ -154,7 +149,6 @@ def test_a_crash_between_writing_and_recording(harness, run, tmp_path, monkeypat
     }
 
 
-@pytest.mark.stored
 def test_against_a_sample_submission(harness, run, tmp_path):
     sample = tmp_path / "sample.csv"
     sample.write_text("".join(json.dumps({"eval_id": i, "topk": []}) + "\n" for i in (7, 3, 5)))
@@ -178,7 +172,6 @@ REFUSED = {
 
 
 @pytest.mark.slow
-@pytest.mark.stored
 def test_what_cannot_be_exported_is_refused(harness, run):
     for word, expected in REFUSED.items():
         done = harness("export", "experiment_name=e", word)
@@ -190,7 +183,6 @@ SAMPLE = ("tokenizer=whitespace", "experiment_name=s", "format=json")
 
 
 @pytest.mark.slow
-@pytest.mark.stored
 def test_a_fitted_run_is_exported_for_what_it_scores_out_of_fold(harness):
     """On the sample by words the gate that learns scores .48 in sample and .37 out of fold; no gate scores .38."""
     none = harness("run", *SAMPLE).json
