@@ -3,8 +3,6 @@
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -107,32 +105,6 @@ def test_dense_equals_encode_and_numpy(harness, monkeypatch, tmp_path):
     check_against(by_numpy(minilm(), documents, queries, 20), trec(done.json["files"]["folder"]))
 
 
-@pytest.mark.slow
-def test_dense_on_cranfield_equals_encode_and_numpy(harness, real_data, tmp_path):
-    """On its first 60 documents and the queries that they answer; all 1,400 gave the same."""
-    path, whole = tmp_path / "cranfield", real_data / "cranfield"
-    (path / "qrels").mkdir(parents=True)
-    shutil.copyfile(whole / "queries.jsonl", path / "queries.jsonl")
-    lines = (whole / "corpus.jsonl").read_text("utf-8").splitlines()[:60]
-    (path / "corpus.jsonl").write_text("\n".join(lines), "utf-8")
-    kept = {json.loads(line)["_id"] for line in lines}
-    head, *labels = (whole / "qrels" / "test.tsv").read_text("utf-8").splitlines()
-    labels = [label for label in labels if label.split("\t")[1] in kept]
-    (path / "qrels" / "test.tsv").write_text("\n".join([head, *labels]), "utf-8")
-    words = (f"encoder.path={minilm()}", "encoder=local", "dataset=beir", f"dataset.path={path}", "depth=100")
-    done = harness("run", "retriever=dense", *words, "tracking=none", "format=json")
-    rows = [json.loads(line) for line in (path / "corpus.jsonl").read_text("utf-8").splitlines()]
-    documents = {row["_id"]: f"{row['title']} {row['text']}" if row["title"] else row["text"] for row in rows}
-    labelled = {label.split("\t")[0] for label in labels}
-    given = [json.loads(line) for line in (path / "queries.jsonl").read_text("utf-8").splitlines()]
-    asked = [query["text"] for query in given if query["_id"] in labelled]
-    check_against(by_numpy(minilm(), documents, asked, 100), trec(done.json["files"]["folder"]))
-    for index in ("index=hnsw", "index=ivf_flat"):
-        near = harness("run", "retriever=dense", *words, index, "tracking=none", "format=json").json
-        assert near["measured"]["index_recall/dense"] > 0.6
-        assert abs(near["metrics"]["ndcg@10"] - done.json["metrics"]["ndcg@10"]) < 0.1
-
-
 OTHERS = [
     ("index=hnsw",),
     ("index=ivf_flat", "index.nlist=1", "index.nprobe=1"),
@@ -209,34 +181,6 @@ def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp
     done = harness("run", *TOY, *LOCAL, "retriever=dense")
     assert submitted(done) == before
     assert sorted(encoded) == everything
-
-
-@pytest.mark.slow  # test_store.py has two processes that make a thing once
-def test_two_processes_encode_once(toy, own, tmp_path):
-    """Both start at once, from one that has loaded the libraries for them; the log holds each text once."""
-    code = (
-        "import os, sys, sentence_transformers, retrievers.dense.encoders as encoders\n"
-        "from harness.cli import main\n"
-        "real = encoders.write_embeddings\n"
-        "def write(texts, folder, encode, progress):\n"
-        "    def noted(rows):\n"
-        "        open('log', 'a').write(''.join(f'{row}\\n' for row in rows))\n"
-        "        yield from encode(rows)\n"
-        "    real(texts, folder, noted, progress)\n"
-        "encoders.write_embeddings = write\n"
-        "second = os.fork()\n"
-        "sys.stdout = open('first' if second else 'second', 'w')\n"
-        "try:\n"
-        "    main(sys.argv[1:])\n"
-        "finally:\n"
-        "    assert not second or os.waitpid(second, 0)[1] == 0"
-    )
-    words = [sys.executable, "-c", code, "run", *TOY, *LOCAL, "retriever=dense"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads((tmp_path / name).read_text("utf-8")) for name in ("first", "second")]
-    assert answers[0]["metrics"] == answers[1]["metrics"]
-    assert sorted((tmp_path / "log").read_text().split()) == ["0", "1", "2"]
 
 
 @pytest.fixture

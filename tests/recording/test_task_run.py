@@ -175,28 +175,6 @@ def test_a_trial_whose_objective_is_absent_fails_with_the_reason(harness, answer
     assert len([run for run in failed if "sweep.trial" in run.tags]) == 2
 
 
-def test_a_bad_file_does_not_stop_the_other_trials(harness, files):
-    write(files / "worse.csv", rows_of_predictions({"s1": "갑자기"}))
-    done = harness(
-        "sweep", *CORRECTIONS, "predictions=worse.csv,nowhere.csv,better.csv", "tracking=none", "format=json"
-    )
-    assert done.code == 1
-    found = json.loads(done.out)
-    assert (found["trials"]["finished"], found["trials"]["failed"], found["best"]["value"]) == (1, 2, 0.75)
-    assert {"nowhere.csv" in row["error"] for row in found["failed"]} == {True, False}
-    assert (Path(found["files"]["best"]) / "report.html").is_file()
-
-
-@pytest.mark.slow
-def test_trials_by_joblib_are_the_same(harness, files):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    words = ("tracking=none", "hydra.launcher.n_jobs=1")
-    here = harness(*SWEEP, "tracking=none").json
-    there = harness(*SWEEP, "hydra/launcher=joblib", *words).json
-    assert [row["value"] for row in there["top"]] == [row["value"] for row in here["top"]]
-    assert there["trials"] == here["trials"]
-
-
 # Comparisons --------------------------------------------------------------------------------------
 
 

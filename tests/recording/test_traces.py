@@ -302,8 +302,3 @@ def arrive(tracker, traces, calls_of):
 
 def test_all_of_them_arrive(fresh_store, connected):
     arrive(connected, 60, 20)
-
-
-@pytest.mark.slow
-def test_a_thousand_arrive(fresh_store, connected):
-    arrive(connected, 1000, 100)

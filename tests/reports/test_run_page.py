@@ -1,7 +1,5 @@
 """The description, the query table and the page of a run: their content, and that no text becomes markup."""
 
-import base64
-import hashlib
 import html
 import json
 import re
@@ -20,9 +18,7 @@ from harness.recording import provenance
 from harness.reports import gate_view, run_page
 from harness.reports.gate_view import SignalRule, curve_measure
 from harness.reports.markup import marked
-from harness.reports.run_note import ShownScores, run_note
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import TAG_LIMIT, as_note
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
 HOSTILE = (
@@ -36,13 +32,6 @@ def page_data(folder):
 
 def rows(table):
     return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-
-
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch):
-    """Figures have tests of their own."""
-    monkeypatch.setattr(run_page, "overview", lambda scores, file, *_: file.write_bytes(b""))
-    monkeypatch.setattr(gate_view, "gate", lambda view, file: file.write_bytes(b""))
 
 
 @pytest.fixture
@@ -274,20 +263,6 @@ def test_hostile_texts_are_texts(run, hostile):
     assert "d3<b>|" in [one[0] for one in page["documents"]]
 
 
-def test_nothing_but_its_own_styles_and_scripts_may_run(run):
-    _, folder = run()
-    text = (folder / "report.html").read_text("utf-8")
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
-    for kind in ("style", "script"):
-        [body] = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
-        sha256 = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{sha256}'" in policy
-    assert policy.startswith("default-src 'none';")
-    assert "unsafe" not in policy
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
-    assert "innerHTML" not in text
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -311,13 +286,6 @@ def test_no_text_is_markup(text):
     escaped = marked(text)
     assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", escaped)
     assert " ".join(html.unescape(escaped).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
-
-
-def test_a_long_description_ends_at_a_line():
-    facts = [(f"Fact {i}", "x" * 200) for i in range(100)]
-    text = as_note(run_note(facts, ShownScores(None, None, "hit", None), None, []))
-    assert len(text) <= TAG_LIMIT
-    assert text.endswith("x\n…")
 
 
 def test_many_documents_are_cut_short(run, monkeypatch):
