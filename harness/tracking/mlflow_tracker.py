@@ -123,7 +123,7 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
-ATTEMPTS = 3  # to log data that other processes log at the same moment
+ATTEMPTS = 5  # to log what other processes log at the same moment
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
 LEAST_DIGITS = 4  # of a beginning that stands for an id
@@ -134,7 +134,6 @@ SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
 RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # whose runs rank nowhere
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
-ATTEMPTS = 5  # at a tag that several processes set at once
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
 
 

@@ -1,6 +1,5 @@
 """The figure of a fitted gate: what is drawn, read back from the figure's artists."""
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -8,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_figures import overlaps
 from fakes import FakeInputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.patches import StepPatch
-from matplotlib.text import Text
 
 from harness import cli
 from harness.experiment.steps import Outcome
@@ -57,26 +56,6 @@ def many(n, seed=0):
     generator = np.random.default_rng(seed)
     needs = generator.random(n) < 0.7
     return np.where(needs, 9.0, 5.0) + 1.5 * generator.normal(size=n), needs, generator.choice(list("abc"), n)
-
-
-def words_of(figure):
-    """Every text that is in sight: matplotlib makes labels of ticks beyond the ends of an axis, and hides them."""
-    found = [*figure.texts]
-    for panel in figure.axes:
-        found += [*panel.texts, panel.xaxis.label, panel.yaxis.label]
-        for axis in (panel.xaxis, panel.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            found += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    return [text for text in found if text.get_text() and text.get_visible()]
-
-
-def overlaps(figure):
-    """Pairs of texts whose boxes meet, and texts that leave the figure."""
-    figure.canvas.draw()
-    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in words_of(figure)]
-    found = [(a, b) for (a, one), (b, other) in itertools.combinations(boxes, 2) if one.overlaps(other)]
-    (left, bottom), (right, top) = figure.bbox.min, figure.bbox.max
-    return found + [text for text, box in boxes if box.x0 < left or box.y0 < bottom or box.x1 > right or box.y1 > top]
 
 
 def bars(panel):
@@ -171,39 +150,30 @@ def test_every_threshold_has_a_line_and_its_words(thresholds, drawn, rows):
     assert not overlaps(figure)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scores", "needs"),
-    [
-        ([5.0] * 30, [True] * 20 + [False] * 10),
-        ([5.0] * 6, [True] * 6),
-        ([5.0] * 6, [False] * 6),
-        (range(6, 36), [True] * 30),
-        (range(6, 36), [False] * 30),
-        ([5.0, 3.0], [True, False]),
-        ([3.0, 5.0], [True, False]),
-        ([3.0], [True]),
-        ([3.0], [False]),
-        ([4.0, 4.0, 5.0, 5.0, 6.0, 6.0] * 5, [False, False, True, False, True, True] * 5),
-        ([*range(10, 39), 1e6, -1e6], [True, False, True] * 10 + [True]),
-        ([5.0, 5.0 + 1e-15], [True, False]),
-        ([1e300, -1e300, 1.0], [True, False, True]),
-    ],
-)
-def test_little_to_draw(scores, needs):
-    draw_little(AutoGate, scores, needs)
+LITTLE = [
+    ([5.0] * 30, [True] * 20 + [False] * 10),
+    ([5.0] * 6, [True] * 6),
+    ([5.0] * 6, [False] * 6),
+    (range(6, 36), [True] * 30),
+    (range(6, 36), [False] * 30),
+    ([5.0, 3.0], [True, False]),
+    ([3.0, 5.0], [True, False]),
+    ([3.0], [True]),
+    ([3.0], [False]),
+    ([4.0, 4.0, 5.0, 5.0, 6.0, 6.0] * 5, [False, False, True, False, True, True] * 5),
+    ([*range(10, 39), 1e6, -1e6], [True, False, True] * 10 + [True]),
+    ([5.0, 5.0 + 1e-15], [True, False]),
+    ([1e300, -1e300, 1.0], [True, False, True]),
+]
+OF_OTHERS = [([5.0] * 6, [True, False] * 3), ([5.0, 3.0], [True, False]), ([4.0, 5.0], [False, False])]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", [DepthGate, ClassifierGate])
 @pytest.mark.parametrize(
-    ("scores", "needs"), [([5.0] * 6, [True, False] * 3), ([5.0, 3.0], [True, False]), ([4.0, 5.0], [False, False])]
+    ("gate", "scores", "needs"),
+    [(gate, *case) for gate in GATES for case in (LITTLE if gate is AutoGate else OF_OTHERS)],
 )
-def test_little_to_draw_of_other_gates(gate, scores, needs):
-    draw_little(gate, scores, needs)
-
-
-def draw_little(gate, scores, needs):
+def test_little_to_draw(gate, scores, needs):
     known = outcome(gate(["top_score"], folds=3, repeats=1), list(map(float, scores)), needs)
     figure = draw_gate(learnt_view(known, public=False))
     assert not overlaps(figure)

@@ -1,8 +1,12 @@
 """Numbers and texts as people read them."""
 
+import html
 import math
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.reports import markup
 
@@ -56,15 +60,26 @@ def test_a_snippet_is_one_line_that_says_where_it_is_cut():
     ("text", "expected"),
     [
         ("a | b", "a &#124; b"),  # would end a cell
-        ("<b>", "&lt;b&gt;"),
         ("1. first", "1&#46; first"),  # would be a list
         ("- item", "&#45; item"),
         ("http://x", "http&#58;//x"),  # would be a link
         ("two\nlines", "two lines"),
+        ("a_b*c", "a&#95;b&#42;c"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+        ("a: b", "a: b"),
+        ("", ""),
     ],
 )
 def test_markdown_shows_texts_as_they_are(text, expected):
     assert markup.marked(text) == expected
+    assert html.unescape(expected) == " ".join(text.split())
+
+
+@given(st.text())
+def test_no_text_is_markup(text):
+    escaped = markup.marked(text)
+    assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", escaped)
+    assert " ".join(html.unescape(escaped).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
 
 
 def test_a_table_and_a_list():

@@ -10,14 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from html_pages import Parts, data_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.gates.gate import Decision
 from harness.recording import provenance
 from harness.reports import gate_view, run_page
 from harness.reports.gate_view import SignalRule, curve_measure
-from harness.reports.markup import marked
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
@@ -261,31 +258,6 @@ def test_hostile_texts_are_texts(run, hostile):
     assert page["queries"]["data"][0][1].endswith(HOSTILE)
     assert HOSTILE.split("\u2028")[0] in page["documents"][0][2]
     assert "d3<b>|" in [one[0] for one in page["documents"]]
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a_b*c", "a&#95;b&#42;c"),
-        ("<b>&", "&lt;b&gt;&amp;"),
-        ("a | b\nc", "a &#124; b c"),
-        ("1. no list", "1&#46; no list"),
-        ("- no list", "&#45; no list"),
-        ("http://x", "http&#58;//x"),
-        ("a: b", "a: b"),
-        ("", ""),
-    ],
-)
-def test_markdown_is_escaped(text, shown):
-    assert marked(text) == shown
-    assert html.unescape(shown) == " ".join(text.split())
-
-
-@given(st.text())
-def test_no_text_is_markup(text):
-    escaped = marked(text)
-    assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", escaped)
-    assert " ".join(html.unescape(escaped).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
 
 
 def test_many_documents_are_cut_short(run, monkeypatch):
