@@ -26,13 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import measuring  # noqa: F401  (finds tests/support)
+from measuring import ROOT, Table  # isort: skip  (finds tests/support)
 from fuzzing import brought, commands, kept  # noqa: F401  (they register their formats)
 from fuzzing.format import FORMATS
 from fuzzing.mutations import Content, Odd
 from fuzzing.trial import Finding, Trial, minimised, start
 
-CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
+CASES = ROOT / "tests" / "whole" / "fuzz_cases.jsonl"
+OUTCOMES = ("refused", "read", "findings")
 TURN = 3.0  # seconds that a format has before it is another's turn
 
 
@@ -81,8 +82,8 @@ def _smaller(trial: Trial, finding: Finding) -> Finding:
     return Finding(finding.format, finding.what, finding.detail, finding.file, content)
 
 
-def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> tuple[dict[str, Turn], list[Finding]]:
-    """Give each format its turn, again and again, until the time is over; (format -> its sums, findings)."""
+def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> list[Finding]:
+    """Give each format its turn, again and again, until the time is over; print a table, and return the findings."""
     sums = {name: Turn(name, 0) for name in names}
     known: dict[str, frozenset[str]] = dict.fromkeys(names, frozenset())
     findings: list[Finding] = []
@@ -98,24 +99,26 @@ def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> tuple[dict[s
         try:
             done = future.result()
         except BrokenProcessPool:
-            done = Turn(name, sums[name].last + 1, outcomes=Counter(findings=1))
-            done.findings.append(
-                Finding(name, "the worker died", f"in the turn from input {sums[name].last} on", "", b"")
-            )
+            died = Finding(name, "the worker died", f"in the turn from input {sums[name].last} on", "", b"")
+            done = Turn(name, sums[name].last + 1, outcomes=Counter(findings=1), findings=[died])
             pool = _pool(jobs)
         one = sums[name]
         one.last, one.seconds, one.outcomes = done.last, one.seconds + done.seconds, one.outcomes + done.outcomes
         for finding in done.findings:
             known[name] |= {finding.what}
             findings.append(finding)
-            print(
-                f"\nFOUND {name}: {finding.what}\n{finding.detail}\n{finding.file}: {finding.content!r:.300}",
-                flush=True,
-            )
+            where = f"{finding.file}: {finding.content!r:.300}"
+            print(f"\nFOUND {name}: {finding.what}\n{finding.detail}\n{where}\n", flush=True)
             save(finding)
         waiting.append(name)
     pool.shutdown()
-    return sums, findings
+    table = Table("format", *OUTCOMES, "inputs", "per second")
+    for one in sums.values():
+        count = one.outcomes.total()
+        table.row(one.name, *(one.outcomes[name] for name in OUTCOMES), count, float(count / max(one.seconds, 1e-9)))
+    whole = sum((one.outcomes for one in sums.values()), Counter[str]())
+    table.row("all", *(whole[name] for name in OUTCOMES), whole.total(), "")
+    return findings
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -145,17 +148,6 @@ def decoded(case: dict[str, Any]) -> Content:
     return case["text"].encode() if "text" in case else base64.b64decode(case["base64"])
 
 
-def table(sums: dict[str, Turn]) -> str:
-    """Inputs and outcomes of each format."""
-    rows = [("format", "inputs", "refused", "read", "findings", "per second")]
-    for one in sums.values():
-        counts = [one.outcomes.total(), *(one.outcomes[name] for name in ("refused", "read", "findings"))]
-        rows.append((one.name, *(f"{count:,}" for count in counts), f"{counts[0] / max(one.seconds, 1e-9):,.0f}"))
-    total = [sum(one.outcomes[name] for one in sums.values()) for name in ("refused", "read", "findings")]
-    rows.append(("all", *(f"{count:,}" for count in (sum(total), *total)), ""))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--minutes", type=float, default=1.0)
@@ -167,8 +159,7 @@ def main() -> None:
     if given.list:
         print("\n".join(FORMATS))
         return
-    sums, findings = fuzz(given.only or list(FORMATS), given.seed, given.minutes, given.jobs)
-    print("\n" + table(sums))
+    findings = fuzz(given.only or list(FORMATS), given.seed, given.minutes, given.jobs)
     sys.exit(1 if findings else 0)
 
 
