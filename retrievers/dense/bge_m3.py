@@ -19,8 +19,9 @@ import numpy as np
 from harness.errors import BadInput
 from retrievers.base import DocIds, Document, Progress, Query, Ranking
 from retrievers.dense import models
+from retrievers.dense.embeddings import Blocks, write_whole
 from retrievers.dense.encoders import encodable
-from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest, write_whole
+from retrievers.dense.token_weights import Postings, Weights, greatest
 
 if TYPE_CHECKING:
     import torch
@@ -222,7 +223,7 @@ class Sparse(_Head):
         """Return the token weights of queries; those of the last ones are remembered, for the next shard."""
         if not self._asked or self._asked[0][0] != texts:
             batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
-            self._asked[:] = [(texts, Weights.joined([*batches]))]
+            self._asked[:] = [(texts, Weights.joined(batches))]
         return self._asked[0][1]
 
     def _identity(self) -> dict[str, Any]:
@@ -232,17 +233,16 @@ class Sparse(_Head):
         texts, text_of = _numbered([document.indexed_text for document in documents])
         blocks = Blocks(folder)
         done = np.zeros(len(texts), bool)
-        done[blocks.read().rows] = True
+        for part in blocks.read():
+            done[part["rows"]] = True
 
         def name(row: int) -> str:
             return f"document {documents[int(np.argmax(text_of == row))].doc_id!r}"
 
-        try:
+        with blocks:
             for batch in self._encode(texts, done, name):
-                blocks.add(batch)
-        finally:
-            blocks.write()
-        Postings.of(blocks.read(), text_of).save(folder)
+                blocks.add(**batch._asdict())
+        Postings.of(Weights.joined(Weights(**part) for part in blocks.read()), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
         """Token weights of the texts, batch by batch.

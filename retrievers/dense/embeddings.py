@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import io
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from retrievers.base import Progress
 
-FLUSH_SECONDS = 2.0  # of work that a killed process loses at most
+WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # of work in memory: what a killed process loses at most
 COPIED = 1 << 16  # rows copied at a time
 
 # (rows int64 [n], their vectors float32 [n, D]), in any order.
@@ -40,8 +41,7 @@ def write_embeddings(
     """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; without texts it is [0, 0].
 
     After an interruption of any kind, the next call with the same folder and texts encodes only what was not yet on
-    disk, which is the last seconds' work. Vectors found on disk are used only if their checksum is right. Raise
-    BadVector if a vector is not finite or not as long as the others.
+    disk. Raise BadVector if a vector is not finite or not as long as the others.
 
     texts: N texts.
     folder: exists; empty, or left by an interrupted call.
@@ -49,29 +49,47 @@ def write_embeddings(
         one vector.
     progress: called as progress(done, total, "documents"); the first call reports what was already on disk.
     """
-    if (folder / "embeddings.npy").exists():  # interrupted between writing this file and removing the journal
-        (folder / "progress.jsonl").unlink(missing_ok=True)
-        return
-    owners = _owners(texts)
-    copies = np.bincount(owners, minlength=len(texts))  # number of documents that share a row's vector
-    unfinished = _Unfinished(folder, len(texts))
-    done = int(copies[unfinished.done].sum())
-    if progress:
-        progress(done, len(texts), "documents")
-    rows = np.flatnonzero((copies > 0) & ~unfinished.done)
-    if len(rows):
-        with closing(encode(rows)) as batches:
-            try:
-                for batch, vectors in batches:
-                    unfinished.put(batch, vectors)
-                    done += int(copies[batch].sum())
+    blocks, finished = Blocks(folder), folder / "embeddings.npy"
+    if not finished.exists():
+        owners = _owners(texts)
+        copies = np.bincount(owners, minlength=len(texts))  # number of documents that share a row's vector
+        left, width = copies > 0, 0
+        for part in blocks.read():
+            left[part["rows"]], width = False, part["vectors"].shape[1]
+        done = int(copies[~left].sum())
+        if progress:
+            progress(done, len(texts), "documents")
+        if left.any():
+            with closing(encode(np.flatnonzero(left))) as batches, blocks:
+                for rows, vectors in batches:
+                    width = width or vectors.shape[1]
+                    _check(rows, vectors, width)
+                    blocks.add(rows=rows, vectors=vectors)
+                    done += int(copies[rows].sum())
                     if progress:
                         progress(done, len(texts), "documents")
-            finally:
-                unfinished.flush()
-    if not unfinished.done[owners].all():
+        write_whole(finished, lambda file: _assemble(file, blocks, owners, width))
+    blocks.remove()
+
+
+def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) -> None:
+    """Write the vectors of all texts as an array. Raise RuntimeError if a text has none."""
+    about = {"descr": "<f4", "fortran_order": False, "shape": (len(owners), width)}
+    np.lib.format.write_array_header_1_0(file, about)
+    start, written = file.tell(), np.zeros(len(owners), bool)
+    if hasattr(os, "posix_fallocate") and width:
+        os.posix_fallocate(file.fileno(), 0, start + 4 * len(owners) * width)  # or a full disk would kill the process
+    file.truncate(start + 4 * len(owners) * width)
+    file.flush()
+    embeddings = np.memmap(file, np.float32, "r+", start, (len(owners), width)) if width else np.zeros((len(owners), 0))
+    for part in blocks.read():
+        embeddings[part["rows"]], written[part["rows"]] = part["vectors"], True
+    if not written[owners].all():
         raise RuntimeError("the encoder left texts out")
-    unfinished.finish(owners)
+    repeats = np.flatnonzero(owners != np.arange(len(owners)))
+    for first in range(0, len(repeats), COPIED):
+        rows = repeats[first : first + COPIED]
+        embeddings[rows] = embeddings[owners[rows]]
 
 
 def collect_embeddings(
@@ -112,92 +130,60 @@ def _check(rows: np.ndarray, vectors: np.ndarray, dimensions: int) -> None:
         raise BadVector(int(rows[bad][0]), "contains NaN or infinity")
 
 
-class _Unfinished:
-    """Embeddings being written: partial.npy, a memory map, and progress.jsonl, a journal of its valid rows.
+class Blocks:
+    """Arrays on disk, added part by part: one file for every few seconds of work, named by its checksum.
 
-    A line of the journal lists rows and the sha256 of their vectors; it is written after them. So the checksum reveals
-    a truncated line, or one whose vectors did not reach the disk, and such a line is ignored.
+    As a context, it writes what was added when the context ends, also by an error.
     """
 
-    def __init__(self, folder: Path, count: int) -> None:
-        self._finished = folder / "embeddings.npy"
-        self._path, self._journal = folder / "partial.npy", folder / "progress.jsonl"
-        self.done = np.zeros(count, bool)
-        self._embeddings: np.memmap | None = None
-        self._fresh: list[np.ndarray] = []  # rows added since the last line of the journal
-        self._flushed = time.monotonic()
-        self._resume()
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: list[dict[str, np.ndarray]] = []
+        self._size, self._began = 0, time.monotonic()
 
-    def _resume(self) -> None:
-        try:
-            embeddings = np.lib.format.open_memmap(self._path, "r+")
-            for line in self._journal.read_bytes().splitlines():
-                self.done[_valid_rows(line, embeddings)] = True
-        except (FileNotFoundError, ValueError, EOFError):
-            pass  # no earlier call got that far, or it was interrupted while creating the file
-        if self.done.any():
-            self._embeddings = embeddings
-        else:
-            self._journal.unlink(missing_ok=True)
+    def add(self, **part: np.ndarray) -> None:
+        """Add a part: arrays whose first dimensions are joined with those of other parts."""
+        self._parts.append(part)
+        self._size += sum(array.nbytes for array in part.values())
+        if self._size >= WRITE_BYTES or time.monotonic() - self._began >= WRITE_SECONDS:
+            self.write()
 
-    def put(self, rows: np.ndarray, vectors: np.ndarray) -> None:
-        if self._embeddings is None:
-            self._embeddings = _reserved(self._path, (len(self.done), vectors.shape[1]))
-        _check(rows, vectors, self._embeddings.shape[1])
-        self._embeddings[rows] = vectors
-        self.done[rows] = True
-        self._fresh.append(rows)
-        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
-            self.flush()
+    def write(self) -> None:
+        """Write everything added since the last call."""
+        if self._parts:
+            buffer = io.BytesIO()
+            np.savez(buffer, **{name: np.concatenate([one[name] for one in self._parts]) for name in self._parts[0]})
+            content = buffer.getvalue()
+            name = f"block-{hashlib.sha256(content).hexdigest()}.npz"
+            write_whole(self._folder / name, lambda file: file.write(content))
+        self._parts, self._size, self._began = [], 0, time.monotonic()
 
-    def flush(self) -> None:
-        """Write the vectors added so far to disk, then a line of the journal."""
-        if self._embeddings is not None and self._fresh:
-            rows = np.concatenate(self._fresh)
-            self._embeddings.flush()
-            line = json.dumps({"rows": rows.tolist(), "sha256": _digest(self._embeddings[rows])})
-            with self._journal.open("a", encoding="ascii") as file:
-                file.write(f"\n{line}")  # line break first: the previous line may be truncated
-        self._fresh, self._flushed = [], time.monotonic()
+    def read(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield all parts on disk. Damaged files are deleted, so that their parts are computed again."""
+        for path in sorted(self._folder.glob("block-*.npz")):
+            content = path.read_bytes()
+            if path.stem == f"block-{hashlib.sha256(content).hexdigest()}":
+                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                    yield dict(arrays)
+            else:
+                path.unlink()
 
-    def finish(self, owners: np.ndarray) -> None:
-        """Copy each vector to all equal texts and give the file its final name."""
-        if self._embeddings is None:
-            np.save(self._path, np.zeros((0, 0), np.float32), allow_pickle=False)
-        else:
-            repeats = np.flatnonzero(owners != np.arange(len(owners)))
-            for start in range(0, len(repeats), COPIED):
-                rows = repeats[start : start + COPIED]
-                self._embeddings[rows] = self._embeddings[owners[rows]]
-            self._embeddings.flush()
-            self._embeddings = None  # closes it: some systems cannot rename an open file
-        self._path.replace(self._finished)
-        self._journal.unlink(missing_ok=True)
+    def remove(self) -> None:
+        for path in self._folder.glob("block-*"):
+            path.unlink()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.write()
 
 
-def _reserved(path: Path, shape: tuple[int, int]) -> np.memmap:
-    """Return a new memory-mapped float32 array; raise OSError if the disk has no room for it.
-
-    Without the reservation, a full disk would kill the process in the middle of the work.
-    """
-    embeddings = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return embeddings
-
-
-def _valid_rows(line: bytes, embeddings: np.ndarray) -> np.ndarray:
-    """Return the rows that a line of the journal lists; none if its checksum does not match their vectors."""
-    try:
-        entry = json.loads(line)
-        rows = np.array(entry["rows"], np.int64)
-        if rows.min() >= 0 and _digest(embeddings[rows]) == entry["sha256"]:
-            return rows
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError):
-        pass  # truncated or damaged
-    return np.zeros(0, np.int64)
-
-
-def _digest(vectors: np.ndarray) -> str:
-    return hashlib.sha256(vectors.tobytes()).hexdigest()
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a file that is complete or absent, even after a crash."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w+b") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

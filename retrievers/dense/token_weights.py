@@ -1,19 +1,15 @@
-"""Weights of tokens in texts: written to disk while they are computed, and searched by token."""
+"""Weights of tokens in texts, and the index that is searched by token."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-WRITE_SECONDS = 30.0  # of work that an interruption loses at most
+from retrievers.dense.embeddings import write_whole
 
 
 class Weights(NamedTuple):
@@ -31,7 +27,7 @@ class Weights(NamedTuple):
     weights: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence[Weights]) -> Weights:
+    def joined(cls, parts: Iterable[Weights]) -> Weights:
         empty = cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
         return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
 
@@ -106,58 +102,5 @@ class Postings(NamedTuple):
         return found[order], scores[found[order]]
 
 
-class Blocks:
-    """Token weights on disk: one file for every half minute of work, named by its checksum."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parts: list[Weights] = []
-        self._began = time.monotonic()
-
-    def add(self, part: Weights) -> None:
-        self._parts.append(part)
-        if time.monotonic() - self._began >= WRITE_SECONDS:
-            self.write()
-
-    def write(self) -> None:
-        """Write everything added since the last call."""
-        if self._parts:
-            buffer = io.BytesIO()
-            np.savez(buffer, **Weights.joined(self._parts)._asdict())
-            content = buffer.getvalue()
-            write_whole(self._folder / f"block-{_digest(content)}.npz", lambda file: file.write(content))
-        self._parts, self._began = [], time.monotonic()
-
-    def read(self) -> Weights:
-        """Return all weights on disk. Damaged files are deleted, so that their weights are computed again."""
-        parts = []
-        for path in sorted(self._folder.glob("block-*.npz")):
-            content = path.read_bytes()
-            if path.stem != f"block-{_digest(content)}":
-                path.unlink()
-                continue
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                parts.append(Weights(**{name: arrays[name] for name in Weights._fields}))
-        return Weights.joined(parts)
-
-    def remove(self) -> None:
-        for path in self._folder.glob("block-*"):
-            path.unlink()
-
-
 def _write_array(values: np.ndarray, file: BinaryIO) -> None:
     np.save(file, values, allow_pickle=False)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a file that is complete or absent, even after a crash."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

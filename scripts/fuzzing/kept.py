@@ -66,6 +66,7 @@ from harness.statistics.prediction_powered import Estimate
 from harness.storage import cache as caches
 from harness.storage import entries
 from harness.storage.append_log import FILE, START
+from harness.storage.typed import row_as
 from harness.sweeps.auto.budget import StepLog
 from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
 from harness.testset.audit.sample import AuditSample, draw, read_audit
@@ -170,7 +171,7 @@ FUSION = {"version": 1, "rule": {"rankings": ["bigram", "bm25"], "features": FEA
 @reads("fusion.json", {"fusion.json": json.dumps(FUSION).encode()})
 def _fusion(folder: Path) -> None:
     rule = FittedFusion(str(folder / "fusion.json")).rule
-    same(rule, FusionRule.from_json(json.loads(json.dumps(rule.to_json()))), "the rule")
+    same(rule, row_as(FusionRule, json.loads(json.dumps(rule.to_json())), "rule"), "the rule")
     rule.fuse(dict.fromkeys(rule.rankings, RANKING), 2)
 
 

@@ -19,9 +19,9 @@ from harness.config import components as config_parts
 from harness.config.components import check_component
 from harness.errors import BadInput
 from retrievers.base import Document, Query
-from retrievers.dense import bge_m3, token_weights
+from retrievers.dense import bge_m3, embeddings
 from retrievers.dense.bge_m3 import MultiVector, Sparse
-from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest
+from retrievers.dense.token_weights import Postings, Weights, greatest
 from retrievers.testing import DOCUMENTS, QUERIES, check_reranker, check_retriever, pair_scores, same
 
 LENGTH = 40  # tokens, less than the longest texts have
@@ -195,7 +195,7 @@ def files(folder):
 @pytest.mark.parametrize("write_seconds", [0.0, 1e9])
 def test_an_interrupted_index_resumes(sparse, tmp_path, monkeypatch, batches_run, write_seconds):
     """Three interruptions; no batch is computed twice, and every file equals that of an uninterrupted index."""
-    monkeypatch.setattr(token_weights, "WRITE_SECONDS", write_seconds)
+    monkeypatch.setattr(embeddings, "WRITE_SECONDS", write_seconds)
     (whole := tmp_path / "whole").mkdir()
     (part := tmp_path / "part").mkdir()
     sparse(batch_tokens=40).index(CORPUS, whole)
@@ -217,26 +217,6 @@ def test_an_interrupted_index_resumes(sparse, tmp_path, monkeypatch, batches_run
         "doc_ids.txt",
         "doc_id_ends.npy",
     }
-
-
-def test_damaged_and_half_written_blocks_are_computed_again(sparse, tmp_path, monkeypatch, batches_run):
-    monkeypatch.setattr(token_weights, "WRITE_SECONDS", 0.0)
-    (whole := tmp_path / "whole").mkdir()
-    (part := tmp_path / "part").mkdir()
-    sparse(batch_tokens=40).index(CORPUS, whole)
-    batches_run.clear()
-    with pytest.raises(Stopped):
-        stop_after(sparse(batch_tokens=40), 4).index(CORPUS, part)
-    flipped, cut, *_ = sorted(part.glob("block-*.npz"))
-    content = bytearray(flipped.read_bytes())
-    content[len(content) // 2] ^= 1
-    flipped.write_bytes(content)
-    cut.write_bytes(cut.read_bytes()[:-7])
-    (part / "block-0.npz.tmp").write_bytes(b"half")
-    first = len(batches_run)
-    sparse(batch_tokens=40).index(CORPUS, part)
-    assert len([rows for rows in batches_run[first:] if rows in batches_run[:first]]) == 2
-    assert files(part) == files(whole)
 
 
 def test_resuming_with_another_batch_size_counts_no_text_twice(sparse, tmp_path, indexed):
@@ -296,22 +276,6 @@ def test_the_greatest_weight_of_a_token_counts():
     counts = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]], bool)
     found = greatest(np.array([10, 11, 12]), ids, weights, counts)
     assert [column.tolist() for column in found] == [[10, 11, 12], [2, 0, 1], [5, 7, 5], [4, 3, 2]]
-
-
-def test_blocks_return_what_was_added(tmp_path):
-    blocks = Blocks(tmp_path)
-    assert not len(blocks.read().rows)
-    parts = [
-        Weights(np.array([i]), np.array([1]), np.array([i], np.int32), np.array([i / 2], np.float32)) for i in (1, 2)
-    ]
-    for part in parts:
-        blocks.add(part)
-        blocks.write()
-    blocks.write()
-    assert len(list(tmp_path.iterdir())) == 2, "nothing added, no file"
-    read = Blocks(tmp_path).read()
-    assert sorted(zip(read.rows.tolist(), read.weights.tolist(), strict=True)) == [(1, 0.5), (2, 1.0)]
-    assert [column.dtype for column in read] == [np.int64, np.int64, np.int32, np.float32]
 
 
 # The multi-vector head

@@ -1,5 +1,4 @@
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -105,10 +104,8 @@ def test_an_interrupted_call_resumes(tmp_path, stop):
 
 def test_a_finished_folder_is_left_alone(tmp_path):
     write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
-    (tmp_path / "progress.jsonl").write_text("{}")  # killed between the last two steps
-    encode = FakeEncoder(TEXTS)
-    write_embeddings(TEXTS, tmp_path, encode)
-    assert encode.rows == []
+    (tmp_path / "block-left.npz").write_bytes(b"killed between the last two steps")
+    write_embeddings(TEXTS, tmp_path, None)
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
@@ -119,8 +116,9 @@ sys.path[:0] = sys.argv[1:3]
 from retrievers.dense import embeddings
 from test_embeddings import TEXTS, FakeEncoder
 
-folder, at, count = Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
-embeddings.FLUSH_SECONDS = 0.0 if at == "batch" else float(sys.argv[6])
+folder, kept = Path(sys.argv[3]), int(sys.argv[4])
+embeddings.WRITE_SECONDS = 0.0 if kept else 60.0
+replace = Path.replace
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -128,30 +126,19 @@ def kill(*_):
 class Encoder(FakeEncoder):
     def __call__(self, rows):
         for batch in super().__call__(rows):
-            if len(self.rows) > count:
+            if len(self.rows) > (kept or 9):
                 kill()
             yield batch
 
-if at == "digest":  # the vectors are written, the line of the journal is not
-    embeddings._digest = kill
-elif at == "rename":
-    Path.replace = kill
-embeddings.write_embeddings(TEXTS, folder, Encoder(TEXTS, stop=None))
+Path.replace = lambda path, to: kill() if to.name == "embeddings.npy" else replace(path, to)
+embeddings.write_embeddings(TEXTS, folder, Encoder(TEXTS))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("at", "count", "flush", "kept"),
-    [
-        ("batch", 9, 0, 9),  # three batches added and flushed, the fourth not
-        ("late", 9, 60, 0),  # added, but not yet flushed
-        ("digest", 99, 0, 0),
-        ("rename", 99, 0, 20),  # everything is encoded
-    ],
-)
-def test_a_killed_process_loses_what_was_not_flushed(tmp_path, at, count, flush, kept):
-    arguments = [str(ROOT), str(ROOT / "tests" / "retrievers"), str(tmp_path), at, str(count), str(flush)]
+@pytest.mark.parametrize("kept", [9, 0, 20], ids=["written", "not yet written", "before the last step"])
+def test_a_killed_process_loses_what_was_not_written(tmp_path, kept):
+    arguments = [str(ROOT), str(ROOT / "tests" / "retrievers"), str(tmp_path), str(kept)]
     child = subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True)
     assert child.returncode == -signal.SIGKILL, child.stderr
     encode = FakeEncoder(TEXTS)
@@ -160,62 +147,41 @@ def test_a_killed_process_loses_what_was_not_flushed(tmp_path, at, count, flush,
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
-def test_the_journal_is_written_during_the_work(tmp_path, monkeypatch):
-    clock = iter(range(100))
-    monkeypatch.setattr(embeddings.time, "monotonic", lambda: next(clock))
-    stopped(tmp_path, 18)
-    lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().split("\n") if line]
-    # The clock advances one second per reading: batches of three rows are added at 1 and 2, flushed at 2 (which reads
-    # the clock again: 3), and so on.
-    assert [len(line["rows"]) for line in lines] == [6, 6, 6]
-    assert [row for line in lines for row in line["rows"]] == list(range(19, 1, -1))
+@pytest.mark.parametrize(("seconds", "size", "files"), [(0.0, 1e9, 6), (1e9, 1, 6), (1e9, 1e9, 1)])
+def test_blocks_are_written_during_the_work(tmp_path, monkeypatch, seconds, size, files):
+    monkeypatch.setattr(embeddings, "WRITE_SECONDS", seconds)
+    monkeypatch.setattr(embeddings, "WRITE_BYTES", size)
+    stopped(tmp_path, 18)  # six batches; what is not yet written is, when the work ends
+    assert len(list(tmp_path.iterdir())) == files
 
 
-def cut(name, end):
-    """Cut a file."""
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:end])
-
-
-def flip_a_byte(folder):
-    content = bytearray((folder / "partial.npy").read_bytes())
-    content[-1] ^= 1  # in the vector of the last row, which was in the first batch
-    (folder / "partial.npy").write_bytes(content)
-
-
-GARBLED = b'\n\xff\xfe\n{}\n[]\n3\n{"rows": [99], "sha256": ""}\n{"rows": [['
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
     ("damage", "kept"),
     [
-        (cut("progress.jsonl", -5), 6),  # lines of six, three and three rows; the last is truncated
-        (lambda folder: (folder / "progress.jsonl").write_bytes(GARBLED), 0),
-        (flip_a_byte, 6),  # the line with the last row is ignored
-        (cut("partial.npy", -20), 6),  # likewise
-        (cut("partial.npy", 6), 0),
-        (cut("partial.npy", 0), 0),
-        (lambda folder: (folder / "partial.npy").unlink(), 0),
+        (flip_a_byte, 6),
+        (lambda path: path.write_bytes(path.read_bytes()[:-7]), 6),
+        (lambda path: path.write_bytes(b""), 6),
+        (Path.unlink, 6),
+        (lambda path: path.with_name("block-0.npz.tmp").write_bytes(b"half"), 12),
+        (lambda path: path.with_name("block-0.npz").write_bytes(path.read_bytes()), 12),
     ],
+    ids=["flipped", "cut", "empty", "gone", "half-written", "under another name"],
 )
 def test_damage_is_encoded_again(tmp_path, damage, kept):
     stopped(tmp_path, 6)
-    encode = FakeEncoder(TEXTS, stop=6)
-    with pytest.raises(KeyboardInterrupt):
-        write_embeddings(TEXTS, tmp_path, encode)  # a second line of the journal, also of six rows
-    damage(tmp_path)
+    [first] = tmp_path.iterdir()
+    stopped(tmp_path, 6)  # a second block, also of six rows
+    damage(first)
     encode = FakeEncoder(TEXTS)
     write_embeddings(TEXTS, tmp_path, encode)
     assert len(encode.rows) == 20 - kept
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
-
-
-def test_a_truncated_line_does_not_damage_the_next(tmp_path):
-    stopped(tmp_path, 6)
-    cut("progress.jsonl", -5)(tmp_path)
-    again = stopped(tmp_path, 9)  # starts from the beginning and gets further
-    encode = FakeEncoder(TEXTS)
-    write_embeddings(TEXTS, tmp_path, encode)
-    assert sorted(again + encode.rows) == list(range(20))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -230,19 +196,6 @@ def test_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
             call()
         assert caught.value.row == 7
         assert caught.value.reason == "contains NaN or infinity"
-
-
-def test_vectors_before_a_bad_one_are_kept(tmp_path):
-    def encode(rows):
-        yield rows[:5], expected(TEXTS)[:5]
-        yield rows[5:], np.full((len(rows) - 5, 3), np.nan, np.float32)
-
-    with pytest.raises(BadVector):
-        write_embeddings(TEXTS, tmp_path, encode)
-    mended = FakeEncoder(TEXTS)
-    write_embeddings(TEXTS, tmp_path, mended)
-    assert sorted(mended.rows) == list(range(5, 20))
-    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
 def test_all_vectors_have_the_same_length(tmp_path):
@@ -269,7 +222,7 @@ def test_a_text_without_a_vector_is_an_error(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no room")
-def test_a_full_disk_is_reported_before_the_work(tmp_path, monkeypatch):
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -277,7 +230,9 @@ def test_a_full_disk_is_reported_before_the_work(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
     monkeypatch.undo()
-    write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
+    encode = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, encode)
+    assert encode.rows == []
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 

@@ -7,7 +7,7 @@ import pytest
 from tiny_models import LENGTH, SENTENCES, tiny_sentence_model
 
 from harness.errors import BadInput
-from retrievers.dense import embeddings, encoders, models
+from retrievers.dense import encoders, models
 from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
 from retrievers.testing import check_encoder
 
@@ -326,7 +326,6 @@ def test_several_processes_give_the_same_vectors(tiny, library, tmp_path, monkey
     monkeypatch.setattr(processes, "get_context", lambda _: plain("forkserver"))  # the library is loaded once for both
     processes.set_forkserver_preload(["sentence_transformers"])
     monkeypatch.setattr(encoders, "CHUNK", 1000)
-    monkeypatch.setattr(embeddings, "FLUSH_SECONDS", 0.0)
     texts, calls = mixed(60), []
     encoder = SentenceEncoder(path=tiny["mean"], devices=["cpu", "cpu"], document_prefix="passage: ")
     found = encoded(encoder, texts, tmp_path, lambda *call: calls.append(call))
