@@ -152,7 +152,8 @@ class Blocks:
         """Write everything added since the last call."""
         if self._parts:
             buffer = io.BytesIO()
-            np.savez(buffer, **{name: np.concatenate([one[name] for one in self._parts]) for name in self._parts[0]})
+            joined: Any = {name: np.concatenate([one[name] for one in self._parts]) for name in self._parts[0]}
+            np.savez(buffer, **joined)
             content = buffer.getvalue()
             name = f"block-{hashlib.sha256(content).hexdigest()}.npz"
             write_whole(self._folder / name, lambda file: file.write(content))
