@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from harness.errors import BadInput
 from harness.progress import stage
 from harness.recording.recording import open_store
 from harness.recording.run_kind import require_retrieval
+from harness.reports.encoding import encoded
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
@@ -40,7 +42,7 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
         raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
         config, notes = settled(tracker, config)
-        found = runs.read_board_runs(tracker, Asked.of(config.document), Path(folder))
+        found = runs.read_board_runs(tracker, Asked.of(config), Path(folder))
         found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
             whole = config.runs is None
@@ -65,33 +67,30 @@ def _title(one: Board) -> str:
 
 
 def _document(one: Board) -> dict[str, Any]:
-    """What is found, with ids of runs in place of places."""
-    runs, found = one.runs, one.leaderboard.to_json()
+    """Return what is found, with ids of runs in place of places."""
+    runs, found, pick = one.runs, one.leaderboard, one.leaderboard.pick
     ids = [run.run.run_id for run in runs.runs]
     rows = [
-        {
-            "run_id": run_id,
-            "short_name": run.name,
-            "name": run.run.name,
-            "objective": run.score.to_json(),
-            "also": [other.run_id for other in run.also],
-        }
-        | {key: value for key, value in row.items() if key != "run"}
-        for run_id, run, row in zip(ids, runs.runs, found["rows"], strict=True)
+        {key: value for key, value in encoded(row).items() if key != "run"}
+        | {"run_id": run.run.run_id, "short_name": run.name, "name": run.run.name}
+        | {"objective": run.score.to_json(), "also": [other.run_id for other in run.also]}
+        for run, row in zip(runs.runs, found.rows, strict=True)
     ]
-    pick = one.leaderboard.pick
-    instead = None if pick.instead is None else ids[pick.instead]
     return {
         "experiment": one.experiment,
         "metric": runs.metric,
         "select_on": runs.select_on,
         "queries": len(runs.query_ids),
         "rows": rows,
-        "recommended": {"run_id": ids[pick.run], "reason": pick.reason.en, "instead": instead},
-        "not_told_apart": [ids[row.run] for row in one.leaderboard.tied],
-        "facts": [fact.en for fact in one.leaderboard.facts],
-        "expected": found["expected"],
-        "notes": [*runs.notes, *found["notes"]],
+        "recommended": {
+            "run_id": ids[pick.run],
+            "reason": pick.reason.en,
+            "instead": None if pick.instead is None else ids[pick.instead],
+        },
+        "not_told_apart": [ids[row.run] for row in found.rows if row.tied],
+        "facts": [fact.en for fact in found.facts],
+        "expected": encoded(found.expected),
+        "notes": [*runs.notes, *found.notes],
     }
 
 
@@ -99,8 +98,8 @@ def board_report(one: Board) -> Report:
     """Return which run to take, those that are not told apart from the best, the others, and what matters."""
     found = one.leaderboard
     whole = leaderboard_table(one)
-    worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.tied is False]
-    first = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.tied is not False]
+    worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]
+    first = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group != "worse"]
     caption = "Not told apart from the best" if len(first) > 1 and worse else "The best" if worse else "Runs"
     tables = [replace(whole, caption=caption, **_cut(first))]
     tables += [replace(whole, caption="Worse than the best", **_cut(worse))] if worse else []
@@ -124,7 +123,7 @@ def leaderboard_table(one: Board) -> Table:
     scores = [run.score for run in runs]
     estimated = any(score.estimate for score in scores)
     values = [
-        Number(shown.value, shown.low, shown.high, row.tied is False)
+        Number(shown.value, shown.low, shown.high, row.group == "worse")
         for shown, row in zip([score.estimate or score if estimated else score for score in scores], rows, strict=True)
     ]
     columns = [
@@ -150,10 +149,11 @@ def leaderboard_table(one: Board) -> Table:
             value,
             run.score.value if estimated else None,
             row.difference if row.run else None,
-            row.p_holm,
-            *(Number(part.value, beside=part.rank) if part else None for part in (row.public, row.private)),
+            None if math.isnan(row.p_holm) else row.p_holm,
+            None if row.public is None else Number(row.public, beside=row.public_rank),
+            None if row.private is None else Number(row.private, beside=row.private_rank),
             row.ms,
-            row.index_mb,
+            row.mb,
             run.run.short_id,
             ", ".join(filter(None, (run.name, run.twins))),
         ]

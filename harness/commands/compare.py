@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from harness.runs import ranking
 from harness.runs.board.expected import expected_of_run
 from harness.runs.comparison import page, retrieval_runs, task_runs
 from harness.runs.comparison.choice import Choice, choose_runs, tested_family
-from harness.runs.comparison.comparison import Comparison, Settings
+from harness.runs.comparison.comparison import Comparison, compare_runs, judging_of
 from harness.storage.atomic import write_text
 from harness.tracking.tracker import RunRecord, Tracker
 
@@ -30,26 +29,23 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def _retrieval(
-    tracker: Tracker, choice: Choice, folder: Path, settings: Settings
-) -> tuple[Comparison, Callable[[], str]]:
-    """Compare retrieval runs; return the comparison, and its page when it is called. folder: for downloads."""
+def _retrieval(tracker: Tracker, choice: Choice, folder: Path, config: CompareConfig) -> tuple[Comparison, str]:
+    """Compare retrieval runs; return the comparison and its page. folder: for downloads."""
     runs = retrieval_runs.read_retrieval_runs(tracker, choice.labelled, folder)
-    p, expected = tested_family(tracker, choice, settings, folder / "family")
-    found = retrieval_runs.compare_retrieval(runs, settings, p).with_notes(choice.notes)
+    p, expected = tested_family(tracker, choice, config, folder / "family")
+    found = compare_runs(runs, config, p)
     if not choice.family:
-        best = {run.label: run.run for run in runs}[found.best]
-        expected = expected_of_run(tracker, best, settings.metric, settings.select_on)
-    found = replace(found, expected=expected)
-    html = page.board_html(found, runs, tracker, folder, settings)  # while its downloads are there
-    return found, lambda: html
+        expected = expected_of_run(tracker, choice.labelled[found.best], config.metric, choice.select_on)
+    found = replace(found, notes=[*choice.notes, *found.notes], expected=expected)
+    return found, page.board_html(found, runs, folder, config)
 
 
-def _task(tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> tuple[Comparison, Callable[[], str]]:
+def _task(tracker: Tracker, choice: Choice, folder: Path, config: CompareConfig) -> tuple[Comparison, str]:
     """Compare submissions to a text task; as `_retrieval`."""
-    found = task_runs.compare_tasks(task_runs.read_task_runs(tracker, choice.labelled, folder), settings)
-    found = found.with_notes(choice.notes)
-    return found, partial(page.items_html, found)
+    runs = task_runs.read_task_runs(tracker, choice.labelled, folder)
+    found = compare_runs(runs, config)
+    found = replace(found, notes=[*choice.notes, *found.notes])
+    return found, page.items_html(found, runs.take(judging_of(runs, config)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,14 +119,14 @@ def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
         config, notes = ranking.settled(tracker, config, kind.name)
         choice = choose_runs(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
-        settings = Settings(config.metric, config.resamples, config.seed, choice.select_on, config.pairs)
-        found, html = (_task if kind.task else _retrieval)(tracker, choice, Path(folder), settings)
-    record = _record(found, kind, settings)
+        config = config.changed(select_on=choice.select_on)
+        found, html = (_task if kind.task else _retrieval)(tracker, choice, Path(folder), config)
+    record = _record(found, kind, config)
     target = recording.new_folder(config.outputs.absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
         peeks = tracker.count_private_view(record.experiment)
         compared = Compared(found, live.run_id, None if files else record.experiment, target, peeks)
-        _write(live.folder, compared, html())
+        _write(live.folder, compared, html)
     return compared
 
 
@@ -142,16 +138,16 @@ def _write(folder: Path, compared: Compared, html: str) -> None:
     write_text(folder / "comparison.html", html)
 
 
-def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRecord:
+def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> RunRecord:
     """The comparison as a run of its own; it has the data tags of the compared runs."""
     runs = [one.run for one in comparison.runs]
-    inputs = [tag.removeprefix("data.") for tag in kind.shared(settings.metric) if tag.startswith("data.")]
+    inputs = [tag.removeprefix("data.") for tag in kind.shared(config.metric) if tag.startswith("data.")]
     names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
     return RunRecord(
         runs[0].experiment,
         f"compare {' '.join(run.short_id for run in runs)}",
         params={"runs": [run.run_id for run in runs]}
-        | {"metric": settings.metric, "resamples": settings.resamples, "seed": settings.seed, "pairs": settings.pairs},
+        | {"metric": config.metric, "resamples": config.resamples, "seed": config.seed, "pairs": config.pairs},
         tags=provenance.provenance({name: runs[0].tags.get(f"data.{name}") for name in inputs}) | names,
         metrics=_logged(comparison),
     )

@@ -18,21 +18,38 @@ from harness.measures.scores import plain
 from harness.progress import stage
 from harness.recording import run_files
 from harness.recording.recording import open_store
+from harness.recording.retrieval_run import CHECKED
 from harness.recording.run_kind import require_retrieval
 from harness.reports.markup import number, p_value, percent, signed
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
-from harness.runs.board import pair_values
-from harness.runs.board.choice import Asked
-from harness.runs.board.pair_values import PairValues
-from harness.runs.board.runs import BoardRun
+from harness.runs.board.choice import Asked, chosen_runs, recommended_runs
+from harness.runs.board.runs import BoardRun, check_by_query, judging, read_board_runs
 from harness.runs.ranking import needed_metric, settled
 from harness.statistics.power import MOST, TellingApart, telling_apart
+from harness.tracking.tracker import Tracker
 
 BAR = 20  # characters of a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
+
+
+@dataclass(frozen=True, eq=False)
+class PairValues:
+    """Two runs, the better first.
+
+    gaps: float64 [Q], the first run's value less the second's on each query that judges; NaN where the measure does not
+        apply. judges: which queries these are, "" for all or "private ".
+    notes: how the runs were chosen.
+    """
+
+    metric: str
+    first: BoardRun
+    second: BoardRun
+    gaps: np.ndarray
+    judges: str
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +103,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files")
         tracker = files or open_store(config)
         config, notes = settled(tracker, config)
-        pair = pair_values.read_pair(tracker, Asked.of(config.document), Path(folder))
+        pair = read_pair(tracker, Asked.of(config), Path(folder))
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):
@@ -94,6 +111,65 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
     steps = _next(found, Place.of(config.document, invocation), words)
     return CommandAnswer(found.to_json(), power_report(found, steps), lambda _: [power_curve(found)])
+
+
+def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
+    """The two runs that are asked for, of a sweep the trial that it recommends; else the best run, and the best of
+    those that differ from it on any query. folder: for downloads.
+
+    BadInput unless they compare query by query, by labels that people have given.
+    """
+    check_by_query(asked.metric)
+    if asked.runs is not None:
+        return _pair(tracker, asked, _named(tracker, asked), [], folder)
+    (best, *others), notes = _best(tracker, asked)
+    for other in others:
+        own = folder / other
+        own.mkdir()
+        pair = _pair(tracker, asked, [best, other], notes, own)
+        if np.nansum(np.abs(pair.gaps)) > 0:
+            break
+    return pair
+
+
+def _pair(tracker: Tracker, asked: Asked, ids: list[str], notes: Sequence[str], folder: Path) -> PairValues:
+    found = read_board_runs(tracker, replace(asked, runs=ids), folder)
+    first, second = found.runs
+    if partly := [one.run.named for one in found.runs if CHECKED in one.run.tags]:
+        raise BadInput(
+            f"The labels of {' and '.join(partly)} come partly from a model. How sure a difference is then depends on "
+            "how many queries people have checked: `harness compare` estimates it, and `harness testset audit` says "
+            "what checking more of them is worth."
+        )
+    values = found.values[:, judging(found.public, found.select_on)]
+    if (np.isnan(values[0]) != np.isnan(values[1])).any():
+        raise BadInput(
+            f"metric={asked.metric} counts other queries in each run, so that its values do not pair. Choose another: "
+            "metric=NAME."
+        )
+    judges = "private " if found.select_on == "public" else ""
+    return PairValues(found.metric, first, second, values[0] - values[1], judges, [*notes, *found.notes])
+
+
+def _named(tracker: Tracker, asked: Asked) -> list[str]:
+    words = asked.runs or ()
+    if len(words) != 2:
+        raise BadInput(
+            f"runs names {counted(len(words), 'run')}. Name the two that are to be told apart: 'runs=[ID,ID]'."
+        )
+    return [run.run_id for run in recommended_runs(tracker, words)]
+
+
+def _best(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
+    """(the ids of the runs, the best first, at least two; what to know of such a choice)."""
+    ranked = chosen_runs(tracker, asked).runs
+    notes = [f"The best two of {counted(len(ranked), 'run')} by {asked.metric} that differ on any query."]
+    if len(ranked) > 2:
+        notes = [
+            f"{notes[0]} Of runs that were chosen for their scores the lead is partly luck: the true difference is "
+            "likely smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
+        ]
+    return [one.run.run_id for one in ranked], notes
 
 
 def _check(pair: PairValues) -> None:

@@ -1,13 +1,14 @@
-"""Bootstrap intervals: of means over queries, and of any statistic that is computed from resampled items."""
+"""Bootstrap intervals: of means over queries, and of any function of sums over items."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+EQUAL = 1e-12  # functions of sums that differ by less differ by rounding
 FEW = 10  # with fewer items the bias correction of BCa is unreliable
 _CELLS = 1 << 22  # draws in memory at once
 _PRODUCT = 1 << 18  # multiplications in one matrix product: BLAS computes so few in one thread
@@ -30,6 +31,22 @@ class Resampled:
     influence: np.ndarray
     constant: np.ndarray
     slack: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Tallies:
+    """What was counted of N items, and M measures that are computed from sums over items.
+
+    A ratio of counts, such as precision over all items, is no mean of items: whole items are drawn and summed again.
+
+    table:    float64 [N, S], the counts of each item.
+    measure:  sums [R, S] -> measures [M, R], NaN where undefined.
+    entering: int [M], how many items enter each measure.
+    """
+
+    table: np.ndarray
+    measure: Callable[[np.ndarray], np.ndarray]
+    entering: np.ndarray
 
 
 def bootstrap_means(
@@ -172,3 +189,44 @@ def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
     below, above = ordered[row, lower], ordered[row, np.minimum(lower + 1, last)]
     part, gap = place - lower, above - below
     return np.where(part < 0.5, below + gap * part, above - gap * (1 - part))
+
+
+def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return BCa intervals of M measures of sums: (low [M], high [M], a note for each).
+
+    Where some resampled values are NaN, it is the percentile interval of the others, with a note; NaN with one item.
+    """
+    table, total = tallies.table, tallies.table.sum(axis=0)
+    observed = tallies.measure(total[None])[:, 0]
+    low, high, notes = np.full(len(observed), np.nan), np.full(len(observed), np.nan), [""] * len(observed)
+    if len(table) < 2:
+        return low, high, ["one item: no interval"] * len(observed)
+    values = tallies.measure(np.vstack([product(drawn, table) for drawn in draws(seed, len(table), resamples)]))
+    left_out = tallies.measure(total - table)
+    whole = np.isfinite(values).all(axis=1) & np.isfinite(left_out).all(axis=1)
+    if whole.any():
+        slack = EQUAL * np.maximum(np.abs(values[whole]).max(axis=1), EQUAL)
+        statistics = Resampled(
+            observed=observed[whole],
+            values=values[whole],
+            influence=left_out[whole].mean(axis=1)[:, None] - left_out[whole],
+            constant=np.ptp(values[whole], axis=1) <= slack,
+            slack=slack,
+        )
+        low[whole], high[whole], whole_notes = bca(statistics, items="items", entering=tallies.entering[whole])
+        for row, note in zip(np.flatnonzero(whole), whole_notes, strict=True):
+            notes[row] = note
+    for row in np.flatnonzero(~whole):  # so few items enter the measure that some samples have none of them
+        defined = values[row][np.isfinite(values[row])]
+        if len(defined):
+            low[row], high[row] = np.quantile(defined, [0.025, 0.975])
+        notes[row] = f"percentile interval: undefined in {resamples - len(defined)} of {resamples} samples"
+    return low, high, notes
+
+
+def product(counts: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Return counts @ table, computed in one thread: its last bits do not depend on the number of cores."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        return counts.astype(np.float64) @ table

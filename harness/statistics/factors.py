@@ -197,10 +197,6 @@ class Share:
     low: float
     high: float
 
-    def to_json(self) -> dict[str, float] | None:
-        named = {"value": self.value, "low": self.low, "high": self.high}
-        return None if math.isnan(self.value) else {name: round(one, 4) for name, one in named.items()}
-
 
 @dataclass(frozen=True, eq=False)
 class Importance:

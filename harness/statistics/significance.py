@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootstrap_sums, product
 
 ALPHA = 0.05  # two runs differ significantly up to this p
 SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps where there are too many to enumerate
@@ -209,6 +209,65 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
             )
         )
     return found
+
+
+def tally_differences(
+    runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
+) -> dict[Pair, list[Difference]]:
+    """As `differences`, of measures of sums over the same items in the same order, which all runs have."""
+
+    def compare(first: int, second: int) -> list[Difference]:
+        return _paired_sums(runs[first], runs[second], seed, resamples)
+
+    return compared(pairs_of(len(runs)) if pairs is None else pairs, compare)
+
+
+def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:
+    """Randomisation test of measures of sums: (p float64 [M], whether p is exact).
+
+    Swapping the answers of two runs to an item moves its counts from one sum to the other. Items with the same counts
+    in both are left alone.
+    """
+    ours, theirs = first.table, second.table
+    moves = (theirs - ours)[(theirs != ours).any(axis=1)]
+
+    def apart(swaps: np.ndarray) -> np.ndarray:
+        moved = product(swaps, moves)
+        return first.measure(ours.sum(axis=0) + moved) - second.measure(theirs.sum(axis=0) - moved)
+
+    return randomisation_test(apart, len(moves), EQUAL, seed=seed, resamples=resamples)
+
+
+def _paired_sums(first: Tallies, second: Tallies, seed: int, resamples: int) -> list[Difference]:
+    """Return one Difference per measure, p not yet corrected."""
+    n, width = first.table.shape
+
+    def apart(both: np.ndarray) -> np.ndarray:
+        return first.measure(both[:, :width]) - second.measure(both[:, width:])
+
+    both = Tallies(np.hstack([first.table, second.table]), apart, np.minimum(first.entering, second.entering))
+    means = apart(both.table.sum(axis=0)[None])[:, 0]
+    p, exact = swap_test(first, second, seed, resamples)
+    lows, highs, notes = bootstrap_sums(both, seed, resamples)
+    gaps = apart(both.table)
+    wins, losses = (gaps > EQUAL).sum(axis=1), (gaps < -EQUAL).sum(axis=1)
+    differ = int((first.table != second.table).any(axis=1).sum())
+    few = f"only {differ} items differ: trust p, not the interval" if differ < FEW else ""
+    return [
+        Difference(
+            n=n,
+            mean=float(mean),
+            low=float(lows[i]),
+            high=float(highs[i]),
+            wins=int(wins[i]),
+            ties=int(n - wins[i] - losses[i]),
+            losses=int(losses[i]),
+            p=float(p[i]),
+            exact=exact,
+            note=(notes[i] or few) if differ else "the submissions are the same",
+        )
+        for i, mean in enumerate(means)
+    ]
 
 
 def _note(n: int, differ: int, effect: float, interval_note: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -107,42 +107,81 @@ class ShakeUp:
         )
 
 
-def leaderboards(
+@dataclass(frozen=True)
+class Standing:
+    """What a run scores on the public and the private part, None where a part is empty, and its ranks there."""
+
+    public: float | None
+    public_rank: int
+    private: float | None
+    private_rank: int
+
+
+@dataclass(frozen=True)
+class RunShifts:
+    """shifts: ranks lost from the public to the private part -> in how many draws. mean_shift: of their sizes."""
+
+    label: str
+    mean_shift: float
+    shifts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ShakeUpSummary:
+    """How ranks shift if the public part is drawn anew. winner_loses: share of draws with another private winner."""
+
+    draws: int
+    winner_loses: float
+    runs: tuple[RunShifts, ...]
+
+
+@dataclass(frozen=True)
+class Standings:
+    """boards: one per run; None if the runs have different public parts. shake_up: None if a part is empty."""
+
+    boards: tuple[Standing | None, ...]
+    shake_up: ShakeUpSummary | None = None
+    notes: tuple[str, ...] = ()
+
+
+def standings(
     score: Score, public: np.ndarray, strata: np.ndarray, labels: Sequence[str], measure: str, seed: int
-) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
-    """(scores and ranks of each of M submissions on both parts, rank shifts over new draws of the parts, notes).
+) -> Standings:
+    """Return the scores and ranks of M runs on both parts, and how ranks shift over new draws of the parts.
 
-    Where a part is empty, nothing can shift: its scores and the shifts are None.
-
-    score: scores the submissions on some of the items.
+    score: scores the runs on some of the items.
     public: bool [N], which items are in the public part.
     strata: int [N], the stratum of each item.
-    labels: names of the M submissions.
+    labels: names of the M runs.
     measure: its name, for the notes.
     seed: of the draws.
     """
-    boards: list[dict[str, Any]] = [{} for _ in labels]
-    for part, inside in (("public", public), ("private", ~public)):
-        scores = score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
-        for board, value, rank in zip(boards, scores[:, 0], ranks(scores)[:, 0], strict=True):
-            board |= {part: float(value) if np.isfinite(value) else None, f"{part}_rank": int(rank)}
+    scores = [
+        score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
+        for inside in (public, ~public)
+    ]
+    halves = [
+        [(value if np.isfinite(value) else None, rank) for value, rank in zip(of[:, 0].tolist(), placed, strict=True)]
+        for of, placed in ((one, ranks(one)[:, 0].tolist()) for one in scores)
+    ]
+    boards = tuple(Standing(*shown, *hidden) for shown, hidden in zip(*halves, strict=True))
     if public.all() or not public.any():
-        return boards, None, []
+        return Standings(boards)
     share = float(public.mean())
     shaken = shake_up(score, strata, share, seed)
-    rows = [
-        {"label": label, "mean_shift": float(np.abs(row).mean()), "shifts": _counted(row)}
+    rows = tuple(
+        RunShifts(label, float(np.abs(row).mean()), _counted(row))
         for label, row in zip(labels, shaken.shifts, strict=True)
-    ]
-    shifts = {"draws": shaken.shifts.shape[1], "winner_loses": shaken.winner_loses, "runs": rows}
-    lost = not any(board["public_rank"] == board["private_rank"] == 1 for board in boards)
-    return boards, shifts, [*([_disagree(boards, shaken)] if lost else []), shaken.sentence(measure, share)]
+    )
+    lost = not any(board.public_rank == board.private_rank == 1 for board in boards)
+    notes = (*([_disagree(boards, shaken)] if lost else []), shaken.sentence(measure, share))
+    return Standings(boards, ShakeUpSummary(shaken.public.shape[1], shaken.winner_loses, rows), notes)
 
 
-def _disagree(boards: Sequence[Mapping[str, Any]], shaken: ShakeUp) -> str:
-    """That the public winner is not the private one, by how much, and whether that is to be expected."""
-    winner = max((board for board in boards if board["public_rank"] == 1), key=lambda board: board["private"])
-    gap = max(board["private"] for board in boards) - winner["private"]
+def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
+    """Say that the public winner is not the private one, by how much, and whether that is to be expected."""
+    private = [board.private or 0.0 for board in boards]
+    gap = max(private) - max(value for value, board in zip(private, boards, strict=True) if board.public_rank == 1)
     said = f"Public and private disagree on the winner (by {gap:.3f})"
     if shaken.winner_loses >= EXPECTED:
         return f"{said}: expected for runs this close."

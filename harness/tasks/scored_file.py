@@ -16,11 +16,11 @@ from harness.config.components import arguments, build
 from harness.config.schema import Node
 from harness.errors import BadInput, did_you_mean
 from harness.measures.objective import Objective, from_summary, score_kind
-from harness.measures.scores import Summary
-from harness.statistics.split import Split
+from harness.measures.scores import RESAMPLES, Summary
+from harness.statistics.bootstrap import Tallies, bootstrap_sums
+from harness.statistics.split import Split, draw_public
 from harness.storage.cache import open_cache
-from harness.tasks.statistics import entering, in_public, measure_all, measure_kind, summaries
-from harness.tasks.task import JudgedItems, TextTask
+from harness.tasks.task import ItemCounts, JudgedItems, TextTask
 
 GIVEN = ("kind", "question", "source", "reference")  # columns of items that come from the references
 FILES = ("predictions", "references")
@@ -194,3 +194,59 @@ def check_measure(task: TextTask, key: str, name: str) -> None:
         known = ", ".join(task.measures)
         hint = did_you_mean(name, task.measures)
         raise BadInput(f"{key}: task={task.name} has no measure {name!r}.{hint} It has {known}.")
+
+
+def strata(kinds: Sequence[str]) -> np.ndarray:
+    """Return the kinds as numbers, int [N]; the public part has the same share of each."""
+    return np.unique(np.array(kinds, dtype=object), return_inverse=True)[1]
+
+
+def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
+    """Return the public part, bool [N], by ids and kinds alone: it is the same for every submission."""
+    return draw_public(judged.item_ids, strata(judged.kinds), seed, public)
+
+
+def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = None) -> dict[str, float]:
+    """Return every measure over the items, or those of `rows` (bool [N]); NaN where it is undefined."""
+    return {name: float(value) for name, value in task.measure(_sums(counts, rows)).items()}
+
+
+def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
+    """Return every measure over the items of one kind (bool [N]); NaN also where it says nothing about them."""
+    silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
+    return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
+
+
+def _sums(counts: ItemCounts, rows: np.ndarray | None) -> dict[str, np.ndarray]:
+    return {name: np.asarray(one.sum() if rows is None else one[rows].sum()) for name, one in counts.items()}
+
+
+def entering(task: TextTask, counts: ItemCounts, measure: str, rows: np.ndarray | None = None) -> int:
+    """Return how many items, or how many of `rows`, enter a measure."""
+    subset = counts[task.subset[measure]] if measure in task.subset else np.ones(len(next(iter(counts.values()))))
+    return int((subset if rows is None else subset[rows]).sum())
+
+
+def tallied(task: TextTask, counts: ItemCounts, wanted: Sequence[str]) -> Tallies:
+    """Return the counts with the wanted measures of their sums."""
+    names = list(counts)
+
+    def measure(sums: np.ndarray) -> np.ndarray:
+        found = task.measure(dict(zip(names, sums.T, strict=True)))
+        return np.stack([found[name] for name in wanted])
+
+    entered = np.array([entering(task, counts, name) for name in wanted])
+    return Tallies(np.stack(list(counts.values()), axis=1), measure, entered)
+
+
+def summaries(
+    task: TextTask, counts: ItemCounts, wanted: Sequence[str], seed: int, resamples: int = RESAMPLES
+) -> dict[str, Summary]:
+    """Return the wanted measures with their BCa intervals. A measure that is absent is NaN without an interval."""
+    means = measure_all(task, counts)
+    found = {name: Summary(means[name], entering(task, counts, name)) for name in wanted}
+    if known := [name for name in wanted if means[name] == means[name]]:
+        ends = bootstrap_sums(tallied(task, counts, known), seed, resamples)
+        for name, low, high, note in zip(known, *ends, strict=True):
+            found[name] = Summary(means[name], found[name].n, float(low), float(high), note)
+    return found

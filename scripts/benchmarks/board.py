@@ -55,7 +55,7 @@ def board(count: int = 5000, queries: int = 1000) -> None:
         details = step("collect", lambda: collected(runs, [lists[place] for place in order]))
         ranked = step("leaderboard", lambda: leaderboard(runs))
         file = Path(folder) / "board.html"
-        step("page", lambda: file.write_text(page.html(Board("made", runs, ranked, None, details)), "utf-8"))
+        step("page", lambda: file.write_text(page.html(Board(runs, ranked, None, details)), "utf-8"))
         slowest = opened(file, step) if CHROMIUM else None
         print(f"{count:,} runs of {queries:,} queries: {file.stat().st_size / 1e6:.1f} MB")
         if slowest is not None:

@@ -27,7 +27,7 @@ from fuzzing.format import Files, Wrong, again, lines, reads, same, text, text_a
 from harness.commands import reproduce as reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import Proof, bare_rows, rows_sha256
-from harness.config.commands import ReproduceConfig
+from harness.config.commands import CompareConfig, ReproduceConfig
 from harness.config.composing import compose
 from harness.corpus import preparation
 from harness.corpus.chunking import Chunking
@@ -59,7 +59,7 @@ from harness.runs.board.choice import Chosen
 from harness.runs.board.lists import ListReader
 from harness.runs.board.queries import Collected, ReadAgain
 from harness.runs.comparison import retrieval_runs, task_runs
-from harness.runs.comparison.comparison import Settings
+from harness.runs.comparison.comparison import compare_runs
 from harness.runs.ranking import RankedRun
 from harness.statistics.agreement import Proportion
 from harness.statistics.prediction_powered import Estimate
@@ -96,6 +96,8 @@ from retrievers.external.http_client import (
     Unanswered,
 )
 from retrievers.redaction import redacted, register
+
+COMPARED = {"resamples": 100, "seed": 0, "pairs": "best", "select_on": "all"}  # of a comparison
 
 # Files of runs
 
@@ -222,7 +224,7 @@ def _retrieval(folder: Path) -> None:
             part()
     with tempfile.TemporaryDirectory() as name:
         runs = retrieval_runs.read_retrieval_runs(tracker, {"A": a, "B": b}, Path(name))
-        retrieval_runs.compare_retrieval(runs, Settings("modified_map@3", 100, 0))
+        compare_runs(runs, CompareConfig.of({"metric": "modified_map@3", **COMPARED}))
         ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
         board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))
 
@@ -242,7 +244,7 @@ def _lists(folder: Path) -> None:
     reader, collected = ListReader(Ahead(Folder(), [], folder)), Collected(board, [ReadAgain()])  # type: ignore[arg-type]
     for at, one in enumerate(logged):
         collected.add(at, 0, reader.returned(one) or {}, reader.retrieved(one))
-    json.dumps(collected.details([reader.gate(one) for one in logged], []).to_json(), allow_nan=False)
+    json.dumps(collected.details([reader.gate(one) for one in logged], []), allow_nan=False)
 
 
 def _task_files() -> Files:
@@ -264,7 +266,7 @@ def _task_run(folder: Path) -> None:
         task_run.validated(tracker, _run_of("b"))
     with tempfile.TemporaryDirectory() as name:
         files = task_runs.read_task_runs(tracker, {"A": _run_of("a"), "B": _run_of("b")}, Path(name))
-        task_runs.compare_tasks(files, Settings("correction_recall", 100, 0))
+        compare_runs(files, CompareConfig.of({"metric": "correction_recall", **COMPARED}))
 
 
 LOGGED = {"scores.csv": b"query_id,map\n1,0.5\n", "run.trec": TREC}

@@ -13,7 +13,7 @@ from html_pages import Parts, data_of
 from harness.measures import measures
 from harness.runs.board.queries import unpacked, unpacked_places
 from harness.runs.comparison.comparison import Pair, pair_verdict
-from harness.statistics.significance import Difference, differences
+from harness.statistics.significance import Difference
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -193,12 +193,6 @@ def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
     assert len(re.findall(r"on 3 queries:|have the same modified_map@3", every)) == 3
     assert "after Holm over 3 pairs" in every
     assert "물은 몇 도에서 끓어?" in done.out
-
-
-def test_each_configuration_is_compared_once(harness, runs):
-    harness(*RUN)  # as the better one
-    found = harness(*COMPARE).json
-    assert [run["run_id"] for run in found["runs"]] == [runs[1], runs[0]]
 
 
 @pytest.mark.slow
@@ -396,34 +390,6 @@ def told(mean, low, high, p, n=110, wins=10, losses=5):
 )  # fmt: skip
 def test_the_verdict_in_one_sentence(found, pairs, expected):
     assert pair_verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
-
-
-@pytest.mark.slow
-@pytest.mark.local
-def test_the_numbers_are_those_of_the_table_of_scores(harness, tmp_path):
-    """On the shipped sample: from scores.csv, by another road, to the differences and splits."""
-    ids = [harness("run", f"tokenizer={name}", "format=json").json["run_id"] for name in ("char_ngram", "whitespace")]
-    found = harness("compare", f"runs=[{','.join(ids)}]", "resamples=500", "format=json").json
-    tables = []
-    for run_id in ids:
-        (file,) = (tmp_path / "outputs" / "artifacts").glob(f"*/{run_id}/artifacts/scores.csv")
-        tables.append({row["query_id"]: row for row in csv.DictReader(file.open(encoding="utf-8", newline=""))})
-    queries = sorted(tables[0])
-    for one in found["differences"]:
-        gaps = [
-            float(tables[0][query][one["measure"]]) - float(tables[1][query][one["measure"]])
-            for query in queries
-            if tables[0][query][one["measure"]]
-        ]
-        assert (one["n"], one["wins"]) == (len(gaps), sum(gap > 0 for gap in gaps))
-        assert one["mean"] == pytest.approx(np.mean(gaps))
-    expected = differences(
-        np.array([[[float(table[query]["modified_map@3"]) for query in queries]] for table in tables]), 0, 500
-    )[0, 1][0]
-    assert found["tests"][0]["p"] == expected.p
-    one = found["differences"][0]
-    assert one["low"] == pytest.approx(expected.low)
-    assert one["high"] == pytest.approx(expected.high)
 
 
 FOUR = ("dataset=sample", "retriever=bm25,hybrid_lexical", "tokenizer=whitespace,word", "gate=none")

@@ -230,7 +230,7 @@ def test_tests_against_the_first_are_those_of_each_pair(queries, runs):
 def test_many_runs_are_tested_in_blocks(monkeypatch):
     values = made_runs(queries=40).values
     whole = against_first(values)[0]
-    monkeypatch.setattr("harness.statistics.significance._ROWS", 7)
+    monkeypatch.setattr("harness.statistics.significance.ROWS", 7)
     assert against_first(values)[0].tolist()[1:] == whole.tolist()[1:]
 
 

@@ -11,5 +11,4 @@ from harness.runs.board.page import Board
 def made_board(runs=None, details=None, **parts):
     """parts: further fields of a Board."""
     runs = runs or made_runs()
-    empty = {"experiment": "made", "matters": matters(runs)}
-    return Board(**{**empty, **parts}, runs=runs, leaderboard=leaderboard(runs), details=details or made_details(runs))
+    return Board(runs, leaderboard(runs), matters(runs), details or made_details(runs), **parts)

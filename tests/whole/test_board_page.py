@@ -11,7 +11,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from board_lists import made_dataset
 from board_pages import made_board
 from boards import made_runs
 from browsers import CHROMIUM, launched, narrow, picture, serious_faults
@@ -20,9 +22,13 @@ from harness import cli
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Table
 from harness.runs.board import page
+from harness.runs.board.lists import Returned
+from harness.runs.board.queries import Collected, Notice, ReadAgain
+from harness.runs.board.runs import LOSSES
 from harness.statistics.significance import differences
 
 PATIENCE = 20_000  # ms that a test waits for an element
+READY = {"#matters": ".over", "#queries": ".cells canvas", "#pair": "#panel-pair .verdict"}  # tab -> shown at last
 HANGUL = re.compile("[가-힣]")
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")]
@@ -34,7 +40,14 @@ def board():
     differences = Table("Differences", [Column("pair"), Column("difference", "difference")], gaps)
     texts = [[str(number), "a text " * 20] for number in range(60)]
     queries = Table("All queries", [Column("query"), Column("text")], texts)
-    return made_board(made_runs(queries=60), report=Report("", ["A is better than B."], [differences, queries]))
+    runs = made_runs(queries=60)
+    runs.values[3, 5] = np.nan  # where a measure is not defined
+    return made_board(runs, report=Report("", ["A is better than B."], [differences, queries]))
+
+
+@pytest.fixture(scope="module")
+def runs(board):
+    return board.runs
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +89,8 @@ def opened(browser, address):
         tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
         tab.goto((page_at or address) + inside)
         tab.locator("#tabs [aria-selected=true]").wait_for()
+        if ready := READY.get(inside.partition("/")[0]):
+            tab.locator(ready).wait_for()
         return tab
 
     yield call
@@ -276,3 +291,232 @@ def test_the_board_of_an_experiment_has_no_verdict_above_its_tabs(browser, board
     tab.goto((tmp_path / "b.html").as_uri())
     assert tab.locator("#verdicts").is_hidden()
     tab.close()
+
+
+# ---- What matters
+
+
+def test_keys_stand_in_the_order_of_their_importance(opened, board):
+    tab = opened("#matters")
+    keys = board.matters.groups[0].keys
+    rows = tab.locator(".matters tbody tr").all()
+    assert [row.locator("th").inner_text() for row in rows] == [one.key.name for one in keys]
+    for row, one in zip(rows, keys, strict=True):
+        low, high = [float(part) for part in row.locator("td.figure .soft").inner_text().replace(" %", "").split(" – ")]
+        assert low == pytest.approx(100 * one.alone.low, abs=0.51)
+        assert high == pytest.approx(100 * one.alone.high, abs=0.51)
+
+
+def test_means_plateaus_and_maps_are_those_of_python(opened, board):
+    tab = opened("#matters")
+    figure = tab.locator("figure", has=tab.locator("h3", has_text="top_k"))
+    figure.locator("summary").click()
+    [one] = [one for one in board.matters.groups[0].keys if one.key.name == "top_k"]
+    shown = [float(row.locator("td.mean").inner_text()) for row in figure.locator("tbody tr").all()]
+    assert shown == pytest.approx([level.mean for level in one.levels], abs=5.1e-5)
+    said = figure.locator("p").inner_text().lower()
+    assert (one.plateau.shape if one.plateau.clear else "no more than by chance") in said
+    down, across = tab.get_by_label("Down", exact=True), tab.get_by_label("Across", exact=True)
+    down.select_option("top_k")
+    across.select_option("retriever")
+    [cells] = [one for one in board.matters.maps if {one.first, one.second} == {"top_k", "retriever"}]
+    by_retriever = cells.means.tolist() if cells.first == "retriever" else cells.means.T.tolist()
+    rows = [[float(one.inner_text()) for one in row.locator("td").all()] for row in tab.locator(".heat tbody tr").all()]
+    assert rows == [pytest.approx(row, abs=5.1e-4) for row in zip(*by_retriever, strict=True)]
+    across.select_option("top_k")  # both the same: the other one moves
+    assert down.input_value() != "top_k"
+
+
+def test_a_range_of_a_key_keeps_its_runs(opened, board):
+    tab = opened("#matters")
+    tab.locator(".brushes label", has_text="gate").locator("select").select_option(label="none")
+    assert "12 runs of 24" in tab.locator("section", has=tab.locator(".over")).inner_text()
+    assert tab.locator(".under path").count() == 12
+    best = next(one for one in board.runs.runs if one.run.params["gate"] == "none")
+    assert tab.locator(".passing button").first.inner_text() == best.name
+    tab.locator(".over").focus()
+    tab.keyboard.press("ArrowDown")
+    tab.wait_for_timeout(100)
+    assert best.name in tab.locator("#spoken").inner_text()
+    tab.keyboard.press("Escape")
+    assert tab.locator(".under path").count() == 24
+
+
+# ---- Queries
+
+
+def readout(tab):
+    return tab.locator(".readout").inner_text()
+
+
+def listed(tab):
+    """The ids of the queries in the order of the matrix."""
+    tab.locator(".in-words").evaluate("one => { one.open = true; }")
+    while tab.locator(".in-words .more").is_visible():
+        tab.locator(".in-words .more").click()
+    return tab.locator(".lines .id").all_inner_texts()
+
+
+def test_what_is_packed_comes_out(opened, runs):
+    found = opened("#queries").evaluate("""async () => {
+      const { values, losses, ids, needs, multi_turn } = await matrix();
+      const plain = [...values].map((one) => Number.isNaN(one) ? null : one);
+      return { values: plain, losses: [...losses], ids, needs: [...needs], multi_turn: [...multi_turn] };
+    }""")
+    values = np.array(found["values"], float).reshape(runs.values.shape)
+    np.testing.assert_allclose(values, runs.values, atol=1e-6)
+    assert found["losses"] == runs.losses.ravel().tolist()
+    assert found["ids"] == list(runs.query_ids)
+    assert found["needs"] == runs.needs.astype(int).tolist()
+    assert found["multi_turn"] == runs.multi_turn.astype(int).tolist()
+
+
+def test_what_a_run_did_on_a_query_comes_out(opened, runs):
+    dataset = made_dataset(runs)
+    [full, light, turns, relevant] = opened("#queries").evaluate("""async () => {
+      const one = await query(2);
+      return [await one.of(0), await one.of(9), one.turns, await one.relevant()];
+    }""")
+    assert turns == [[turn.role, turn.content] for turn in dataset.queries[2].turns]
+    assert [one["id"] for one in relevant] == list(dataset.qrels.grades["q0002"])  # the highest grade first
+    assert full["full"]
+    assert len(full["documents"]) == 5
+    assert full["signal"] == full["documents"][0]["score"]  # as the made-up gate has it
+    assert not light["full"]
+    assert light["signal"] is None
+    for one in (*full["documents"], *light["documents"]):
+        document = dataset.by_id[one["id"]]
+        assert (one["title"], one["text"]) == (document.title, document.text)
+        assert one["grade"] == dataset.qrels.grades["q0002"].get(one["id"])
+
+
+def test_the_ceilings_are_those_of_the_values(opened, runs):
+    tab = opened("#queries")
+    best = np.nanmax(runs.values, axis=0)
+    pairs = [np.fmax(runs.values[0], other).mean() for other in runs.values[1:]]
+    facts = tab.locator(".ceiling .fact b").all_inner_texts()
+    assert facts == [f"{value:.4f}" for value in (runs.values[0].mean(), max(pairs), best.mean())]
+    others, none = (best >= 1) & (runs.values[0] < 1), best < 1
+    buckets = tab.locator(".bucket b")
+    assert buckets.all_inner_texts() == [str(others.sum()), str(none.sum())]
+    assert others.any()
+    buckets.first.click()
+    assert sorted(listed(tab)) == [runs.query_ids[q] for q in np.flatnonzero(others)]
+
+
+def test_queries_are_sorted_and_filtered(opened, runs):
+    tab = opened("#queries")
+    spread = np.nanvar(runs.values, axis=0)
+    order = sorted(range(60), key=lambda q: (-round(spread[q], 6), q))
+    assert listed(tab)[:10] == [runs.query_ids[q] for q in order[:10]]  # runs disagree most on the first
+    tab.get_by_label("sorted by").select_option("id")
+    assert listed(tab) == list(runs.query_ids)
+    tab.get_by_label("retrieval").select_option("no")
+    assert listed(tab) == [one for one, needs in zip(runs.query_ids, runs.needs, strict=True) if not needs]
+    tab.get_by_label("retrieval").select_option("")
+    kind = LOSSES.index("not_found")
+    chip = tab.locator(".chip", has_text="not found").first
+    count = int((runs.losses[0] == kind).sum())
+    assert chip.locator(".number").inner_text() == str(count)
+    chip.click()
+    assert listed(tab) == [runs.query_ids[q] for q in np.flatnonzero(runs.losses[0] == kind)]
+    tab.locator(".chip", has_text="not found").first.click()
+    tab.get_by_label("Search queries").fill("dna strands")
+    assert listed(tab) == [one for one in runs.query_ids if int(one[1:]) % 6 == 4]
+
+
+def test_a_cell_is_reached_by_keyboard_and_opened(opened, runs):
+    tab = opened("#queries")
+    tab.get_by_label("sorted by").select_option("id")
+    tab.get_by_role("grid").focus()
+    for key in ("Control+Home", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
+        tab.keyboard.press(key)
+    value, kind = runs.values[3, 2], LOSSES[runs.losses[3, 2]] or "right"
+    said = f"q0002 · {runs.runs[3].name}: {value:.4f}, {kind.replace('_', ' ')}"
+    assert readout(tab) == said
+    assert tab.get_by_role("gridcell").text_content() == said
+    tab.locator("#spoken", has_text=said).wait_for(state="attached")  # what a screen reader says
+    tab.keyboard.press("Enter")
+    tab.locator("#query").wait_for()
+    assert tab.locator("#query-title .id").inner_text() == "q0002"
+    sides = tab.locator(".side h3").all_inner_texts()
+    assert [one.strip() for one in sides] == [runs.runs[0].name, runs.runs[3].name]
+    assert "#queries/q0002?runs=" in tab.url
+    tab.keyboard.press("j")
+    tab.locator("#query-title .id", has_text="q0003").wait_for()
+    tab.keyboard.press("Escape")
+    assert tab.locator("#query").count() == 0
+    assert tab.evaluate("document.activeElement.getAttribute('role')") == "grid"
+    assert readout(tab).startswith("q0003")
+
+
+def test_a_link_opens_a_query_with_its_runs(opened, runs):
+    ids = ",".join(runs.runs[place].run.run_id for place in (1, 4, 8, 2))
+    tab = opened(f"#queries/q0010?runs={ids}")
+    tab.locator("#query").wait_for()
+    assert tab.locator(".side").count() == 4
+    assert tab.locator(".gate-line").first.inner_text().startswith("gate: bm25 top_score ")  # a run in full
+    assert "threshold 5.5" in tab.locator(".gate-line").first.inner_text()
+    assert tab.locator(".card mark").count() > 0
+    assert serious_faults(tab) == []
+    tab.evaluate("document.querySelector('#query').scrollIntoView()")
+    tab.get_by_role("button", name="한국어").click()
+    tab.locator("#query", has_text="게이트").wait_for()  # what was open stays open in another language
+    assert "#queries/q0010?" in tab.url
+
+
+def test_words_are_marked_as_the_page_says(opened):
+    """Korean: two letters that begin a word alike; other letters: four; words in capitals or with digits whole."""
+    marks = opened("#queries").evaluate("""() => {
+      const words = queryMarks.wordsOf("달의 모양은 Rivers H2O DNA 왜 a");
+      const texts = ["달은 모양이 바뀐다", "달의", "왜 그런가", "river riverside rivet rise", "H2O h2 DNA dna",
+        "외모양", "a"];
+      return texts.map((text) =>
+        queryMarks.markedText(text, words).filter((one) => typeof one !== "string").map((one) => one.textContent));
+    }""")
+    assert marks == [["모양"], ["달의"], [], ["river", "rivers", "rive"], ["H2O", "DNA"], [], []]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (820, "light")])
+def test_narrow_windows_show_an_open_query(opened, width, scheme):
+    tab = opened("#queries/q0001", width=width, locale="ko", color_scheme=scheme, bypass_csp=True)
+    tab.locator("#query").wait_for()
+    assert narrow(tab)
+    assert serious_faults(tab) == []
+
+
+def test_the_matrix_shows_colours_of_the_cells(opened, runs):
+    """By value: the cells of the query that runs solve most often have the darker colour."""
+    tab = opened("#queries")
+    tab.get_by_role("button", name="colour by value").click()
+    tab.get_by_label("sorted by").select_option("mean")
+    shade = tab.evaluate("""async () => {
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      const canvas = document.querySelector(".cells canvas"), wide = canvas.width;
+      const red = (y) => {
+        const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+        copy.drawImage(canvas, wide - 20, y, 1, 1, 0, 0, 1, 1);
+        return copy.getImageData(0, 0, 1, 1).data[0];
+      };
+      const first = red(30);
+      document.querySelector(".cells").scrollTop = 1e6;
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      return [first, red(canvas.height - 12)];
+    }""")
+    assert shade[0] > shade[1] + 60
+
+
+def test_missing_data_are_said_and_shown_as_missing(opened, tmp_path):
+    runs = made_runs(queries=4)
+    collected = Collected(runs, [ReadAgain()])
+    collected.add(0, 0, {"q0000": Returned(1, ("d1",), None, "물의 끓는점")}, None)
+    details = collected.details([None] * len(runs.runs), [Notice("unread", 24, "The labels have moved.")])
+    path = tmp_path / "board.html"
+    path.write_text(page.html(made_board(runs, details)), "utf-8")
+    tab = opened("#queries/q0000", page_at=path.as_uri())
+    tab.locator("#query").wait_for()
+    assert tab.locator(".foot-notes").inner_text() == (
+        "Texts and relevant documents of 24 runs are not shown: The labels have moved."
+    )
+    assert re.search(r"d1\s*\(text not known\)", tab.locator(".side").first.inner_text())
+    assert "The list of this run is not known." in tab.locator(".side").nth(1).inner_text()

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import harness
+from harness.statistics.significance import swap_test
 from harness.storage.cache import Cache
 from harness.tasks.answers import Answers, alternatives, read_references, split_reason
 from harness.tasks.corrections import Corrections
-from harness.tasks.statistics import in_public, measure_all, swap_test
+from harness.tasks.scored_file import in_public, measure_all, tallied
 from harness.tasks.task import JudgedItems
 
 CORRECTIONS, ANSWERS = (Path(harness.__file__).parent / "sample" / name for name in ("corrections", "answers"))
@@ -150,7 +151,9 @@ def test_the_public_winner_is_not_the_private_one_and_neither_is_proved(store: C
     ]
     assert ahead[0] > 0.1
     assert ahead[1] < -0.05
-    p, _ = swap_test(task, careful.item_counts, eager.item_counts, task.measures, seed=0, resamples=2000)
+    p, _ = swap_test(
+        *(tallied(task, one.item_counts, task.measures) for one in (careful, eager)), seed=0, resamples=2000
+    )
     assert p[0] > 0.3  # by recall they cannot be told apart,
     assert p[1] < 0.01  # by precision they can
 

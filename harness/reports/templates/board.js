@@ -69,6 +69,10 @@ function drawChosen() {
   }));
 }
 
+// A section with its title, and a text as it is searched for.
+const card = (title, small, ...inside) => make("section", {}, make("h2", {}, title, " ", small ? make("small", {}, small) : null), ...inside);
+const folded = (words) => words.normalize("NFC").toLowerCase();
+
 // Round numbers between two, no more than so many.
 function ticks(low, high, most) {
   const rough = (high - low) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(rough));

@@ -129,7 +129,6 @@
     });
   }
   const texts = new Map();
-  const folded = (words) => words.normalize("NFC").toLowerCase();
   function text(row) {
     if (!texts.has(row)) {
       const run = runOf(row);

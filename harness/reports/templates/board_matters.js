@@ -5,7 +5,6 @@ if (DATA.matters) {
   const percent = (value) => (100 * value).toFixed(value < .0995 && value > 0 ? 1 : 0) + " %";
   const range = (share) => `${percent(share.low)} – ${percent(share.high)}`;
   const rounded = (text) => (text !== "" && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(4))) : text);
-  const card = (title, small, ...inside) => make("section", {}, make("h2", {}, title, " ", small ? make("small", {}, small) : null), ...inside);
   const list = (words) => words.join(", ");
   const WHY = {
     only: { en: "it is the only key that varies there, so that all of the variance is its own", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
@@ -112,7 +111,7 @@ if (DATA.matters) {
   }
 
   // ---- A heat map of any two keys
-  const LEVELS = Object.fromEntries(ALL.map((key) => [key.name, key.levels.map((one) => rounded(one.value.includes(" – ") ? one.value : one.value))]));
+  const LEVELS = Object.fromEntries(ALL.map((key) => [key.name, key.levels.map((one) => rounded(one.value))]));
   let two = M.maps.length ? [M.maps[0].first, M.maps[0].second] : null;
   function cellsOf([down, across]) {
     const found = M.maps.find((one) => [one.first, one.second].every((name) => name === down || name === across));

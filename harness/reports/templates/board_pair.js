@@ -141,7 +141,6 @@ if (DATA.runs.length > 1) {
   }
 
   // ---- The tab
-  const card = (title, small, ...inside) => make("section", {}, make("h2", {}, title, " ", small ? make("small", {}, small) : null), ...inside);
   async function show(root) {
     const places = pair(), [data, texts] = await Promise.all([matrix(), titles()]), Q = data.ids.length;
     const both = data.public.some((one) => one) && data.public.some((one) => !one);

@@ -4,7 +4,6 @@
     limit: 25, open: null };
   const PART = 25;
   const R = DATA.runs.length, SOLVED = 1 - 1e-6;
-  const folded = (words) => words.normalize("NFC").toLowerCase();
   const NOTICES = {
     unread: (count, why) => ({ en: `Texts and relevant documents of ${runsOf(count)} are not shown: ${why}`,
       ko: `${runsOf(count)}의 본문과 관련 문서를 보일 수 없습니다: ${why}` }),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from harness.config.commands import BoardConfig, PowerConfig
 from harness.config.text import counted
 from harness.data.files import some
 from harness.errors import BadInput
+from harness.recording.logged_run import recommended
 from harness.recording.retrieval_run import SCORED_IDS
 from harness.runs.ranking import (
     SCORED,
@@ -57,9 +58,8 @@ class Asked:
     like: LoggedRun | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Asked:
-        """By the keys that commands share."""
-        return cls(config["experiment_name"], config["metric"], config["select_on"], config["runs"])
+    def of(cls, config: BoardConfig | PowerConfig) -> Asked:
+        return cls(config.experiment_name, config.metric, config.select_on, config.runs)
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,18 @@ def chosen_runs(tracker: Tracker, asked: Asked) -> Chosen:
     return Chosen(found.select_on, once, notes)
 
 
+def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
+    """Return the runs with these ids, or beginnings of ids, of a sweep the trial that it recommends. BadInput for one
+    that is named twice."""
+    found: dict[str, LoggedRun] = {}
+    for word in words:
+        run = recommended(tracker, tracker.run(word))
+        if run.run_id in found:
+            raise BadInput(f"runs names {run.named} twice. Name different runs.")
+        found[run.run_id] = run
+    return [*found.values()]
+
+
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
     """(the runs without the scored files whose queries are not those of the others, a note on these).
 
@@ -105,7 +117,7 @@ def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str
         sizes = Counter({_scored_on(run): run.metrics.get(SCORED_QUERIES, 0) for run in files})
         often = Counter(_scored_on(run) for run in files)
         taken = {max(often, key=lambda queries: (often[queries], sizes[queries]))}
-    left = {run.run_id: run.name for run in files if not any(_alike(_scored_on(run), one) for one in taken)}
+    left = {run.run_id: run.name for run in files if _scored_on(run) not in taken}
     names = some(left.values())
     note = f"Left out, since they were scored on other queries: {names}. With missing=zero a file is scored on all."
     return [one for one in ranked if one.run.run_id not in left], [note] if left else []
@@ -187,11 +199,6 @@ def _check_finished(run: LoggedRun) -> None:
 def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
     """sha256 of a run's labels, and of the ids of the queries that it is scored on; None where it does not say."""
     return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
-
-
-def _alike(first: tuple[str | None, str | None], second: tuple[str | None, str | None]) -> bool:
-    """Runs of earlier versions do not name their queries; what is compared in the end is checked query by query."""
-    return first[0] == second[0] and (first[1] == second[1] or None in (first[1], second[1]))
 
 
 def _place(asked: Asked) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from harness.config.text import counted
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE, folds
 from harness.measures.score_table import ScoreTable
-from harness.measures.scores import plain
+from harness.reports.encoding import encoded
 from harness.reports.markup import interval
 from harness.runs.board.choice import Asked, chosen_runs
 from harness.runs.board.recommendation import Words
@@ -64,6 +64,7 @@ class Expected:
     alone: bool = False
     raw: bool = False
     reason: str = ""
+    json_too = ("sentence",)
 
     @property
     def sentence(self) -> str:
@@ -122,9 +123,7 @@ class Expected:
         return Words(f"Cross-validated choice among {among}.", f"실행 {self.runs:,}개 가운데 고르기를 교차 검증한 값")
 
     def to_json(self) -> dict[str, Any]:
-        """NaN becomes None."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found | {"sentence": self.sentence}
+        return encoded(self)
 
 
 @dataclass(frozen=True)

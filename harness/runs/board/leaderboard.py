@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from harness.config.components import WRITTEN
 from harness.config.text import counted
 from harness.experiment.timing import MS
 from harness.measures.measures import LOSING, MERGED
-from harness.measures.scores import plain
+from harness.reports.encoding import key_named
 from harness.runs.board.expected import Expected
-from harness.runs.board.recommendation import BoardCandidate, Pick, Words, pick
+from harness.runs.board.recommendation import Pick, Row, Words, pick
 from harness.runs.board.runs import CLOSE, LOSSES, BoardRuns
 from harness.runs.board.settings import changes
 from harness.statistics.significance import ALPHA, against_first
@@ -85,71 +85,6 @@ ESTIMATED = (
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a run scores on the public or the private part, and its rank there among the runs of the board."""
-
-    value: float
-    rank: int
-
-
-@dataclass(frozen=True)
-class ChangedSetting:
-    """A setting in which a run differs from the one above it; None where a run has none."""
-
-    key: str
-    above: str | None
-    here: str | None
-
-
-@dataclass(frozen=True)
-class Row:
-    """A run on the leaderboard.
-
-    run: its place in `BoardRuns.runs`.
-    difference: its mean minus that of the best run, over the queries that count in both.
-    p, p_holm: of the paired randomisation test against the best run; None for the best itself, and where labels come
-        partly from a model.
-    tied: whether it is the best run or not told apart from it; None where nothing was tested.
-    ms: milliseconds per query, None if unknown. index_mb: size of its indexes, None if unknown.
-    asks_model: whether it asks a language model about each query, which the time leaves out.
-    changed: what differs from the run above it.
-    public, private: None unless the public part ranks the runs.
-    """
-
-    run: int
-    difference: float
-    p: float | None
-    p_holm: float | None
-    tied: bool | None
-    ms: float | None
-    index_mb: float | None
-    asks_model: bool
-    changed: tuple[ChangedSetting, ...]
-    public: Part | None = None
-    private: Part | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """group: "best", "same" where it is not told apart from the best, "worse"; None where nothing was tested."""
-        group = None if self.tied is None else "best" if self.run == 0 else "same" if self.tied else "worse"
-        found: dict[str, Any] = plain({
-            "run": self.run,
-            "group": group,
-            "difference": self.difference,
-            "p": self.p,
-            "p_holm": self.p_holm,
-            "ms": self.ms,
-            "mb": self.index_mb,
-            "asks_model": self.asks_model,
-            "changed": [asdict(one) for one in self.changed],
-            "public": self.public and self.public.value,
-            "public_rank": self.public and self.public.rank,
-            "private": self.private and self.private.value,
-            "private_rank": self.private and self.private.rank,
-        })  # fmt: skip
-        return found
-
-
-@dataclass(frozen=True)
 class Leaderboard:
     """rows: the best first. pick: the run to take. expected: of the best on new queries, None if unknown.
 
@@ -157,27 +92,17 @@ class Leaderboard:
     """
 
     rows: tuple[Row, ...]
-    pick: Pick
+    pick: Pick = field(metadata=key_named("recommended"))
     expected: Expected | None
     facts: tuple[Words, ...]
     notes: tuple[str, ...] = ()
+    alpha: float = ALPHA
+    json_too = ("pairs",)
 
     @property
-    def tied(self) -> tuple[Row, ...]:
-        """The best run and those not told apart from it."""
-        return tuple(row for row in self.rows if row.tied)
-
-    def to_json(self) -> dict[str, Any]:
-        pick = self.pick
-        return {
-            "alpha": ALPHA,
-            "pairs": len(self.rows) - 1,
-            "rows": [row.to_json() for row in self.rows],
-            "recommended": {"run": pick.run, "reason": pick.reason.to_json(), "instead": pick.instead},
-            "facts": [one.to_json() for one in self.facts],
-            "expected": self.expected and self.expected.to_json(),
-            "notes": [*self.notes],
-        }
+    def pairs(self) -> int:
+        """How many pairs p is corrected for."""
+        return len(self.rows) - 1
 
 
 def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboard:
@@ -190,37 +115,36 @@ def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboar
     values = runs.values[:, choosing]
     p, corrected = against_first(values, runs.seed, runs.resamples) if tested else (np.full(len(values), np.nan),) * 2
     rows = _rows(runs, values, p, corrected, tested)
-    candidates = [
-        BoardCandidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)
-        for one, row in zip(runs.runs, rows, strict=True)
-    ]
-    taken = pick(candidates, runs.metric, int(choosing.sum()), tested)
+    taken = pick(rows, runs.metric, int(choosing.sum()))
     return Leaderboard(rows, taken, expected, facts(runs, taken.run, expected), () if tested else (ESTIMATED,))
 
 
 def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:
     """values: float64 [R, n], of the queries that rank the runs. p, corrected: float64 [R]."""
     logged = [one.run for one in runs.runs]
-    apart = runs.select_on == "public"
-    public = _parts(values) if apart else [None] * len(logged)
-    private = _parts(runs.values[:, ~runs.public]) if apart else [None] * len(logged)
+    parts: list[dict[str, Any]] = [{} for _ in logged]
+    if runs.select_on == "public":
+        for name, of in (("public", values), ("private", runs.values[:, ~runs.public])):
+            for part, (mean, rank) in zip(parts, _ranked(of), strict=True):
+                part |= {name: mean, f"{name}_rank": rank} if mean == mean else {}
     following = iter([{}, *changes([run.params for run in logged if run.has_settings])])
     changed = [next(following) if run.has_settings else {} for run in logged]
     return tuple(
         Row(
             run=place,
+            name=one.name,
+            value=one.score.value,
+            group=None if not tested else "best" if not place else "same" if corrected[place] > ALPHA else "worse",
             difference=_mean(values[place] - values[0]),
-            p=_known(p[place]),
-            p_holm=_known(corrected[place]),
-            tied=(place == 0 or bool(corrected[place] > ALPHA)) if tested else None,
-            ms=run.metrics.get(MS),
-            index_mb=run.metrics.get(INDEX),
-            asks_model=params_ask_model(run.params),
-            changed=tuple(ChangedSetting(key, above, here) for key, (above, here) in changed[place].items()),
-            public=public[place],
-            private=private[place],
+            p=float(p[place]),
+            p_holm=float(corrected[place]),
+            ms=one.run.metrics.get(MS),
+            mb=one.run.metrics.get(INDEX),
+            asks_model=params_ask_model(one.run.params),
+            changed=tuple({"key": key, "above": above, "here": here} for key, (above, here) in changed[place].items()),
+            **parts[place],
         )
-        for place, run in enumerate(logged)
+        for place, one in enumerate(runs.runs)
     )
 
 
@@ -229,21 +153,13 @@ def params_ask_model(params: Mapping[str, str]) -> bool:
     return params.get("gate") == "llm" or params.get("query.text") in WRITTEN
 
 
-def _parts(values: np.ndarray) -> list[Part | None]:
-    """The mean of each run over a part, and its rank: 1 + the number of runs that are better. values: [R, n]."""
+def _ranked(values: np.ndarray) -> list[tuple[float, int]]:
+    """Return the mean of each run over a part, and its rank: 1 + the number of runs that are better. values: [R, n]."""
     means = np.array([_mean(row) for row in values])
     worse = np.sort(-means[~np.isnan(means)])
-    ranks = 1 + np.searchsorted(worse, -means)
-    return [
-        None if math.isnan(mean) else Part(mean, rank)
-        for mean, rank in zip(means.tolist(), ranks.tolist(), strict=True)
-    ]
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return list(zip(means.tolist(), (1 + np.searchsorted(worse, -means)).tolist(), strict=True))
 
 
 def _mean(values: np.ndarray) -> float:
-    counted = values[~np.isnan(values)]
-    return float(counted.mean()) if len(counted) else math.nan
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan

@@ -9,14 +9,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from harness.config.text import counted
 from harness.data.files import some
 from harness.measures.measures import grows_with
-from harness.reports.markup import rounded_or_none
+from harness.reports.encoding import INLINE
 from harness.reports.tables import Cell, Column, Number, Table
 from harness.runs.board.plateau import Plateau, plateau_of
 from harness.runs.board.runs import BoardRuns
@@ -47,10 +46,6 @@ class Level:
     low: float
     high: float
 
-    def to_json(self) -> dict[str, Any]:
-        numbers = {name: rounded_or_none(getattr(self, name)) for name in ("best", "mean", "low", "high")}
-        return {"value": self.value, "runs": self.runs, **numbers}
-
 
 @dataclass(frozen=True, eq=False)
 class KeyMatters:
@@ -60,7 +55,7 @@ class KeyMatters:
     these runs do not show them: "only" where no other key varies, or one of `matters.REASONS`.
     """
 
-    key: VariedKey
+    key: VariedKey = field(metadata=INLINE)
     alone: Share | None
     total: Share | None
     reason: str
@@ -79,18 +74,6 @@ class KeyMatters:
     def best(self) -> Level:
         return max(self.levels, key=lambda level: level.mean)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.key.name,
-            "also": self.key.also,
-            "numeric": self.key.numbers is not None,
-            "alone": self.alone and self.alone.to_json(),
-            "total": self.total and self.total.to_json(),
-            "reason": self.reason,
-            "levels": [one.to_json() for one in self.levels],
-            "plateau": self.plateau and self.plateau.to_json(),
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class KeyPair:
@@ -100,15 +83,12 @@ class KeyPair:
     second: str
     share: Share
 
-    def to_json(self) -> dict[str, Any]:
-        return {"first": self.first, "second": self.second, "share": self.share.to_json()}
-
 
 @dataclass(frozen=True, eq=False)
 class KeyGroup:
     """Keys that are compared among the same runs, the one that matters most first.
 
-    paired: whether effects of pairs are known; pairs: the greatest of them.
+    paired: whether effects of pairs are known; pairs: those that surely matter, and enough to be spoken of.
     rest: the share that neither keys nor pairs explain; None, as `spread`, where no share is known.
     spread: the standard deviation of scores over the space of tried values, in units of the measure.
     whole: whether every combination of tried values ran.
@@ -123,23 +103,6 @@ class KeyGroup:
     spread: float | None = None
     whole: bool = True
     beyond_chance: bool = True
-
-    @property
-    def strong(self) -> list[KeyPair]:
-        """The pairs that surely matter, and enough to be spoken of."""
-        return [pair for pair in self.pairs if pair.share.low > 0 and pair.share.value >= WORTH_SAYING]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "runs": self.runs,
-            "keys": [one.to_json() for one in self.keys],
-            "paired": self.paired,
-            "pairs": [one.to_json() for one in self.strong],
-            "rest": self.rest and self.rest.to_json(),
-            "spread": self.spread and round(self.spread, 5),
-            "whole": self.whole,
-            "beyond_chance": self.beyond_chance,
-        }
 
 
 def compare_settings(
@@ -161,7 +124,11 @@ def compare_settings(
         runs=int(having.sum()),
         keys=ordered,
         paired=any(len(part) == 2 for part in found.parts),
-        pairs=tuple(KeyPair(keys[first].name, keys[second].name, one) for (first, second), one in shares.pairs.items()),
+        pairs=tuple(
+            KeyPair(keys[first].name, keys[second].name, one)
+            for (first, second), one in shares.pairs.items()
+            if one.low > 0 and one.value >= WORTH_SAYING
+        ),
         rest=shares.rest,
         spread=shares.spread,
         whole=found.whole,
@@ -253,10 +220,6 @@ class Map:
     second: str
     means: np.ndarray
 
-    def to_json(self) -> dict[str, Any]:
-        means = [[rounded_or_none(one) for one in row] for row in self.means]
-        return {"first": self.first, "second": self.second, "means": means}
-
 
 @dataclass(frozen=True, eq=False)
 class Matters:
@@ -274,17 +237,6 @@ class Matters:
     groups: tuple[KeyGroup, ...]
     axes: tuple[VariedKey, ...] = field(repr=False)
     maps: tuple[Map, ...] = field(repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric,
-            "runs": self.runs,
-            "queries": self.queries,
-            "left_out": self.left_out,
-            "groups": [one.to_json() for one in self.groups],
-            "axes": [{"name": one.name, "numeric": one.numbers is not None} for one in self.axes],
-            "maps": [one.to_json() for one in self.maps],
-        }
 
     @property
     def table(self) -> Table:
@@ -355,7 +307,7 @@ def _maps(keys: Sequence[VariedKey], values: np.ndarray) -> list[Map]:
             np.add.at(sums, where, scores[both])
             np.add.at(counts, where, 1)
             means = np.divide(sums, counts, out=np.full(shape, np.nan), where=counts > 0)
-            found.append(Map(first.name, second.name, means))
+            found.append(Map(first.name, second.name, np.round(means, 8)))
     return found
 
 
@@ -396,7 +348,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
             together = f"{', '.join([one.key.name, *one.key.also[:-1]])} and {one.key.also[-1]}"
             lines.append(f"{together} were always changed together: their effects cannot be separated.")
     names_shown = {one.key.name for one in own}
-    for pair in group.strong:
+    for pair in group.pairs:
         if {pair.first, pair.second} <= names_shown:
             lines.append(
                 f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone."

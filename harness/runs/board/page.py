@@ -6,20 +6,21 @@ The page is the template `board.html`, filled; `board.js` says what a tab's file
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.reports.encoding import encoded
 from harness.reports.markup import rounded_or_none
 from harness.reports.page import TEMPLATES, fill_page
 from harness.reports.report import Report, page_data
 from harness.runs.board.expected import Expected
 from harness.runs.board.leaderboard import Leaderboard, leaderboard
 from harness.runs.board.matters import Matters, matters
-from harness.runs.board.queries import DETAILED, Details, details, packed_json
+from harness.runs.board.queries import DETAILED, details, packed_json
 from harness.runs.board.runs import LOSSES, BoardRuns
 from harness.runs.board.settings import changed_settings
 from harness.statistics.significance import ROWS, paired_differences
@@ -33,35 +34,26 @@ PAIRED = 40  # the best runs, of which the page knows every pair; beyond them it
 class Board:
     """What the page of a board shows.
 
-    matters: None where nothing was varied. report: of a comparison, whose title and verdict the page begins with; None
-    for the board of an experiment.
+    matters: None where nothing was varied. details: as `queries.details` returns them. report: of a comparison, whose
+    title and verdict the page begins with; None for the board of an experiment.
     """
 
-    experiment: str
     runs: BoardRuns
     leaderboard: Leaderboard
     matters: Matters | None
-    details: Details
+    details: Mapping[str, Any]
     report: Report | None = None
+
+    @property
+    def experiment(self) -> str:
+        return self.runs.runs[0].run.experiment
 
 
 def assembled(
-    runs: BoardRuns,
-    tracker: Tracker,
-    folder: Path,
-    expected: Expected | None,
-    report: Report | None = None,
+    runs: BoardRuns, tracker: Tracker, folder: Path, expected: Expected | None, report: Report | None = None
 ) -> Board:
     """Return the board of the runs. folder: for downloads. expected: of the best run. report: as in `Board`."""
-    experiment = runs.runs[0].run.experiment
-    return Board(
-        experiment=experiment,
-        runs=runs,
-        leaderboard=leaderboard(runs, expected),
-        matters=matters(runs),
-        details=details(runs, tracker, folder),
-        report=report,
-    )
+    return Board(runs, leaderboard(runs, expected), matters(runs), details(runs, tracker, folder), report)
 
 
 def is_board(path: Path) -> bool:
@@ -91,9 +83,9 @@ def document(board: Board) -> dict[str, Any]:
             "verdicts": [*board.report.verdict] if board.report else [],
         },
         "runs": _runs(runs),
-        "leaderboard": board.leaderboard.to_json(),
-        "matters": board.matters and board.matters.to_json(),
-        "queries": board.details.to_json(),
+        "leaderboard": encoded(board.leaderboard),
+        "matters": encoded(board.matters),
+        "queries": board.details,
         "pairs": packed_json(pairs_on_parts(runs)),
         "sections": page_data(board.report) if board.report else [],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Plateau:
     below: tuple[float, ...]
     error: tuple[float, ...]
     grows: bool = False
+    json_too = ("shape", "at_end", "clear", "beside")
 
     @property
     def clear(self) -> bool:
@@ -77,22 +78,6 @@ class Plateau:
         if self.grows and self.best == len(self.values) - 1:
             beyond = " The measure grows with it by construction, so that this is no reason to go beyond."
         return f"{name}: {reach}; {gap}{over}.{beyond}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "along": self.along,
-            "shape": self.shape,
-            "at_end": self.at_end,
-            "clear": self.clear,
-            "grows": self.grows,
-            "values": self.values,
-            "means": [round(one, 5) for one in self.means],
-            "below": [round(one, 5) for one in self.below],
-            "best": self.best,
-            "low": self.low,
-            "high": self.high,
-            "beside": self.beside,
-        }
 
 
 def plateau_of(

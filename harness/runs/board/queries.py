@@ -11,7 +11,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -116,39 +116,26 @@ def unpacked_places(content: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(unpacked(content["data"]), f"<u{content['bits'] // 8}").astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class PackedMatrix:
-    """The value and the kind of loss of R runs on Q queries.
+def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
+    """Pack the value and the kind of loss of R runs on Q queries as {table, cells}.
 
-    table: the distinct pairs (value, place of the kind of loss), the value None where it is undefined.
-    cells: int [Q, R], the pair of each query and run. Runs agree on easy queries, so that rows of queries pack smaller
-        than rows of runs.
+    table: the distinct pairs (value, place of the kind of loss), the value None where it is undefined. cells: the pair
+    of each query and run, [Q, R]: runs agree on easy queries, so that rows of queries pack smaller than rows of runs.
+
+    Values are rounded to six decimals; to four where there would be more than 65,536 pairs.
+
+    values: float [R, Q], NaN where undefined. losses: int [R, Q].
     """
-
-    table: list[tuple[float | None, int]]
-    cells: np.ndarray
-
-    @classmethod
-    def of(cls, values: np.ndarray, losses: np.ndarray) -> PackedMatrix:
-        """Values are rounded to six decimals; to four where there would be more than 65,536 pairs.
-
-        values: float [R, Q], NaN where undefined. losses: int [R, Q].
-        """
-        found = cls._rounded(values, losses, DIGITS)
-        return found if len(found.table) <= LISTED else cls._rounded(values, losses, FEWER_DIGITS)
-
-    @classmethod
-    def _rounded(cls, values: np.ndarray, losses: np.ndarray, digits: int) -> PackedMatrix:
+    for digits in (DIGITS, FEWER_DIGITS):
         rounded = np.round(values.T, digits) + 0.0  # which makes 0.0 of -0.0
         known, value_at = np.unique(rounded, return_inverse=True)  # all NaN as one, the last
         kinds = int(losses.max(initial=0)) + 1
         pairs, cells = np.unique(value_at.reshape(rounded.shape) * kinds + losses.T, return_inverse=True)
-        listed = [None if value != value else value for value in known.tolist()]
-        table = [(listed[pair // kinds], pair % kinds) for pair in pairs.tolist()]
-        return cls(table, cells.reshape(rounded.shape))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"table": self.table, "cells": packed_places(self.cells)}
+        if len(pairs) <= LISTED:
+            break
+    listed = [None if value != value else value for value in known.tolist()]
+    table = [(listed[pair // kinds], pair % kinds) for pair in pairs.tolist()]
+    return {"table": table, "cells": packed_places(cells)}
 
 
 DETAILED = 200  # the best runs, of which scores, signals and the documents before the gate are shown
@@ -160,74 +147,8 @@ QUERY_TEXT = 300  # characters of a query in lists
 NAMED = 5  # runs that a notice names
 
 
-@dataclass(frozen=True, eq=False)
-class QueryDetails:
-    """What R runs did on one query.
-
-    about: what is known of it as JSON has it: turns [role, text] or null; lists [number of documents returned, places
-        of the first documents]; texts searched; grades {document: grade} or null; scores, each those of a list; seen
-        {run: [place in scores or null, the gate's signal or null, [document, rank] of relevant ones below,
-        whether the list is that before the gate]}.
-    lists, texts: int [R], the place in `about` of each run's list and searched text, plus 1; 0 where there is none.
-    """
-
-    about: dict[str, Any]
-    lists: np.ndarray
-    texts: np.ndarray
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "about": packed_json(self.about),
-            "lists": packed_places(self.lists),
-            "texts": packed_places(self.texts),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Details:
-    """R runs on Q queries, as the page of a board unpacks them.
-
-    query_ids: ascending.
-    needs, multi_turn, public: bool [Q], as in `BoardRuns`.
-    matrix: every run's value and kind of loss on each query.
-    titles: the text of each query; None where it is not known.
-    queries: one for each query.
-    documents: [id, title, beginning of the text or None]; `about` of a query names them by their places.
-    gates: of each run, None without a threshold; what gates learnt is there for the best runs.
-    notices: what is not shown, and why.
-    """
-
-    query_ids: tuple[str, ...]
-    needs: np.ndarray
-    multi_turn: np.ndarray
-    public: np.ndarray
-    matrix: PackedMatrix
-    titles: tuple[str | None, ...]
-    queries: tuple[QueryDetails, ...]
-    documents: tuple[tuple[str, str, str | None], ...]
-    gates: tuple[GateRule | None, ...]
-    notices: tuple[Notice, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        flags = {"needs": self.needs, "multi_turn": self.multi_turn, "public": self.public}
-        blocks = [self.documents[first : first + BLOCK] for first in range(0, len(self.documents), BLOCK)]
-        gates = [one and [one.name, one.levels, [json_number(value) for value in one.thresholds]] for one in self.gates]
-        return {
-            "kinds": LOSSES,
-            "ids": self.query_ids,
-            **{name: "".join("01"[int(one)] for one in values) for name, values in flags.items()},
-            "matrix": self.matrix.to_json(),
-            "titles": packed_json(self.titles),
-            "queries": [one.to_json() for one in self.queries],
-            "block": BLOCK,
-            "documents": [packed_json(block) for block in blocks],
-            "gates": packed_json(gates),
-            "notices": [[one.kind, one.count, one.why] for one in self.notices],
-        }
-
-
-def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> Details:
-    """What the runs did on each query, from their logged files and their data. folder: for downloads.
+def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
+    """Return what the runs did on each query, from their logged files and their data. folder: for downloads.
 
     What is missing, since files are gone or data have changed, is among the notices. BadInput for damaged files.
     """
@@ -308,39 +229,54 @@ class Collected:
                 query.seen[place] = [at, None if signal is None else _short(signal), below, int(bool(behind))]
         self._lists[:, place], self._texts[:, place] = lists, texts
 
-    def details(self, gates: list[GateRule | None], notices: list[Notice]) -> Details:
-        """All that was collected."""
+    def details(self, gates: list[GateRule | None], notices: list[Notice]) -> dict[str, Any]:
+        """Return all that was collected, as the page of a board unpacks it.
+
+        ids: of the Q queries, ascending. needs, multi_turn, public: of each "1" or "0". matrix: of `packed_matrix`.
+        titles: the text of each query; None where it is not known.
+        queries: of each query `about`, and for each run its list and searched text: the place in `about`, plus 1; 0
+            where there is none. `about` has turns [role, text] or None; lists [number of documents returned, places of
+            the first documents]; texts searched; grades {document: grade} or None; scores, each those of a list; seen
+            {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant ones below, whether
+            the list is that before the gate]}.
+        documents: [id, title, beginning of the text or None], in blocks; `about` names them by their places.
+        gates: of each run [name, levels, thresholds], None without a threshold; what gates learnt is there for the best
+            runs.
+        notices: what is not shown, and why.
+        """
         runs = self._runs
         lists = self._listed()
         grades = [self._grades(query_id) for query_id in runs.query_ids]
         turns = [self._turns(query_id) for query_id in runs.query_ids]
         documents, cut = self._shown_documents()
-        return Details(
-            query_ids=runs.query_ids,
-            needs=runs.needs,
-            multi_turn=runs.multi_turn,
-            public=runs.public,
-            matrix=PackedMatrix.of(runs.values, runs.losses),
-            titles=tuple(self._title(row, turns[row]) for row in range(len(turns))),
-            queries=tuple(
-                QueryDetails(
-                    about={
+        flags = {"needs": runs.needs, "multi_turn": runs.multi_turn, "public": runs.public}
+        rules = [one and [one.name, one.levels, [json_number(value) for value in one.thresholds]] for one in gates]
+        return {
+            "kinds": LOSSES,
+            "ids": runs.query_ids,
+            **{name: "".join("01"[int(one)] for one in values) for name, values in flags.items()},
+            "matrix": packed_matrix(runs.values, runs.losses),
+            "titles": packed_json([self._title(row, turns[row]) for row in range(len(turns))]),
+            "queries": [
+                {
+                    "about": packed_json({
                         "turns": turns[row],
                         "lists": lists[row],
                         "texts": list(query.texts),
                         "grades": grades[row],
                         "scores": list(query.scores),
                         "seen": query.seen,
-                    },
-                    lists=self._lists[row],
-                    texts=self._texts[row],
-                )
+                    }),
+                    "lists": packed_places(self._lists[row]),
+                    "texts": packed_places(self._texts[row]),
+                }
                 for row, query in enumerate(self._queries)
-            ),
-            documents=documents,
-            gates=tuple(gates),
-            notices=(*notices, *cut),
-        )
+            ],
+            "block": BLOCK,
+            "documents": [packed_json(documents[at : at + BLOCK]) for at in range(0, len(documents), BLOCK)],
+            "gates": packed_json(rules),
+            "notices": [astuple(one) for one in (*notices, *cut)],
+        }  # fmt: skip
 
     def _place(self, data: int, doc_id: str) -> int:
         return self._documents.setdefault((data, doc_id), len(self._documents))
@@ -385,7 +321,7 @@ class Collected:
         searched = next(iter(self._queries[row].texts), None)
         return snippet(asked, QUERY_TEXT) if asked else searched and snippet(searched, QUERY_TEXT)
 
-    def _shown_documents(self) -> tuple[tuple[tuple[str, str, str | None], ...], list[Notice]]:
+    def _shown_documents(self) -> tuple[list[tuple[str, str, str | None]], list[Notice]]:
         """(all documents in their places, a notice if texts are left out)."""
         most = TEXTS // LEAST_TEXT
         length = min(MOST_TEXT, max(LEAST_TEXT, TEXTS // max(len(self._documents), 1)))
@@ -397,7 +333,7 @@ class Collected:
             title = snippet(document.title, length) if document else ""
             found.append((doc_id, title, None if text is None else snippet(text, length)))
         left = len(found) - most
-        return tuple(found), [Notice("cut", left)] * (left > 0)
+        return found, [Notice("cut", left)] * (left > 0)
 
 
 def _short(value: float) -> float:

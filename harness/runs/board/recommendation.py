@@ -1,4 +1,4 @@
-"""Which run of a leaderboard to take, and why, in one sentence.
+"""Rows of a leaderboard, and which run to take, and why, in one sentence.
 
 The rule: the highest score. Of runs whose scores are equal up to rounding, those that ask no language model, then the
 quickest, then the one with the smallest index, then the first. That others are not told apart from it is no reason to
@@ -9,11 +9,13 @@ spares a language model, or takes at most a tenth of the time, it is named besid
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
+from harness.reports.encoding import HIDDEN
 
 MUCH = 10  # times as quick, from which on a run is named beside the pick
 
@@ -25,27 +27,47 @@ class Words:
     en: str
     ko: str
 
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class BoardCandidate:
-    """A run on a leaderboard, whose order is the leaderboard's. tied: not told apart from the first, or the first.
+class Row:
+    """A run on the leaderboard.
 
-    ms, index_mb: None if unknown.
+    run: its place in `BoardRuns.runs`. name, value: its short name, and what ranks it.
+    group: "best", "same" where it is not told apart from the best, "worse"; None where nothing was tested.
+    difference: its mean minus that of the best run, over the queries that count in both.
+    p, p_holm: of the paired randomisation test against the best run; NaN for the best itself, and where labels come
+        partly from a model.
+    ms: milliseconds per query; mb: size of its indexes; None if unknown.
+    asks_model: whether it asks a language model about each query, which the time leaves out.
+    changed: what differs from the run above it: {key, above, here}, None where a run has none.
+    public, private: what it scores on these parts and its ranks there among the runs of the board; None unless the
+        public part ranks the runs.
     """
 
-    name: str
-    value: float
-    tied: bool
-    ms: float | None
-    index_mb: float | None
-    asks_model: bool
+    run: int
+    name: str = field(metadata=HIDDEN)
+    value: float = field(metadata=HIDDEN)
+    group: Literal["best", "same", "worse"] | None
+    difference: float = 0.0
+    p: float = math.nan
+    p_holm: float = math.nan
+    ms: float | None = None
+    mb: float | None = None
+    asks_model: bool = False
+    changed: tuple[Mapping[str, str | None], ...] = ()
+    public: float | None = None
+    public_rank: int | None = None
+    private: float | None = None
+    private_rank: int | None = None
+
+    @property
+    def tied(self) -> bool:
+        """Whether it is the best run or not told apart from it."""
+        return self.group in ("best", "same")
 
     @property
     def cost(self) -> tuple[float, float]:
-        return (math.inf if self.ms is None else self.ms, math.inf if self.index_mb is None else self.index_mb)
+        return (math.inf if self.ms is None else self.ms, math.inf if self.mb is None else self.mb)
 
 
 @dataclass(frozen=True)
@@ -58,11 +80,11 @@ class Pick:
     instead: int | None = None
 
 
-def pick(candidates: Sequence[BoardCandidate], metric: str, queries: int, tested: bool = True) -> Pick:
-    """candidates: the best first. queries: how many tell the runs apart. tested: whether they were tested at all."""
-    equal = [place for place, one in enumerate(candidates) if one.value > candidates[0].value - CLOSE]
-    place = min(equal, key=lambda place: (candidates[place].asks_model, *candidates[place].cost, place))
-    best, runs = candidates[place], len(candidates)
+def pick(rows: Sequence[Row], metric: str, queries: int) -> Pick:
+    """Choose the run to take. rows: the best first. queries: how many tell the runs apart."""
+    equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
+    place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
+    best, runs = rows[place], len(rows)
     said = [
         Words(
             f"{best.name} has the highest {metric} of {counted(runs, 'run')}, {best.value:.4f}",
@@ -70,18 +92,15 @@ def pick(candidates: Sequence[BoardCandidate], metric: str, queries: int, tested
         )
     ]
     if len(equal) > 1:
-        said.append(_among_equals(candidates, equal, place))
-    tied = [one for one, candidate in enumerate(candidates) if candidate.tied and one not in equal]
-    instead = _cheaper(candidates, place, tied)
-    if tested:
+        said.append(_among_equals(rows, equal, place))
+    tied = [one for one, row in enumerate(rows) if row.tied and one not in equal]
+    instead = _cheaper(rows, place, tied)
+    if rows[0].group:
         said.append(_told_apart(len(tied), queries))
     if instead is not None:
-        said.append(_beside(best, candidates[instead]))
-    return Pick(place, Words(*(f"{'; '.join(parts)}." for parts in zip(*map(_both, said), strict=True))), instead)
-
-
-def _both(words: Words) -> tuple[str, str]:
-    return words.en, words.ko
+        said.append(_beside(best, rows[instead]))
+    en, ko = ("; ".join(parts) for parts in zip(*((one.en, one.ko) for one in said), strict=True))
+    return Pick(place, Words(f"{en}.", f"{ko}."), instead)
 
 
 def _told_apart(tied: int, queries: int) -> Words:
@@ -97,9 +116,9 @@ def _told_apart(tied: int, queries: int) -> Words:
     )
 
 
-def _among_equals(candidates: Sequence[BoardCandidate], equal: Sequence[int], place: int) -> Words:
+def _among_equals(rows: Sequence[Row], equal: Sequence[int], place: int) -> Words:
     """Why this one of runs with the same score."""
-    one, others = candidates[place], [candidates[other] for other in equal if other != place]
+    one, others = rows[place], [rows[other] for other in equal if other != place]
     same = Words(
         f"{counted(len(others), 'other')} score{'s' * (len(others) == 1)} the same",
         f"점수가 같은 실행이 {len(others)}개 더 있고",
@@ -115,11 +134,11 @@ def _among_equals(candidates: Sequence[BoardCandidate], equal: Sequence[int], pl
     return Words(f"{same.en}, and {why.en}", f"{same.ko} {why.ko}")
 
 
-def _cheaper(candidates: Sequence[BoardCandidate], place: int, tied: Sequence[int]) -> int | None:
+def _cheaper(rows: Sequence[Row], place: int, tied: Sequence[int]) -> int | None:
     """The best of those not told apart that spares a language model or takes at most 1 / MUCH of the time."""
-    best = candidates[place]
+    best = rows[place]
     for one in tied:
-        other = candidates[one]
+        other = rows[one]
         if best.asks_model and not other.asks_model:
             return one
         if best.asks_model == other.asks_model and best.ms and other.ms is not None and other.ms * MUCH <= best.ms:
@@ -127,7 +146,7 @@ def _cheaper(candidates: Sequence[BoardCandidate], place: int, tied: Sequence[in
     return None
 
 
-def _beside(best: BoardCandidate, other: BoardCandidate) -> Words:
+def _beside(best: Row, other: Row) -> Words:
     """What a much cheaper run spares that is not told apart from the best."""
     if best.asks_model and not other.asks_model:
         return Words(
@@ -140,5 +159,5 @@ def _beside(best: BoardCandidate, other: BoardCandidate) -> Words:
     )
 
 
-def _ms(one: BoardCandidate) -> str:
+def _ms(one: Row) -> str:
     return f"{one.ms:.2g} ms"

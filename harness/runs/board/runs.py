@@ -126,6 +126,22 @@ def check_by_query(metric: str) -> None:
         )
 
 
+def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
+    """Return the queries or items that judge, bool [N]. BadInput if the public ones choose, and there are no others.
+
+    public: bool [N], the public part. unit: what is scored, in the plural.
+    """
+    if select_on == "all":
+        return np.ones(len(public), bool)
+    if public.all():
+        raise BadInput(
+            f"select_on=public: all {len(public):,} {unit} of these runs are public, so that none are left to "
+            "judge. Score the runs with a smaller share: public=0.4."
+        )
+    judges: np.ndarray = ~public
+    return judges
+
+
 def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[ScoreTable]:
     """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
     found: list[ScoreTable] = []

@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from harness.config import manual
 from harness.config.components import GROUPS, SHARED
 from harness.config.text import shortest
+from harness.reports.encoding import HIDDEN
 from harness.tracking.tracker import LoggedRun
 
 FIRST = ("retriever", "gate")  # what every short name says
@@ -173,10 +174,15 @@ class VariedKey:
     """
 
     name: str
-    values: tuple[str, ...]
-    numbers: tuple[float, ...] | None
-    places: np.ndarray
+    values: tuple[str, ...] = field(metadata=HIDDEN)
+    numbers: tuple[float, ...] | None = field(metadata=HIDDEN)
+    places: np.ndarray = field(metadata=HIDDEN)
     also: tuple[str, ...] = ()
+    json_too = ("numeric",)
+
+    @property
+    def numeric(self) -> bool:
+        return self.numbers is not None
 
     @property
     def having(self) -> np.ndarray:

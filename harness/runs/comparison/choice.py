@@ -14,12 +14,10 @@ from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse_measure
-from harness.recording.logged_run import recommended
 from harness.recording.run_kind import RunKind, require_kind
-from harness.runs.board.choice import Asked, chosen_runs, same_queries
+from harness.runs.board.choice import Asked, chosen_runs, recommended_runs, same_queries
 from harness.runs.board.expected import Expected, QueryValues, RunFamily, of_family
-from harness.runs.board.runs import tables
-from harness.runs.comparison.comparison import Settings
+from harness.runs.board.runs import judging, tables
 from harness.runs.ranking import RankedRun, Wanted, distinct, rank, repeated_note
 from harness.statistics.significance import against_first
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
@@ -68,13 +66,7 @@ def _named(tracker: Tracker, config: CompareConfig) -> list[LoggedRun]:
     words = config.runs or ()
     if not 2 <= len(words) <= len(LABELS):
         raise BadInput(f"runs names {counted(len(words), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
-    named: dict[str, LoggedRun] = {}
-    for word in words:
-        run = recommended(tracker, tracker.run(word))
-        if run.run_id in named:
-            raise BadInput(f"runs names {run.short_id} twice. Name different runs.")
-        named[run.run_id] = run
-    return list(named.values())
+    return recommended_runs(tracker, words)
 
 
 def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
@@ -159,7 +151,7 @@ def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedR
 
 
 def tested_family(
-    tracker: Tracker, choice: Choice, settings: Settings, folder: Path
+    tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
     """Test the best run of an experiment against all runs among which it was chosen.
 
@@ -168,11 +160,11 @@ def tested_family(
 
     It is (None, None) where runs were named, and for a measure without values by query. folder: for downloads.
     """
-    metric, ranked = settings.metric, choice.family
+    metric, ranked = config.metric, choice.family
     if not ranked or parse_measure(metric).family is MeasureFamily.POOLED:
         return None, None
     folder.mkdir()
     known = QueryValues.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)
     expected = of_family(tracker, RunFamily(metric, choice.select_on, ranked, len(ranked), known.first))
-    judges = settings.judging(known.public, "queries")
-    return against_first(known.values[:, judges], settings.seed, settings.resamples)[1], expected
+    judges = judging(known.public, choice.select_on)
+    return against_first(known.values[:, judges], config.seed, config.resamples)[1], expected

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.measures.objective import Objective
 from harness.measures.objective import score_kind as kind_of_value
@@ -24,25 +25,20 @@ from harness.runs.board.runs import BoardRun, of_tables
 from harness.runs.board.settings import changed_settings, short_names
 from harness.runs.comparison.comparison import (
     ALPHA,
-    ChangedItem,
-    ChangedQuery,
-    ComparedItem,
+    Changed,
     Comparison,
     PairedResult,
     PartDifference,
-    RetrievalComparison,
-    RetrievalScores,
     RunScores,
-    Settings,
     ShownDocument,
-    Standing,
-    TaskComparison,
 )
-from harness.runs.comparison.retrieval_runs import ComparedRun
-from harness.tracking.tracker import Tracker
+from harness.runs.comparison.retrieval_runs import ComparedRun, RetrievalRuns, known_mean
+from harness.runs.comparison.task_runs import ComparedItem, TaskRuns
+from harness.statistics.split import Standing
 
 TEMPLATE = TEMPLATES / "comparison.html"
 GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
+LISTED = 1000  # items on a page
 PLACES = 5  # named in a note
 WIDE = 6  # measures that fit beside each other in a pasted table; more stand below each other
 ALONE = "p is of each pair and measure alone, without correction."
@@ -70,7 +66,7 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
     parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # a part has some of the queries, not all
     if parts:
         tables.append(_by_part(comparison, parts))
-    if isinstance(comparison, RetrievalComparison) and comparison.loses:
+    if comparison.loses:
         tables.append(_losses(comparison.runs))
     if details and comparison.shake_up:
         tables.append(_shake_up(comparison))
@@ -85,10 +81,10 @@ def _runs(comparison: Comparison) -> Table:
     """Return what the runs score: on a screen by the metric, with what else is known of them."""
     runs, metric = comparison.runs, comparison.metric
     kinds = list(dict.fromkeys(run.kind for run in runs))
-    estimated = _estimated(comparison)
+    estimated = comparison.estimated
     columns = [Column("", on="screen"), Column("run", on="paste"), Column("id", on="screen")]
     others = [name for name in _measures(comparison) if name != metric]
-    screened = [metric, *others] if isinstance(comparison, TaskComparison) else []  # without intervals: these are many
+    screened = [metric, *others] if comparison.task else []  # without intervals: these are many
     name = f"estimate of {metric}" if estimated else metric
     columns += [Column(name, "value", on="paste" if screened else None), Column("raw", "value", on="screen")]
     columns += [Column(name, "value", on="paste") for name in others]
@@ -117,16 +113,15 @@ def _runs(comparison: Comparison) -> Table:
 
 def _beside_names(comparison: Comparison) -> list[str]:
     """Return the names of what a screen shows beside the scores."""
-    if isinstance(comparison, RetrievalComparison):
-        return [f"judged@{comparison.unjudged.k}" if comparison.unjudged else "judged", UNANSWERABLE]
-    return ["public", "private"]
+    if comparison.task:
+        return ["public", "private"]
+    return [f"judged@{comparison.unjudged.k}" if comparison.unjudged else "judged", UNANSWERABLE]
 
 
 def _beside(comparison: Comparison, run: RunScores) -> list[Cell]:
-    if isinstance(comparison, RetrievalComparison) and isinstance(run, RetrievalScores):
-        judged = comparison.unjudged.judged[run.label] if comparison.unjudged else None
-        return [judged, run.unanswerable]
-    return _ranked(run.board)
+    if comparison.task:
+        return _ranked(run.board)
+    return [comparison.unjudged.judged[run.label] if comparison.unjudged else None, run.unanswerable]
 
 
 def _ranked(board: Standing | None) -> list[Cell]:
@@ -154,7 +149,7 @@ def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
         yield replace(_paired(comparison, comparison.in_metric, True, details), caption=f"Differences in {metric}")
     if details or not several:
         rest = [one for one in comparison.differences if details or one.pair == comparison.first_pair]
-        lines = [] if _estimated(comparison) or comparison.pairs == 1 else [ALONE]
+        lines = [] if comparison.estimated or comparison.pairs == 1 else [ALONE]
         found = _paired(comparison, rest, False, details)
         yield replace(found, caption="Differences in all measures", notes=[*lines, *found.notes])
 
@@ -164,7 +159,7 @@ def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: boo
 
     corrected: whether p is corrected for all pairs; estimates have no other. details: with other tests, and the effect.
     """
-    estimated = _estimated(comparison)
+    estimated = comparison.estimated
     correction = comparison.correction if corrected or estimated else ""
     paired, measured = comparison.several, not comparison.several or len({one.measure for one in rows}) > 1
     columns = [
@@ -186,7 +181,7 @@ def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: boo
             *([str(one.pair)] if paired else []),
             *([one.measure] if measured else []),
             _difference(one),
-            _p_holm(one) if corrected or estimated else found.p,
+            one.p_holm if corrected or estimated else found.p,
             found.mean if estimated else None,
             found.wins,
             found.ties,
@@ -220,9 +215,10 @@ def _by_part(comparison: Comparison, found: Sequence[PartDifference]) -> Table:
     return Table(f"Differences in {comparison.metric} by kind of {noun}", columns, rows, [note])
 
 
-def _losses(runs: Sequence[RetrievalScores]) -> Table:
-    kinds = list(dict.fromkeys(kind for run in runs for kind, value in run.losses.items() if value))
-    rows: Rows = [[run.label, *(run.losses.get(kind) for kind in kinds)] for run in runs]
+def _losses(runs: Sequence[RunScores]) -> Table:
+    lost = {run.label: run.losses or {} for run in runs}
+    kinds = list(dict.fromkeys(kind for losses in lost.values() for kind, value in losses.items() if value))
+    rows: Rows = [[label, *(losses.get(kind) for kind in kinds)] for label, losses in lost.items()]
     columns = [Column(""), *(Column(kind, "value") for kind in kinds)]
     return Table("Where the score is lost", columns, rows, ["Parts of 1 − modified_map@3."])
 
@@ -257,36 +253,37 @@ def _changed(comparison: Comparison, details: bool) -> Iterator[Table]:
         mine = [one for one in comparison.changed if one.pair == pair]
         noun = comparison.unit.capitalize()
         caption = f"{noun} that differ most in {comparison.metric} between {pair.first} and {pair.second}"
-        queries = [line for one in mine if isinstance(one, ChangedQuery) for line in _query_lines(one)]
-        items = [one for one in mine if isinstance(one, ChangedItem)]
-        yield replace(_items_table(items), caption=caption) if items else Table(caption, notes=queries)
+        if comparison.task:
+            yield _items_table(mine, caption)
+        else:
+            yield Table(caption, notes=[line for one in mine for line in _query_lines(one)])
 
 
-def _query_lines(one: ChangedQuery) -> Iterator[str]:
+def _query_lines(one: Changed) -> Iterator[str]:
     """Yield a query as lines: the text of the first document of each list, the ids of the others."""
-    yield f"{one.item_id}: {one.query}" if one.query else one.item_id
-    for label, documents in one.documents.items():
+    yield ": ".join(filter(None, (one.item_id, one.about["query"])))
+    for label, documents in (one.documents or {}).items():
         first, *rest = documents or [ShownDocument("nothing returned")]
         said = " ".join(filter(None, ("✓" if first.relevant else "", first.doc_id, first.snippet)))
         others = f"; {', '.join(document.doc_id for document in rest)}" if rest else ""
         yield f"  {label} {number(one.values[label])}  {said}{others}"
 
 
-def _items_table(items: Sequence[ChangedItem]) -> Table:
+def _items_table(items: Sequence[Changed], caption: str) -> Table:
     """Return items of a pair with both values, the texts given and both predictions."""
     labels = (items[0].pair.first, items[0].pair.second)
-    given = [name for name in GIVEN if any(one.texts.get(name) for one in items)]
+    given = [name for name in GIVEN if any(one.about.get(name) for one in items)]
     columns = [Column("id"), *(Column(label, "value") for label in labels), *map(Column, given)]
     rows: Rows = [
         [
             one.item_id,
             *(one.values[label] for label in labels),
-            *(one.texts.get(name, ABSENT) for name in given),
-            *(one.predictions[label] or ABSENT for label in labels),
+            *(one.about.get(name) or ABSENT for name in given),
+            *((one.predictions or {}).get(label) or ABSENT for label in labels),
         ]
         for one in items
     ]
-    return Table("Items", [*columns, *(Column(f"{label} says") for label in labels)], rows)
+    return Table(caption, [*columns, *(Column(f"{label} says") for label in labels)], rows)
 
 
 # ---- Ready to paste
@@ -301,7 +298,7 @@ def _pasted_runs(comparison: Comparison) -> Table:
     """Return what the runs score, one row per run; one row per measure where there are more of these than fit."""
     runs, found = comparison.runs, _runs(comparison)
     measures = _measures(comparison)
-    what = "estimates" if _estimated(comparison) else "means"
+    what = "estimates" if comparison.estimated else "means"
     caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {_kinds(runs)}."
     legend = f"Bold: the highest. {MARK} differs from {comparison.best} at {ALPHA}: {_test(comparison)}."
     found = replace(found, caption=caption, notes=[legend, *_other_counts(comparison)])
@@ -344,7 +341,7 @@ def _all(comparison: Comparison) -> Table:
         p = one.estimate.found.p if one.estimate else one.found.p
         rows.append([
             *(one.pair.first, first.run_id, first.name, one.pair.second, second.run_id, one.measure, ""),
-            *(_difference(one), p, _p_holm(one), pairs, one.found.n, one.found.wins, one.found.ties, one.found.losses),
+            *(_difference(one), p, one.p_holm, pairs, one.found.n, one.found.wins, one.found.ties, one.found.losses),
         ])  # fmt: skip
     return Table(title(comparison), [*texts, *numbers, *counts], rows, name="comparison")
 
@@ -368,25 +365,21 @@ def _score(comparison: Comparison, run: RunScores, name: str) -> Number:
     """Return what a run scores; the mark where it differs from the best run."""
     both = {comparison.best, run.label}
     marked = any(
-        _p_holm(one) <= ALPHA
+        one.p_holm <= ALPHA
         for one in comparison.differences
         if one.measure == name and {one.pair.first, one.pair.second} == both
     )
-    if isinstance(run, RetrievalScores) and run.estimates:
+    if run.estimates:
         found = run.estimates.get(name)
         return Number(found.value, found.low, found.high, marked) if found else Number(math.nan)
     return Number(run.metrics[name], *run.intervals.get(name, (math.nan, math.nan)), marked)
 
 
 def _difference(one: PairedResult) -> Number:
-    found, significant = one.found, _p_holm(one) <= ALPHA
+    found, significant = one.found, one.p_holm <= ALPHA
     if one.estimate:
         return Number(one.estimate.found.value, one.estimate.found.low, one.estimate.found.high, significant)
     return Number(found.mean, found.low, found.high, significant)
-
-
-def _p_holm(one: PairedResult) -> float:
-    return one.estimate.p_holm if one.estimate else one.found.p_holm
 
 
 def _kinds(runs: Sequence[RunScores]) -> str:
@@ -400,7 +393,7 @@ def _kinds(runs: Sequence[RunScores]) -> str:
 
 
 def _test(comparison: Comparison) -> str:
-    test = "Student's test of estimates (PPI++)" if _estimated(comparison) else "two-sided paired randomisation test"
+    test = "Student's test of estimates (PPI++)" if comparison.estimated else "two-sided paired randomisation test"
     if not comparison.correction:
         return test
     shown = len(comparison.in_metric)
@@ -415,41 +408,33 @@ def _other_counts(comparison: Comparison) -> list[str]:
     return [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in of.items()]
 
 
-def _estimated(comparison: Comparison) -> bool:
-    return any(one.estimate for one in comparison.differences)
-
-
 # ---- As a page
 
 
-def board_html(
-    comparison: RetrievalComparison, runs: Sequence[ComparedRun], tracker: Tracker, folder: Path, settings: Settings
-) -> str:
+def board_html(comparison: Comparison, runs: RetrievalRuns, folder: Path, config: CompareConfig) -> str:
     """Return the board of compared runs, which have their labels in their names. folder: for downloads."""
-    names = short_names([run.run for run in runs])
+    names, select_on = short_names([run.run for run in runs.runs]), config.select_on or "all"
     placed = [
-        (BoardRun(run.run, f"{run.label}: {name}", _objective(run, settings)), run.table)
-        for run, name in zip(runs, names, strict=True)
+        (BoardRun(run.run, f"{run.label}: {name}", _objective(run, config.metric, select_on)), run.table)
+        for run, name in zip(runs.runs, names, strict=True)
     ]
     placed.sort(key=lambda one: -one[0].score.value)
-    found = of_tables(settings.metric, settings.select_on, placed, comparison.notes)
-    found = replace(found, seed=settings.seed, resamples=settings.resamples)
+    found = of_tables(config.metric, select_on, placed, comparison.notes)
+    found = replace(found, seed=config.seed, resamples=config.resamples)
     said = comparison_report(comparison, details=True, changed=False)
-    return board_page.html(board_page.assembled(found, tracker, folder, comparison.expected, said))
+    return board_page.html(board_page.assembled(found, runs.tracker, folder, comparison.expected, said))
 
 
-def _objective(run: ComparedRun, settings: Settings) -> Objective:
+def _objective(run: ComparedRun, metric: str, select_on: str) -> Objective:
     """Return what ranks a run; its mean where it has logged none by this measure."""
-    if known := run.run.score(settings.metric, settings.select_on):
+    if known := run.run.score(metric, select_on):
         return known
-    values = run.values[settings.metric]
-    counts = values[run.table.public] if settings.select_on == "public" else values
-    counts = counts[~(counts != counts)]
-    mean = float(counts.mean()) if len(counts) else math.nan
-    return Objective(settings.metric, mean, kind=kind_of_value(bool(run.table.oof), settings.select_on))
+    values = run.values[metric]
+    counts = values[run.table.public] if select_on == "public" else values
+    return Objective(metric, known_mean(counts), kind=kind_of_value(bool(run.table.oof), select_on))
 
 
-def items_html(comparison: TaskComparison) -> str:
+def items_html(comparison: Comparison, runs: TaskRuns) -> str:
     """Return the page of compared submissions: the tables, and the items on which they differ most."""
     return fill_page(
         TEMPLATE,
@@ -460,7 +445,7 @@ def items_html(comparison: TaskComparison) -> str:
             "total": comparison.count,
             "runs": [{"label": run.label, "name": run.run.name} for run in comparison.runs],
             "sections": page_data(comparison_report(comparison, details=True, changed=False)),
-            "rows": [_item(one) for one in comparison.items],
+            "rows": [_item(one) for one in runs.most_different(comparison.metric, LISTED)],
         },
     )
 
@@ -471,6 +456,6 @@ def _item(one: ComparedItem) -> dict[str, Any]:
     return {
         "id": one.item_id,
         "texts": texts,
-        "values": [rounded_or_none(value) for value in one.values.values()],
-        "said": [None if pieces is None else [[*piece] for piece in pieces] for pieces in one.predictions.values()],
+        "values": [rounded_or_none(value) for value in one.values],
+        "said": [None if pieces is None else [[*piece] for piece in pieces] for pieces in one.said],
     }

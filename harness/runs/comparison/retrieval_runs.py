@@ -1,56 +1,60 @@
-"""Retrieval runs on the same queries, read from the tracking store and compared."""
+"""Retrieval runs on the same queries, read from the tracking store to be compared.
+
+Documents that compared runs show and nobody has judged: which runs the holes in the labels punish.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 
+from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.data.dataset import Dataset
-from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
+from harness.data.files import some
 from harness.data.predictions import read_predictions
 from harness.errors import BadInput, did_you_mean
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.measures import OOF, MeasureFamily, parse_measure
+from harness.measures.judged import judge_lists
+from harness.measures.measures import OOF, SHOWN, MeasureFamily, parse_measure
 from harness.measures.objective import Kind, score_kind
 from harness.measures.score_table import ScoreTable, read_score_table
-from harness.recording.logged_run import in_full, load_unchanged, logged_value, read_config
+from harness.measures.scores import UNANSWERABLE
+from harness.recording.logged_run import Ahead, in_full, load_unchanged, logged_value, read_config
 from harness.recording.retrieval_run import CHECKED
 from harness.recording.run_kind import RunKind
-from harness.reports.markup import raw_share, snippet
+from harness.reports.markup import snippet
+from harness.runs.board.lists import ListReader, Returned
+from harness.runs.board.queries import read_again
+from harness.runs.board.runs import SCORES
 from harness.runs.comparison.comparison import (
-    ALPHA,
-    ChangedQuery,
-    ComparedQuery,
+    Changed,
     Pair,
-    PairedResult,
-    PartDifference,
-    RetrievalComparison,
-    RetrievalScores,
-    ScoredLists,
-    Settings,
+    Rows,
+    RunScores,
+    ScoredRuns,
     ShownDocument,
-    Standings,
-    most_changed,
-    pair_verdict,
-    standings,
-    unjudged,
+    Unjudged,
+    UnjudgedDocument,
 )
 from harness.runs.ranking import require_labels
 from harness.statistics.bootstrap import bootstrap_means
-from harness.statistics.prediction_powered import NO_ESTIMATE, NO_INTERVAL, Estimate, EstimatedDifference
+from harness.statistics.prediction_powered import Estimate, EstimatedDifference
 from harness.statistics.significance import Difference, differences, holm
+from harness.statistics.split import Score, Standing
 from harness.tracking.tracker import LoggedRun, Tracker
+from retrievers.base import Qrels
 
-_Rows = TypeVar("_Rows", ScoreTable, CheckedValues)
-SHOWN = 3  # documents shown of each list
+DOCUMENTS = 3  # shown of each list
+GAP = 0.05  # difference in the share of judged documents from which on it is said
+NAMED = 10  # documents named in a sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +64,7 @@ class ComparedRun:
     label:       its name in tables and figures.
     table:       its scores by query, the queries by ascending id.
     predictions: its predictions file. config: its config.yaml.
-    checked:     its values by people's and by a model's labels, the queries by ascending id; None for other labels.
+    checked:     its values by people's and by a model's labels, on the same queries; None for other labels.
     """
 
     label: str
@@ -81,28 +85,19 @@ class ComparedRun:
         prefix = f"{OOF if self.table.oof else ''}loss/"
         return {k.removeprefix(prefix): v for k, v in sorted(self.run.metrics.items()) if k.startswith(prefix)}
 
-    @property
-    def scored_lists(self) -> ScoredLists:
-        return ScoredLists(self.label, self.run, self.table.query_ids, self.predictions, self.config)
+    def take(self, rows: np.ndarray) -> ComparedRun:
+        """Return the run on some of the queries, bool [Q]."""
+        table = self.table.take(rows)
+        return replace(self, table=table, checked=self.checked and self.checked.within(table.query_ids))
 
-    @cached_property
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """query_id -> the row of the predictions in the contest's layout; empty for a TREC run."""
-        _, first = next(numbered_lines(self.predictions), (0, ""))
-        if not first.lstrip().startswith("{"):
-            return {}
-        rows = unique_rows(self.predictions, json_lines(self.predictions), "eval_id")
-        return {query_id: row for where, query_id, _, row in rows if field(row, "topk", list, where) is not None}
-
-    @cached_property
-    def lists(self) -> dict[str, list[str]]:
-        """query_id -> its first documents."""
-        predictions = read_predictions(self.predictions)
-        rows = zip(predictions.query_ids, predictions.docs[:, :SHOWN].tolist(), strict=True)
-        return {query_id: [predictions.doc_ids[doc] for doc in docs if doc >= 0] for query_id, docs in rows}
+    def kind(self, config: CompareConfig) -> Kind:
+        """Return what its values rest on. Private queries are held out unless the run learnt from their labels, too."""
+        learnt_from_them = bool(self.table.oof) and self.run.select_on == "all"
+        apart = config.select_on == "public"
+        return "held out" if apart and not learnt_from_them else score_kind(bool(self.table.oof), "all")
 
 
-def read_retrieval_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedRun]:
+def read_retrieval_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> RetrievalRuns:
     """Download the runs. chosen: label -> run. BadInput unless all are scored on the same queries."""
     for run in chosen.values():
         require_labels(run)
@@ -115,111 +110,12 @@ def read_retrieval_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folde
                 f"different queries: {len(extra)} are in only one of them: {some(sorted(extra))}. Score both with "
                 "missing=zero, or compare runs on the same queries."
             )
-    return runs
-
-
-def compare_retrieval(
-    runs: Sequence[ComparedRun], settings: Settings, family: np.ndarray | None = None
-) -> RetrievalComparison:
-    """Compare runs whose tables have the same queries in the same order, the best first if there is a family.
-
-    Raises BadInput unless every run has the metric by query.
-
-    family: float64 [R], p by the metric of the first run against each of R runs, of which these are the first, after
-    correction over all of them; None: over the pairs of these runs.
-    """
-    metric, labels = settings.metric, [run.label for run in runs]
-    names, left_out = _shared_measures(runs, metric)
-    at = names.index(metric)
-    parts, part_notes = _parts(runs)
-    in_metric = np.stack([run.values[metric] for run in runs])
-    ranked = _standings(runs, parts, in_metric, settings)
-    chose = runs[0].table.public if settings.judges else slice(None)
-    best = 0 if family is not None else int(np.argmax([_mean(row[chose]) for row in in_metric]))
-    tested = settings.tested(len(runs), best)
-    judges = _judges(runs, settings)
-    runs = [replace(run, table=run.table.take(judges)) for run in runs]
-    apart = ("public", "private") if settings.judges else ()
-    parts = {name: inside[judges] for name, inside in parts.items() if name not in apart}
-    values = np.stack([[run.values[name] for name in names] for run in runs])
-    found = differences(values, settings.seed, settings.resamples, tested)
-    checked = _checked(runs)
-    whole = family is not None and settings.pairs == "best" and not checked
-    if family is not None and whole:
-        found = {rows: _corrected(of, at, family[rows[1]]) for rows, of in found.items()}
-    corrected_for = len(family) - 1 if family is not None and whole else len(tested)
-    estimated = estimated_differences(checked, list(found), names) if checked else None
-    found = without_intervals(found) if checked else found
-    pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
-    queries, text_notes = _queries(runs, values[:, at])
-    holes, hole_notes = unjudged([run.scored_lists for run in runs])
-    changed = [one for pair in pairs.values() for one in _changed(pair, queries)]
-    unit = f"{settings.judges}queries"
-    said = [checked_note(float((~checked[0].checked).mean()))] if checked else []
-    return RetrievalComparison(
-        metric=metric,
-        best=labels[best],
-        count=values.shape[2],
-        judges=settings.judges,
-        verdicts=[
-            estimated_verdict(pair, estimated[rows][at], metric, found[rows][at].mean, corrected_for)
-            if estimated and found[rows][at].ties < found[rows][at].n
-            else pair_verdict(pair, found[rows][at], metric, corrected_for, unit)
-            for rows, pair in pairs.items()
-        ],
-        notes=[
-            *said,
-            *settings.judged_by(judges, "queries"),
-            *(holes.notes if holes else ()),
-            *hole_notes,
-            *_learnt(runs),
-            *part_notes,
-            *text_notes,
-            *ranked.notes,
-        ],
-        runs=[
-            RetrievalScores(
-                label=run.label,
-                run=run.run,
-                metrics={name: _mean(run.values[name]) for name in names},
-                intervals={} if checked else _intervals(run, names, settings),
-                kind=_kind(run, settings),
-                board=board,
-                out_of_fold=bool(run.table.oof),
-                as_written={name: _mean(run.table.values[name]) for name in names},
-                losses={} if settings.judges else run.losses,
-                estimates=_estimates(checked[place], names) if checked else {},
-            )
-            for place, (run, board) in enumerate(zip(runs, ranked.boards, strict=True))
-        ],
-        differences=[
-            PairedResult(pair, name, one, estimated[rows][place] if estimated else None)
-            for rows, pair in pairs.items()
-            for place, (name, one) in enumerate(zip(names, found[rows], strict=True))
-        ],
-        splits=[
-            PartDifference(pair, name, part, n=int((~np.isnan(gaps[inside])).sum()), mean=_mean(gaps[inside]))
-            for (first, second), pair in pairs.items()
-            for name, gaps in zip(names, values[first] - values[second], strict=True)
-            for part, inside in parts.items()
-        ],
-        changed=changed,
-        shake_up=ranked.shake_up,
-        pairs=corrected_for,
-        by_query=values[:, at],
-        unjudged=holes,
-        left_out=left_out,
-    )
-
-
-def _corrected(found: Sequence[Difference], at: int, p: float) -> list[Difference]:
-    """The differences of a pair; p: of the one at a place, after correction."""
-    return [replace(one, p_holm=float(p)) if place == at else one for place, one in enumerate(found)]
+    return RetrievalRuns(runs, tracker)
 
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedRun:
     folder.mkdir()
-    scores = tracker.download(run, "scores.csv", folder)
+    scores = tracker.download(run, SCORES, folder)
     try:
         table = read_score_table(scores)
     except BadInput as error:
@@ -227,211 +123,228 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
     predictions = tracker.download(run, RunKind().predictions(run), folder)
     config, checked = tracker.download(run, "config.yaml", folder), None
     if CHECKED in run.tags:
-        checked = _ordered(checked_values.read_checked_table(tracker.download(run, checked_values.FILE, folder)))
-    return ComparedRun(label, run, _ordered(table), predictions, config, checked)
+        checked = checked_values.read_checked_table(tracker.download(run, checked_values.FILE, folder))
+        checked = checked.take(np.array(sorted(range(len(checked.query_ids)), key=checked.query_ids.__getitem__)))
+    return ComparedRun(label, run, table.by_id(), predictions, config, checked)
 
 
-def _checked(runs: Sequence[ComparedRun]) -> list[CheckedValues]:
-    """What each run scores by both sets of labels, on the queries that judge; empty for labels of one origin."""
-    known = [run.checked for run in runs if run.checked]
-    return [one.within(runs[0].table.query_ids) for one in known] if len(known) == len(runs) else []
+@dataclass(frozen=True, eq=False)
+class RetrievalRuns(ScoredRuns):
+    """Retrieval runs whose tables have the same queries in the same order. tracker: where they are logged."""
+
+    noun, unit = "runs", "queries"
+    runs: Sequence[ComparedRun]
+    tracker: Tracker
+
+    @property
+    def labels(self) -> list[str]:
+        return [run.label for run in self.runs]
+
+    @property
+    def query_ids(self) -> tuple[str, ...]:
+        return self.runs[0].table.query_ids
+
+    @property
+    def public(self) -> np.ndarray:
+        return self.runs[0].table.public
+
+    @property
+    def strata(self) -> np.ndarray:
+        return 2 * self.runs[0].table.needs + self.runs[0].table.multi_turn
+
+    @property
+    def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
+        first = self.runs[0].run
+        return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
+
+    @property
+    def _checked(self) -> list[CheckedValues]:
+        """What each run scores by both sets of labels; empty for labels of one origin."""
+        known = [run.checked for run in self.runs if run.checked]
+        return known if len(known) == len(self.runs) else []
+
+    def take(self, rows: np.ndarray) -> RetrievalRuns:
+        return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
+
+    def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
+        """Those that count the same queries in every run."""
+        first, *others = [run.values for run in self.runs]
+        applies = [name for name, values in first.items() if not np.isnan(values).all()]
+        shared = [name for name in applies if all(name in values for values in others)]
+        same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
+        if metric not in same:
+            everywhere = "counts other queries in each run" if metric in shared else "is not in the scores of every run"
+            reason = "is no mean of queries" if parse_measure(metric).family is MeasureFamily.POOLED else everywhere
+            raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
+        notes = []
+        if own := [name for name in shared if name not in same]:
+            notes.append(f"Left out, since they count other queries in each run: {', '.join(own)}.")
+        if left := sorted({name for run in self.runs for name in run.values} - set(shared)):
+            notes.append(f"Left out, since some run has no value of them: {', '.join(left)}.")
+        return same, notes
+
+    def score(self, metric: str) -> Score:
+        return partial(_masked_means, self.values(metric))
+
+    def values(self, metric: str) -> np.ndarray:
+        return np.stack([run.values[metric] for run in self.runs])
+
+    def differences(
+        self, names: Sequence[str], config: CompareConfig, pairs: Sequence[Rows]
+    ) -> dict[Rows, list[Difference]]:
+        values = np.stack([self.values(name) for name in names], axis=1)
+        return differences(values, config.seed, config.resamples, pairs)
+
+    def part_gaps(self, names: Sequence[str], pair: Rows) -> Iterator[tuple[str, str, int, float]]:
+        table = next((run.table for run in self.runs if "data.queries" in run.run.tags), self.runs[0].table)
+        parts = {"single-turn": ~table.multi_turn, "multi-turn": table.multi_turn}
+        parts |= {"needs retrieval": table.needs, "needs none": ~table.needs}
+        parts |= {"public": self.public, "private": ~self.public} if self.public.any() and not self.apart else {}
+        for name in names:
+            first, second = (self.runs[row].values[name] for row in pair)
+            for part, inside in parts.items():
+                gaps = (first - second)[inside]
+                yield name, part, int((~np.isnan(gaps)).sum()), known_mean(gaps)
+
+    def scores(self, names: Sequence[str], config: CompareConfig, boards: Sequence[Standing | None]) -> list[RunScores]:
+        checked = self._checked
+        return [
+            RunScores(
+                label=run.label,
+                run=run.run,
+                kind=run.kind(config),
+                metrics={name: known_mean(run.values[name]) for name in names},
+                intervals={} if checked else _intervals(run, names, config),
+                board=board,
+                estimates=_estimates(checked[place], names) if checked else None,
+                out_of_fold=bool(run.table.oof),
+                as_written={name: known_mean(run.table.values[name]) for name in names},
+                losses={} if config.select_on == "public" else run.losses,
+                unanswerable=run.run.metrics.get(UNANSWERABLE),
+            )
+            for place, (run, board) in enumerate(zip(self.runs, boards, strict=True))
+        ]
+
+    def estimated(self, names: Sequence[str], pairs: Sequence[Rows]) -> Mapping[Rows, Sequence[EstimatedDifference]]:
+        return estimated_differences(self._checked, pairs, names) if self._checked else {}
+
+    def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
+        query_id, known = self.query_ids[row], self._known
+        documents = {}
+        for label in values:
+            one, grades = known.returned[label].get(query_id), known.grades.get(label)
+            documents[label] = [
+                ShownDocument(doc, known.snippet(doc), None if grades is None else doc in grades.get(query_id, {}))
+                for doc in (one.docs[:DOCUMENTS] if one else ())
+            ]
+        about = {"query_id": query_id, "query": known.queries.get(query_id)}
+        return Changed(pair, query_id, values, about, documents=documents)
+
+    def notes(self) -> list[str]:
+        notes = [checked_note(float((~self._checked[0].checked).mean()))] if self._checked else []
+        notes += self._holes[1]
+        if honest := [run.label for run in self.runs if run.table.oof]:
+            notes.append(
+                f"{', '.join(honest)} learnt from these labels: values and losses are out of fold, decided without the "
+                "query's own label; the documents shown are those of the lists as written."
+            )
+        if self.apart:
+            notes.append("The runs split the queries into public and private in different ways: no such parts.")
+        return notes + self._known.notes
+
+    def unjudged(self) -> Unjudged | None:
+        return self._holes[0]
+
+    @cached_property
+    def _holes(self) -> tuple[Unjudged | None, list[str]]:
+        return unjudged(self.runs)
+
+    @cached_property
+    def _known(self) -> _Known:
+        return _known(self.runs, self.tracker)
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What can be said of queries and documents.
+
+    returned: label -> query_id -> what the run returned. grades: label -> query_id -> its relevant documents, of runs
+    whose labels could be read again. queries: query_id -> text. texts: doc_id -> text in predictions.
+    """
+
+    returned: Mapping[str, Mapping[str, Returned]]
+    grades: Mapping[str, Mapping[str, Mapping[str, float]]]
+    queries: Mapping[str, str]
+    texts: Mapping[str, str]
+    datasets: Sequence[Dataset]
+    notes: list[str]
+
+    def snippet(self, doc_id: str) -> str | None:
+        found = (one.by_id[doc_id].indexed_text for one in self.datasets if doc_id in one.by_id)
+        text = self.texts.get(doc_id) or next(found, None)
+        return None if text is None else snippet(text)
+
+
+def _known(runs: Sequence[ComparedRun], tracker: Tracker) -> _Known:
+    """Read the lists, and the data again."""
+    reader = ListReader(Ahead(tracker, [], Path()))
+    returned = {run.label: reader.read(run.predictions) for run in runs}
+    every = [(query_id, one) for of in returned.values() for query_id, one in of.items()]
+    made = [run for run in runs if "data.documents" in run.run.tags] or runs  # scored files name no documents
+    data, places, notices = read_again([run.run for run in made], tracker)
+    by_labels = {run.run.tags["data.qrels"]: data[place] for run, place in zip(made, places, strict=True)}
+    read = {run.label: by_labels.get(run.run.tags["data.qrels"]) for run in runs}
+    datasets = [one.dataset for one in data if one.dataset]
+    queries = {query.query_id: query.text for one in datasets for query in one.queries}
+    return _Known(
+        returned,
+        grades={label: one.grades for label, one in read.items() if one and one.grades is not None},
+        queries=queries | {query_id: one.text for query_id, one in reversed(every) if one.text},
+        texts={doc: text for _, one in every for doc, text in zip(one.docs, one.contents, strict=False)},
+        datasets=datasets,
+        notes=[
+            "Relevant documents are not marked and some texts are missing below, since the data could not be read "
+            f"again: {one.why}"
+            for one in notices[:1]
+        ],
+    )
+
+
+def known_mean(values: np.ndarray) -> float:
+    """Return the mean of what is not NaN; NaN if there is nothing."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return means over the queries of `rows` [R, Q] of M runs [M, Q], NaN where a query does not count: [M, R]."""
+    known = rows @ ~np.isnan(values[0])
+    return (rows @ np.nan_to_num(values).T).T / np.where(known > 0, known, np.nan)
+
+
+def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) -> dict[str, tuple[float, float]]:
+    """Return the intervals of a run's means: those that it has logged, so that they are the same everywhere; those of
+    others, and of the private queries alone, are computed."""
+    logged = {name: run.run.score(name, "all") for name in names} if config.select_on != "public" else {}
+    ends = {name: (one.low, one.high) for name, one in logged.items() if one and one.low == one.low}
+    if missing := [name for name in names if name not in ends]:
+        values = np.stack([run.values[name] for name in missing])
+        lows, highs, _ = bootstrap_means(values, config.seed, resamples=config.resamples)
+        ends |= {one: (float(a), float(b)) for one, a, b in zip(missing, lows, highs, strict=True) if a == a}
+    return ends
+
+
+# ---- Labels that come partly from a model: differences are estimated from the queries that people have checked
 
 
 def _estimates(checked: CheckedValues, names: Sequence[str]) -> dict[str, Estimate]:
     return {name: found for name in names if (found := checked.estimate(name))}
 
 
-def _ordered(table: _Rows) -> _Rows:
-    """The table with its queries by ascending id."""
-    return table.take(np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp))
-
-
-def _judges(runs: Sequence[ComparedRun], settings: Settings) -> np.ndarray:
-    """bool [Q], the queries that judge. BadInput if those that chose cannot be told from them."""
-    first, *others = runs
-    if settings.judges and (other := next((o for o in others if (o.table.public != first.table.public).any()), None)):
-        raise BadInput(
-            f"select_on=public: run {other.run.named} has another public part than run "
-            f"{first.run.run_id} ({first.run.name}). Make both with the same `public` and `seed`, or use select_on=all."
-        )
-    return settings.judging(first.table.public, "queries")
-
-
-def _kind(run: ComparedRun, settings: Settings) -> Kind:
-    """What a run's values rest on. The private queries are held out unless the run learnt from their labels, too."""
-    learnt_from_them = bool(run.table.oof) and run.run.select_on == "all"
-    return "held out" if settings.judges and not learnt_from_them else score_kind(bool(run.table.oof), "all")
-
-
-def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str], list[str]]:
-    """(measures that count the same queries in every run, notes on what is not compared)."""
-    first, *others = [run.values for run in runs]
-    applies = [name for name, values in first.items() if not np.isnan(values).all()]
-    shared = [name for name in applies if all(name in values for values in others)]
-    same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
-    if metric not in same:
-        everywhere = "counts other queries in each run" if metric in shared else "is not in the scores of every run"
-        reason = "is no mean of queries" if parse_measure(metric).family is MeasureFamily.POOLED else everywhere
-        raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
-    notes = []
-    if own := [name for name in shared if name not in same]:
-        notes.append(f"Left out, since they count other queries in each run: {', '.join(own)}.")
-    if left := sorted({name for run in runs for name in run.values} - set(shared)):
-        notes.append(f"Left out, since some run has no value of them: {', '.join(left)}.")
-    return same, notes
-
-
-def _learnt(runs: Sequence[ComparedRun]) -> list[str]:
-    """A note on the runs whose values are out of fold."""
-    honest = [run.label for run in runs if run.table.oof]
-    return [
-        f"{', '.join(honest)} learnt from these labels: values and losses are out of "
-        "fold, decided without the query's own label; the documents shown are those of the lists as written."
-    ] * bool(honest)
-
-
-def _parts(runs: Sequence[ComparedRun]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """(part -> bool [Q], which queries are in it; a note if the runs have different public parts)."""
-    table = next((run.table for run in runs if "data.queries" in run.run.tags), runs[0].table)
-    parts = {"single-turn": ~table.multi_turn, "multi-turn": table.multi_turn}
-    parts |= {"needs retrieval": table.needs, "needs none": ~table.needs}
-    if any((run.table.public != table.public).any() for run in runs):
-        return parts, ["The runs split the queries into public and private in different ways: no such parts."]
-    return parts | {"public": table.public, "private": ~table.public}, []
-
-
-def _standings(
-    runs: Sequence[ComparedRun], parts: Mapping[str, np.ndarray], values: np.ndarray, settings: Settings
-) -> Standings:
-    """values: float64 [runs, Q], the metric."""
-    if "public" not in parts:
-        return Standings((None,) * len(runs))
-    table, labels = runs[0].table, [run.label for run in runs]
-    strata = 2 * table.needs + table.multi_turn
-    return standings(partial(_masked_means, values), table.public, strata, labels, settings)
-
-
-def _changed(pair: Pair, queries: Sequence[ComparedQuery]) -> list[ChangedQuery]:
-    """The queries that differ most between two runs."""
-    both = (pair.first, pair.second)
-    gaps = np.nan_to_num([one.values[pair.first] - one.values[pair.second] for one in queries])
-    return [
-        ChangedQuery(
-            pair=pair,
-            item_id=queries[row].query_id,
-            difference=float(gaps[row]),
-            values={label: queries[row].values[label] for label in both},
-            documents={label: queries[row].documents[label] for label in both},
-            query=queries[row].text,
-        )
-        for row in most_changed(gaps)
-    ]
-
-
-def _queries(runs: Sequence[ComparedRun], values: np.ndarray) -> tuple[list[ComparedQuery], list[str]]:
-    """(all queries with their texts and marked documents, a note if the dataset cannot be read).
-
-    values: float64 [runs, Q], the metric.
-    """
-    texts, snippets = _logged_texts(runs)
-    notes: list[str] = []
-    relevant: dict[str, Mapping[str, Mapping[str, float]]] = {}
-    datasets: dict[str, Dataset] = {}
-    try:
-        datasets = _reloaded(runs)
-    except (BadInput, OSError) as error:
-        notes.append(
-            "Relevant documents are not marked and some texts are missing below, since the data could not be read "
-            f"again: {error}"
-        )
-    else:
-        for dataset in datasets.values():
-            texts = {query.query_id: query.text for query in dataset.queries} | texts
-        relevant = {label: dataset.qrels.grades for label, dataset in datasets.items() if dataset.qrels}
-
-    def text_of(doc_id: str) -> str | None:
-        known = (one.by_id[doc_id].indexed_text for one in datasets.values() if doc_id in one.by_id)
-        return snippets[doc_id] if doc_id in snippets else next(known, None)
-
-    def document(label: str, query_id: str, doc_id: str) -> ShownDocument:
-        text = None if (whole := text_of(doc_id)) is None else snippet(whole)
-        known = relevant.get(label)
-        return ShownDocument(doc_id, text, doc_id in known.get(query_id, {}) if known else None)
-
-    return [
-        ComparedQuery(
-            query_id,
-            texts.get(query_id),
-            values={run.label: float(value) for run, value in zip(runs, values[:, row], strict=True)},
-            documents={
-                run.label: [document(run.label, query_id, doc_id) for doc_id in run.lists.get(query_id, ())]
-                for run in runs
-            },
-        )
-        for row, query_id in enumerate(runs[0].table.query_ids)
-    ], notes
-
-
-def _logged_texts(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str, str]]:
-    """(query_id -> text, doc_id -> text) of the predictions that have them."""
-    queries: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    for run in runs:
-        for query_id, row in run.rows.items():
-            if isinstance(query := row.get("standalone_query"), str) and query:
-                queries.setdefault(query_id, query)
-            references = row.get("references")
-            for doc_id, reference in zip(row["topk"], references if isinstance(references, list) else (), strict=False):
-                if isinstance(reference, Mapping) and isinstance(text := reference.get("content"), str):
-                    texts[str(doc_id)] = text
-    return queries, texts
-
-
-def _reloaded(runs: Sequence[ComparedRun]) -> dict[str, Dataset]:
-    """label -> the run's dataset, read once for all runs with the same labels. BadInput if one has changed since."""
-    found: dict[str, Dataset] = {}
-    for run in runs:
-        labels = run.run.tags["data.qrels"]
-        if "data.documents" in run.run.tags and labels not in found:
-            found[labels] = load_unchanged(run.run, logged_value(read_config(run.config), "dataset", dict))
-    if not found:
-        raise BadInput("these runs were scored from files, which name no documents.")
-    return {run.label: found[run.run.tags["data.qrels"]] for run in runs if run.run.tags["data.qrels"] in found}
-
-
-def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """float64 [M, R]: means over the queries of `rows` [R, Q] of M runs [M, Q], NaN where a query does not count."""
-    counted = rows @ ~np.isnan(values[0])
-    return (rows @ np.nan_to_num(values).T).T / np.where(counted > 0, counted, np.nan)
-
-
-def _intervals(run: ComparedRun, names: Sequence[str], settings: Settings) -> dict[str, tuple[float, float]]:
-    """The intervals of a run's means: those that it has logged, so that they are the same everywhere; those of others,
-    and of the private queries alone, are computed."""
-    logged = {name: run.run.score(name, "all") for name in names} if not settings.judges else {}
-    ends = {name: (one.low, one.high) for name, one in logged.items() if one and one.low == one.low}
-    if missing := [name for name in names if name not in ends]:
-        values = np.stack([run.values[name] for name in missing])
-        lows, highs, _ = bootstrap_means(values, settings.seed, resamples=settings.resamples)
-        ends |= {one: (float(a), float(b)) for one, a, b in zip(missing, lows, highs, strict=True) if a == a}
-    return ends
-
-
-def _mean(values: np.ndarray) -> float:
-    """The mean of what is not NaN; NaN if there is nothing."""
-    counted = values[~np.isnan(values)]
-    return float(counted.mean()) if len(counted) else np.nan
-
-
-# ---- Labels that come partly from a model: differences are estimated from the queries that people have checked
-
-Estimated = Mapping[tuple[int, int], Sequence[EstimatedDifference]]
-
-
 def estimated_differences(
-    runs: Sequence[CheckedValues], pairs: Sequence[tuple[int, int]], names: Sequence[str]
-) -> Estimated:
-    """(first, second) -> the estimate for each measure. runs: on the same queries in the same order."""
+    runs: Sequence[CheckedValues], pairs: Sequence[Rows], names: Sequence[str]
+) -> Mapping[Rows, Sequence[EstimatedDifference]]:
+    """Return (first, second) -> the estimate for each measure. runs: on the same queries in the same order."""
     found = {(first, second): [runs[first].difference(runs[second], name) for name in names] for first, second in pairs}
     # A pair without an interval could be no difference, as far as anybody knows.
     p = np.array([[one.p if one.p == one.p else 1.0 for one in row] for row in found.values()])
@@ -444,43 +357,92 @@ def estimated_differences(
     }
 
 
-def without_intervals(found: Mapping[tuple[int, int], Sequence[Difference]]) -> dict[tuple[int, int], list[Difference]]:
-    """Raw differences, without intervals: these would ignore the model's errors."""
-    return {pair: [replace(one, low=math.nan, high=math.nan, note="") for one in row] for pair, row in found.items()}
-
-
-def estimated_verdict(pair: Pair, one: EstimatedDifference, metric: str, raw: float, pairs: int) -> str:
-    """One sentence: which run of a pair is better by the metric, or that the checked queries cannot tell.
-
-    raw: the mean difference by labels of both origins. pairs: how many pairs p is corrected for.
-    """
-    a, b, found = pair.first, pair.second, one.found
-    beside = f"the raw difference, {raw_share(found)}, is {raw:+.3f}"
-    if math.isnan(found.low):
-        known = "" if math.isnan(found.value) else f"the estimate of {metric} of {a} − {b} is {found.value:+.3f}; "
-        reason = found.note.removeprefix(NO_ESTIMATE).removeprefix(NO_INTERVAL)
-        return f"{a} and {b} cannot be told apart: {reason}; {known}{beside}."
-    p = f"p {'< 0.001' if one.p_holm < 0.001 else f'= {one.p_holm:.2g}'}"
-    p += f" after Holm over {pairs} pairs" if pairs > 1 else ""
-    checked = f"{counted(found.checked, 'checked query')} of {found.checked + found.others:,}"
-    if one.p_holm > ALPHA:
-        return (
-            f"No difference between {a} and {b} can be told from {checked}: the estimate of {metric} of {a} − {b} is "
-            f"{found.value:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}; {beside}."
-        )
-    low, high = found.low, found.high
-    if found.value < 0:
-        a, b, low, high = b, a, -found.high, -found.low
-    return (
-        f"{a} is better than {b} by {abs(found.value):.3f} (95 % {low:.3f} to {high:.3f}) in {metric}, estimated from "
-        f"{checked}, {p}; {beside}."
-    )
-
-
 def checked_note(share: float) -> str:
-    """What to know of a comparison by labels that come partly from a model. share: of the queries."""
+    """Return what to know of a comparison by labels that come partly from a model. share: of the queries."""
     return (
         f"The labels of {100 * share:.0f} % of the queries are a model's: the verdict goes by estimates of what "
         "people's labels would give (PPI++). Numbers called raw, and those by query or kind of query, rest on labels "
         "of both origins: neither their p nor their size knows what the model gets wrong."
     )
+
+
+# ---- Documents that nobody has judged
+
+
+def unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
+    """Return (what the labels leave open; None where they do not say which documents were judged, notes)."""
+    try:
+        labels = _labels(runs)
+    except (BadInput, OSError) as error:
+        return None, [f"How much of the documents shown was judged is unknown, since labels could not be read: {error}"]
+    notes = _unmet(labels[runs[0].label], runs[0].table.query_ids)
+    if not all(any((qrels.not_relevant or {}).values()) for qrels in labels.values()):
+        return None, notes
+    k = min(int(read_config(run.config).get("top_k", SHOWN)) for run in runs)
+    judged: dict[str, float] = {}
+    documents: dict[str, list[UnjudgedDocument]] = {}
+    for run in runs:
+        judged[run.label], documents[run.label] = _shown(run, labels[run.label], k)
+    punished, warnings = _warnings(judged, k)
+    listed = [one for label in punished for one in documents[label]]
+    named = [_named(label, documents[label]) for label in punished]
+    return Unjudged(k, judged, listed), [*warnings, *named, *notes]
+
+
+def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
+    """Return label -> the run's labels, read once for all runs with the same. BadInput if they have changed since."""
+    found: dict[str, Qrels] = {}
+    for run in runs:
+        digest = run.run.tags["data.qrels"]
+        if digest not in found:
+            source = logged_value(read_config(run.config), "dataset", dict)
+            qrels = load_unchanged(run.run, source, ("qrels",)).qrels
+            assert qrels is not None  # its fingerprint is that of the run's
+            found[digest] = qrels
+    return {run.label: found[run.run.tags["data.qrels"]] for run in runs}
+
+
+def _unmet(qrels: Qrels, query_ids: Sequence[str]) -> list[str]:
+    """Return a note on queries that every run fails."""
+    unmet = [query_id for query_id in query_ids if query_id in qrels.unmet]
+    if not unmet:
+        return []
+    need = "needs" if len(unmet) == 1 else "need"
+    return [
+        f"{counted(len(unmet), 'query')} {need} retrieval, and no document that was judged is relevant, so that every "
+        f"run scores 0 there: {some(unmet)}."
+    ]
+
+
+def _shown(run: ComparedRun, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
+    """Return (mean share of judged documents among the first k, those that nobody has judged)."""
+    lists = read_predictions(run.predictions)
+    found = judge_lists(lists, qrels, [query_id for query_id in run.table.query_ids if query_id in qrels.grades])
+    assert found.holes is not None
+    holes = found.holes
+    documents = []
+    for row, column in np.argwhere((holes.first & ~found.known & found.needs[:, None])[:, :k]).tolist():
+        doc_id = holes.doc_ids[holes.docs[row, column]]
+        documents.append(UnjudgedDocument(run.label, holes.query_ids[row], doc_id, column + 1))
+    return known_mean(parse_measure(f"judged@{k}").values(found)), documents
+
+
+def _warnings(judged: Mapping[str, float], k: int) -> tuple[list[str], list[str]]:
+    """Return (labels of the runs that the labels punish, a sentence for each pair that differs by more than GAP)."""
+    punished: dict[str, None] = {}
+    said = []
+    for pair in combinations(judged, 2):
+        less, more = sorted(pair, key=judged.__getitem__)
+        if judged[more] - judged[less] > GAP:
+            punished[less] = None
+            said.append(
+                f"Warning: less of {less} was judged than of {more}: judged@{k} is {judged[less]:.3f} against "
+                f"{judged[more]:.3f}. Documents that nobody has judged count as not relevant, which punishes {less}."
+            )
+    return [*punished], said
+
+
+def _named(label: str, documents: Sequence[UnjudgedDocument]) -> str:
+    pairs = [f"{one.doc_id} for query {one.query_id}" for one in documents]
+    whole = " All are in comparison.json." if len(pairs) > NAMED else ""
+    return f"Documents of {label} to judge: {some(pairs, NAMED)}.{whole}"

@@ -1,43 +1,39 @@
-"""Scored files of a text task, read from the tracking store and compared."""
+"""Scored files of a text task, read from the tracking store to be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.config.components import build, check_component
+from harness.config.commands import CompareConfig
+from harness.config.components import check_component
 from harness.data.tables import AGAIN, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.objective import Kind
 from harness.recording import task_run
 from harness.recording.logged_run import logged_config, logged_value
-from harness.runs.comparison.comparison import (
-    LISTED,
-    ChangedItem,
-    ComparedItem,
-    Pair,
-    PairedResult,
-    PartDifference,
-    RunScores,
-    Settings,
-    TaskComparison,
-    most_changed,
-    pair_verdict,
-    standings,
+from harness.runs.comparison.comparison import Changed, Pair, Rows, RunScores, ScoredRuns
+from harness.statistics.significance import Difference, tally_differences
+from harness.statistics.split import Score, Standing
+from harness.tasks.scored_file import (
+    GIVEN,
+    check_measure,
+    measure_all,
+    measure_kind,
+    strata,
+    summaries,
+    tallied,
+    task_of,
+    task_rules,
 )
-from harness.statistics.split import Score
-from harness.tasks.scored_file import check_measure, task_rules
-from harness.tasks.statistics import measure_all, measure_kind, strata, summaries, task_differences
-from harness.tasks.task import TextTask
+from harness.tasks.task import Marked, TextTask
 from harness.tracking.tracker import LoggedRun, NoFile, Tracker
-
-SHOWN = ("kind", "question", "source", "reference")  # columns of an item that all submissions share
-
-Pairs = Mapping[tuple[int, int], Pair]  # rows of two runs -> their labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,23 +67,20 @@ class ComparedFile:
             counts={name: values[rows] for name, values in self.counts.items()},
         )
 
-    @property
-    def rules(self) -> dict[str, Any]:
-        """The arguments of the task that decide how it scores."""
-        return task_rules(self.config["task"])
 
-
-def read_task_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedFile]:
+def read_task_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> TaskRuns:
     """Download the runs. chosen: label -> run. BadInput unless all were scored by the same rules."""
     files = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
     first = files[0]
+    same = task_rules(first.config["task"])
     for other in files[1:]:
+        own = task_rules(other.config["task"])
         if other.item_ids != first.item_ids:
             raise BadInput(f"Runs {other.run.named} and {first.run.named} have tallies of other items. {AGAIN}")
-        for name, rule in first.rules.items():
-            if other.rules.get(name) != rule:
+        for name, rule in same.items():
+            if own.get(name) != rule:
                 raise BadInput(
-                    f"Run {other.run.named} was scored with task.{name}={other.rules.get(name)}, "
+                    f"Run {other.run.named} was scored with task.{name}={own.get(name)}, "
                     f"run {first.run.named} with {rule}: such scores cannot be compared. Score "
                     f"both files with the same task.{name}."
                 )
@@ -96,59 +89,7 @@ def read_task_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Pa
                 f"Run {other.run.named} has another public part than {first.run.short_id} "
                 f"({first.run.name}). Score both with the same `public` and `seed`."
             )
-    return files
-
-
-def compare_tasks(files: Sequence[ComparedFile], settings: Settings) -> TaskComparison:
-    """Compare files that were scored on the same items. Raises BadInput unless every file has the metric."""
-    first, metric, labels = files[0], settings.metric, [file.label for file in files]
-    task: TextTask = build(first.config["task"], where="task")
-    check_measure(task, "metric", metric)
-    ranked = standings(_scorer(task, files, metric), first.public, strata(first.kinds), labels, settings)
-    judges = settings.judging(first.public, "items")
-    chose = first.public if settings.judges else np.ones(len(first.public), bool)
-    best = int(np.argmax([measure_all(task, file.counts, chose)[metric] for file in files]))
-    tested = settings.tested(len(files), best)
-    files = [file.take(judges) for file in files]
-    means = [measure_all(task, file.counts) for file in files]
-    shared = _shared_measures(task, files, means, metric)
-    found = task_differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples, tested)
-    pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
-    notes = [*settings.judged_by(judges, "items"), *ranked.notes]
-    if bare := [file.label for file in files if not file.items]:
-        notes.append(f"No texts of {', '.join(bare)}: trials of a sweep keep none. Score their files to see them.")
-    kind: Kind = "held out" if settings.judges else "in sample"
-    return TaskComparison(
-        task=task.name,
-        metric=metric,
-        best=labels[best],
-        count=len(files[0].item_ids),
-        judges=settings.judges,
-        verdicts=[
-            pair_verdict(pair, found[rows][metric], metric, len(pairs), f"{settings.judges}items")
-            for rows, pair in pairs.items()
-        ],
-        notes=notes,
-        runs=[
-            RunScores(
-                file.label,
-                file.run,
-                {name: mean[name] for name in shared},
-                _intervals(task, file, shared, settings),
-                kind,
-                board,
-            )
-            for file, mean, board in zip(files, means, ranked.boards, strict=True)
-        ],
-        differences=[
-            PairedResult(pair, name, one) for rows, pair in pairs.items() for name, one in found[rows].items()
-        ],
-        splits=_splits(task, files, pairs, metric),
-        changed=_changed(task, files, pairs, metric),
-        shake_up=ranked.shake_up,
-        pairs=len(pairs),
-        items=_most_different(task, files, metric),
-    )
+    return TaskRuns(files)
 
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedFile:
@@ -166,7 +107,7 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.intp)
         public = number_column(taken(columns, "public", tallies), "public", tallies)[order] == 1
         counts = {name: number_column(cells, name, tallies)[order] for name, cells in columns.items()}
-        task: TextTask = build(config["task"], where="task")
+        task = task_of(config["task"])
         for name in task.counts:
             if name not in counts:
                 taken(columns, name, tallies)
@@ -197,88 +138,121 @@ def _items(file: Path, task: TextTask) -> dict[str, dict[str, str]]:
     return {item_id: dict(zip(columns, cells, strict=True)) for item_id, cells in zip(ids, rows, strict=True)}
 
 
-def _shared_measures(
-    task: TextTask, files: Sequence[ComparedFile], means: Sequence[Mapping[str, float]], metric: str
-) -> list[str]:
-    """The measures that every file has. BadInput if the metric is not among them."""
-    shared = [name for name in task.measures if all(mean[name] == mean[name] for mean in means)]
-    if metric not in shared:
-        lacking = next(file.run for file, mean in zip(files, means, strict=True) if mean[metric] != mean[metric])
-        raise BadInput(f"metric={metric} is absent from run {lacking.named}. All runs have: {', '.join(shared)}.")
-    return shared
+@dataclass(frozen=True, eq=False)
+class TaskRuns(ScoredRuns):
+    """Files that were scored on the same items by the same rules."""
 
+    noun, unit = "submissions", "items"
+    files: Sequence[ComparedFile]
 
-def _scorer(task: TextTask, files: Sequence[ComparedFile], metric: str) -> Score:
-    """The metric of every file over some of the items."""
-    names = list(files[0].counts)
-    tables = [np.stack(list(file.counts.values()), axis=1) for file in files]
+    @cached_property
+    def rules(self) -> TextTask:
+        return task_of(self.files[0].config["task"])
 
-    def score(rows: np.ndarray) -> np.ndarray:
-        summed = [dict(zip(names, (rows @ table).T, strict=True)) for table in tables]
-        return np.stack([task.measure(sums)[metric] for sums in summed])
+    @property
+    def task(self) -> str:
+        return self.rules.name
 
-    return score
+    @property
+    def labels(self) -> list[str]:
+        return [file.label for file in self.files]
 
+    @property
+    def public(self) -> np.ndarray:
+        return self.files[0].public
 
-def _intervals(
-    task: TextTask, file: ComparedFile, names: Sequence[str], settings: Settings
-) -> dict[str, tuple[float, float]]:
-    found = summaries(task, file.counts, names, settings.seed, settings.resamples)
-    return {name: (one.low, one.high) for name, one in found.items() if one.low == one.low}
+    @property
+    def strata(self) -> np.ndarray:
+        return strata(self.files[0].kinds)
 
+    def take(self, rows: np.ndarray) -> TaskRuns:
+        return self if rows.all() else replace(self, files=[file.take(rows) for file in self.files])
 
-def _splits(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric: str) -> list[PartDifference]:
-    """The differences of each pair in the metric by kind of item and by part."""
-    kinds = np.array(files[0].kinds, dtype=object)
-    names = sorted(set(files[0].kinds))
-    parts = {kind: kinds == kind for kind in names} if len(names) > 1 else {}
-    parts |= {"public": files[0].public, "private": ~files[0].public} if files[0].public.any() else {}
-    found = []
-    for rows, pair in pairs.items():
-        for part, inside in parts.items():
-            measure = measure_kind if part in names else measure_all
-            ours, theirs = (measure(task, files[row].counts, inside)[metric] for row in rows)
-            mean = ours - theirs if inside.any() else np.nan
-            found.append(PartDifference(pair, metric, part, n=int(inside.sum()), mean=float(mean)))
-    return found
+    def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
+        """Those that every file has."""
+        check_measure(self.rules, "metric", metric)
+        means = [measure_all(self.rules, file.counts, judges) for file in self.files]
+        shared = [name for name in self.rules.measures if all(mean[name] == mean[name] for mean in means)]
+        if metric not in shared:
+            lacking = next(file.run for file, of in zip(self.files, means, strict=True) if of[metric] != of[metric])
+            raise BadInput(f"metric={metric} is absent from run {lacking.named}. All runs have: {', '.join(shared)}.")
+        return shared, []
 
+    def score(self, metric: str) -> Score:
+        tallies = [tallied(self.rules, file.counts, [metric]) for file in self.files]
+        return lambda rows: np.vstack([one.measure(rows @ one.table) for one in tallies])
 
-def _changed(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric: str) -> list[ChangedItem]:
-    """The items on which each pair differs most, with both predictions."""
-    found = []
-    for rows, pair in pairs.items():
-        values = {files[row].label: task.measure(files[row].counts)[metric] for row in rows}
-        gaps = np.nan_to_num(values[pair.first] - values[pair.second])
-        for place in most_changed(gaps):
-            item_id = files[0].item_ids[place]
-            items = {files[row].label: files[row].items.get(item_id, {}) for row in rows}
+    def values(self, metric: str) -> np.ndarray:
+        return np.stack([self.rules.measure(file.counts)[metric] for file in self.files])
+
+    def differences(
+        self, names: Sequence[str], config: CompareConfig, pairs: Sequence[Rows]
+    ) -> dict[Rows, list[Difference]]:
+        tallies = [tallied(self.rules, file.counts, names) for file in self.files]
+        return tally_differences(tallies, config.seed, config.resamples, pairs)
+
+    def part_gaps(self, names: Sequence[str], pair: Rows) -> Iterator[tuple[str, str, int, float]]:
+        kinds = np.array(self.files[0].kinds, dtype=object)
+        every = sorted({*self.files[0].kinds})
+        parts = [(kind, kinds == kind, measure_kind) for kind in every] if len(every) > 1 else []
+        if self.public.any():
+            parts += [("public", self.public, measure_all), ("private", ~self.public, measure_all)]
+        for part, inside, measure in parts:
+            ours, theirs = (measure(self.rules, self.files[row].counts, inside) for row in pair)
+            for name in names:
+                gap = ours[name] - theirs[name] if inside.any() else math.nan
+                yield name, part, int(inside.sum()), float(gap)
+
+    def scores(self, names: Sequence[str], config: CompareConfig, boards: Sequence[Standing | None]) -> list[RunScores]:
+        found = []
+        for file, board in zip(self.files, boards, strict=True):
+            known = summaries(self.rules, file.counts, names, config.seed, config.resamples)
+            ends = {name: (one.low, one.high) for name, one in known.items() if one.low == one.low}
+            kind: Kind = "held out" if config.select_on == "public" else "in sample"
+            means = {name: one.mean for name, one in known.items()}
             found.append(
-                ChangedItem(
-                    pair,
-                    item_id,
-                    difference=float(gaps[place]),
-                    values={label: float(of[place]) for label, of in values.items()},
-                    texts={name: item[name] for item in reversed(items.values()) for name in SHOWN if name in item},
-                    predictions={label: item.get("prediction") for label, item in items.items()},
-                )
+                RunScores(label=file.label, run=file.run, kind=kind, metrics=means, intervals=ends, board=board)
             )
-    return found
+        return found
+
+    def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
+        item_id = self.files[0].item_ids[row]
+        items = {file.label: file.items.get(item_id, {}) for file in self.files if file.label in values}
+        said = {label: item.get("prediction") for label, item in items.items()}
+        about = {"id": item_id, **_shared_texts(items.values())}
+        return Changed(pair, item_id, values, about, predictions=said)
+
+    def notes(self) -> list[str]:
+        if bare := [file.label for file in self.files if not file.items]:
+            return [f"No texts of {', '.join(bare)}: trials of a sweep keep none. Score their files to see them."]
+        return []
+
+    def most_different(self, metric: str, most: int) -> list[ComparedItem]:
+        """Return so many items, those first on which the submissions differ most."""
+        values = self.values(metric)
+        spread = np.nan_to_num(values.max(axis=0) - values.min(axis=0))
+        found = []
+        for place in np.argsort(-spread, kind="stable")[:most].tolist():
+            item_id = self.files[0].item_ids[place]
+            items = [file.items.get(item_id, {}) for file in self.files]
+            said = [self.rules.marked(item) if item else None for item in items]
+            found.append(ComparedItem(item_id, values[:, place].tolist(), _shared_texts(items), said))
+        return found
 
 
-def _most_different(task: TextTask, files: Sequence[ComparedFile], metric: str) -> list[ComparedItem]:
-    """The items on which the submissions differ most come first."""
-    values = np.stack([task.measure(file.counts)[metric] for file in files])
-    spread = np.nan_to_num(values.max(axis=0) - values.min(axis=0))
-    found = []
-    for place in np.argsort(-spread, kind="stable")[:LISTED].tolist():
-        item_id = files[0].item_ids[place]
-        items = {file.label: file.items.get(item_id, {}) for file in files}
-        found.append(
-            ComparedItem(
-                item_id,
-                values={file.label: float(value) for file, value in zip(files, values[:, place], strict=True)},
-                texts={name: item[name] for item in reversed(items.values()) for name in SHOWN if name in item},
-                predictions={label: task.marked(item) if item else None for label, item in items.items()},
-            )
-        )
-    return found
+@dataclass(frozen=True)
+class ComparedItem:
+    """An item of a text task in all submissions.
+
+    values: the metric of each. texts: kind, question, source and reference, as far as known.
+    said: each prediction in pieces with marks; None if unknown.
+    """
+
+    item_id: str
+    values: Sequence[float]
+    texts: Mapping[str, str]
+    said: Sequence[Marked | None]
+
+
+def _shared_texts(items: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {name: item[name] for item in reversed([*items]) for name in GIVEN if name in item}

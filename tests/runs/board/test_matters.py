@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from boards import GATES, RETRIEVERS, made_run, made_runs
 
+from harness.reports.encoding import encoded
 from harness.runs.board.matters import REASONS, matters
 from harness.runs.board.runs import BoardRun
 
@@ -206,7 +207,7 @@ def test_neither_the_order_of_runs_nor_names_of_values_change_a_share():
 def test_an_interaction_is_said():
     rows = [{"a": a, "b": b} for a in "01" for b in "01"]
     found = matters(board(rows, noisy([0.1, 0.5, 0.5, 0.1])))
-    [pair] = found.groups[0].strong
+    [pair] = found.groups[0].pairs
     assert {pair.first, pair.second} == {"a", "b"}
     assert pair.share.value > 0.9
     assert any("together" in line for line in found.table.notes)
@@ -228,5 +229,5 @@ def test_a_search_says_what_stands_for_the_rest():
 
 def test_the_json_is_finite_and_small():
     rows = [{"a": str(a), "b": str(b)} for a in range(4) for b in range(3)][:-1]
-    document = json.dumps(matters(board(rows, noisy(range(11)))).to_json(), allow_nan=False)
+    document = json.dumps(encoded(matters(board(rows, noisy(range(11))))), allow_nan=False)
     assert len(document) < 5000

@@ -64,8 +64,3 @@ def test_a_choice_flatters_only_where_something_was_left():
     runs = Store(run("a", 0.5), run("b", 0.4), run("c", 0.3))
     said = [" ".join(choose_runs(runs, CompareConfig.of(CONFIG | {"top": top}), RunKind()).notes) for top in (3, 2)]
     assert ["flatters" in notes for notes in said] == [False, True]
-
-
-def test_a_run_of_an_earlier_version_does_not_name_its_queries():
-    assert chosen(run("old", 0.5, None), file("x", 0.6)) == (["x", "old"], "")
-    assert chosen(run("new", 0.5), file("old", 0.6, None)) == (["old", "new"], "")
