@@ -10,6 +10,7 @@ SWEEP = ("sweep", "dataset=chunked", "tokenizer=word", "experiment_name=e", "dat
 RUN = ("run", "dataset=chunked", "tokenizer=word", "experiment_name=e", "format=json")
 
 
+@pytest.mark.slow
 def test_sizes_of_chunks_are_swept_once_prepared(harness):
     """By the default objective each size stands alone; by characters of evidence they are ranked together."""
     apart = harness(*SWEEP)
@@ -25,6 +26,7 @@ def test_sizes_of_chunks_are_swept_once_prepared(harness):
     assert together["trials"]["finished"] == 2
 
 
+@pytest.mark.slow
 def test_a_search_needs_an_objective_that_does_not_depend_on_the_cut(harness):
     search = (*SWEEP[:-1], "dataset.chunk.size=int(interval(100,400))", "search=tpe", "search.trials=2")
     refused = harness(*search)

@@ -3,6 +3,8 @@
 import json
 import shlex
 
+import pytest
+
 WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "experiment_name=007")
 
 
@@ -73,6 +75,7 @@ def test_choices_of_a_config_dir_are_known_and_named_again(harness, toy, tmp_pat
     assert harness(*next(words for words in printed if words[1] == "export")[1:]).code == 0
 
 
+@pytest.mark.slow
 def test_a_tokenizer_for_the_language_of_the_documents_is_written(harness, tmp_path):
     (tmp_path / "documents.jsonl").write_text(
         '{"docid": "a", "content": "The moon orbits the earth and is the brightest of all in the sky."}\n'

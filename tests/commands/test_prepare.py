@@ -26,6 +26,7 @@ def printed(out):
     return [shlex.split(line) for line in out.splitlines() if line.startswith("  harness ")]
 
 
+@pytest.mark.slow
 def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     done = harness("prepare")
     assert done.code == 0, done.err

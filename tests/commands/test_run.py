@@ -53,6 +53,7 @@ def test_text_output_shows_scores_and_what_to_try_next(harness):
         assert ("abstention_recall" in whole.out) == (words == "metrics=all")
 
 
+@pytest.mark.slow
 def test_all_measures_are_those_of_no_choice(harness, toy, tmp_path):
     plain, every = (harness("run", *contest(toy), *words, "format=json") for words in ((), ("metrics=all",)))
     assert every.json["metrics"] == plain.json["metrics"]
@@ -70,6 +71,7 @@ def test_a_part_without_queries_has_no_numbers(harness, toy):
         assert "–" in next(line for line in done.out.splitlines() if line.startswith("oof/modified_map@3"))
 
 
+@pytest.mark.slow
 def test_tracking_none_never_imports_mlflow(tmp_path):
     import subprocess
 
@@ -133,6 +135,7 @@ def test_losses_are_shown_beside_what_they_add_up_to(harness, toy, objective, lo
     assert bool(page["losses"]) == lost
 
 
+@pytest.mark.slow
 def test_runs_without_labels_lead_to_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
     words = (*contest(toy), "experiment_name=e")

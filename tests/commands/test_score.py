@@ -19,6 +19,7 @@ from text_tasks import (
 from harness.recording.logged_run import in_full
 
 
+@pytest.mark.slow
 def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     found = harness(*WORSE_SCORED).json
     assert found["metrics"] == {"correction_recall": 0.4, "correction_precision": 0.4}

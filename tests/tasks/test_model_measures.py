@@ -89,6 +89,7 @@ def bleurt(tmp_path_factory):
 # BERTScore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [1, 2])
 def test_bertscore_equals_the_package_on_korean_pairs(encoder, store, layer):
     import bert_score

@@ -138,6 +138,7 @@ def test_a_file_that_was_added_is_not_believed(ids, capsys):
     file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.local
 def test_a_trial_of_a_sweep_is_not_believed_either(harness, toy):
     """Its files are written where the store keeps them, and those of the best are replaced by the full ones."""

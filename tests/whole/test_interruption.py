@@ -59,6 +59,7 @@ def test_a_second_ctrl_c_does_not_disturb_the_end_unless_it_takes_long():
     assert said(body + END).stdout.split() == ["on", "KeyboardInterrupt", "130"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_waits_for_a_service_ends_as_killed(number, tmp_path):
     """The service answers without end. The second signal comes while the run is ending."""
