@@ -189,10 +189,10 @@ def anonymous() -> int:
 
 
 class Peak:
-    """The highest memory use while open, sampled every 5 ms. size: returns the bytes in use now."""
+    """The highest memory use while open. size: returns the bytes in use now. every: seconds between two samples."""
 
-    def __init__(self, size: Callable[[], int]) -> None:
-        self._size = size
+    def __init__(self, size: Callable[[], int], every: float = 0.005) -> None:
+        self._size, self._every = size, every
 
     def __enter__(self) -> Peak:
         self.bytes = self.before = self._size()
@@ -202,7 +202,7 @@ class Peak:
         return self
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.005):
+        while not self._stop.wait(self._every):
             self.bytes = max(self.bytes, self._size())
 
     def __exit__(self, *_: object) -> None:
@@ -222,6 +222,15 @@ def apart(function: Callable[..., Any], *arguments: Any, environment: Mapping[st
     """Return what a function of a module returns in a fresh process, in which nothing else has happened."""
     with changed_environment(environment or {}), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def opened_tracker(outputs: Path, uri: str | None = None) -> Any:
+    """Return a tracker of the runs in a folder of outputs, or of those at an address."""
+    from harness.tracking.mlflow_tracker import MlflowTracker
+
+    tracker = MlflowTracker(uri)
+    tracker.connect(outputs)
+    return tracker
 
 
 @contextlib.contextmanager

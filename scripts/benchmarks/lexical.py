@@ -7,10 +7,10 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -225,28 +225,15 @@ def searched_in_shards(source: str, shard: int | None) -> tuple[list[float], lis
         return cells, rows_of(ranking)
 
 
-class WorkerMemory(threading.Thread):
-    """The largest memory of any worker of a cluster while it is watched, in bytes; own: without the pages of files."""
-
-    def __init__(self, nodes: Any) -> None:
-        super().__init__(daemon=True)
-        self.nodes, self.peak, self.own, self.over = nodes, 0, 0, False
-
-    def run(self) -> None:
-        while not self.over:
-            for pid in [pid for number in range(self.nodes.count) for pid in self.nodes.pids(number)]:
-                self._look(pid)
-            time.sleep(0.2)
-
-    def _look(self, pid: int) -> None:
-        try:
+def _of_workers(nodes: Any, line: str) -> int:
+    """Return the largest memory of any worker of a cluster in bytes, by a line of its status."""
+    found = [0]
+    for pid in [pid for number in range(nodes.count) for pid in nodes.pids(number)]:
+        with suppress(OSError, ValueError):  # it has ended
             if b"ray::" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
-                sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
-                self.peak = max(self.peak, sizes.get("VmHWM", 0))
-                self.own = max(self.own, sizes.get("RssAnon", 0))
-        except (OSError, ValueError):  # it has ended
-            return
+                status = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+                found += [int(one.split()[1]) * 1024 for one in status if one.startswith(f"{line}:")]
+    return max(found)
 
 
 def cluster(
@@ -293,21 +280,20 @@ def _one_way(way: str, words: list[str], shard: int, store: Path, gigabytes: flo
     from harness.cluster.cluster import ShardWork
     from harness.cluster.ray_cluster import RayCluster
 
-    words, start, memory = [*words, f"store.path={store}"], 0.0, None
+    words, start, peaks = [*words, f"store.path={store}"], 0.0, list[Peak]()
     with ExitStack() as stack:
         if way.isdigit():
             nodes = stack.enter_context(Nodes(int(way), memory=int(gigabytes * 1e9) if gigabytes else None))
             jobs = list(range(int(way)))
             start = seconds(lambda: RayCluster(shard, nodes.address).run(ShardWork(abs, jobs, jobs, store=str(store))))
             words += ["cluster=ray", f"cluster.runtime.address={nodes.address}"]
-            memory = WorkerMemory(nodes)
-            memory.start()
+            peaks = [Peak(partial(_of_workers, nodes, line), every=0.2) for line in ("VmHWM", "RssAnon")]
+            for peak in peaks:
+                stack.enter_context(peak)
         ranking, spent = one_ranking(words if way == "whole" else [*words, f"cluster.shard={shard}"])
-        if memory:
-            memory.over = True
     found = rows_of(ranking)
     shutil.rmtree(store)
-    used = (memory.peak / 1e6, memory.own / 1e6) if memory else (0.0, 0.0)
+    used = [peak.bytes / 1e6 for peak in peaks] or [0.0, 0.0]
     return [start, *(spent.get(one, 0.0) for one in ("read", "index", "search")), *used], found
 
 

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from measuring import ROOT, SAMPLE, Table, apart, harness, relative, resident, seconds
+from measuring import ROOT, SAMPLE, Table, apart, harness, opened_tracker, relative, resident, seconds
 
 from harness.cli import call
-from harness.tracking.mlflow_tracker import MlflowTracker
 
 # Not range(0.1,1.1,0.1): by rounding errors Hydra would add an eleventh value.
 WEIGHTS = ",".join(str(n / 10) for n in range(1, 11))
@@ -66,7 +65,7 @@ class Workbench:
         outputs = self.folder / name
         where = [f"outputs={outputs}", f"store.path={cache}"]
         spent, document = harness("sweep", *where, *words, *self.words, folder=self.folder)
-        tracker = _tracker(outputs)
+        tracker = opened_tracker(outputs)
         experiment = tracker.client.get_run(document["run_id"]).info.experiment_id
         children = f"tags.`mlflow.parentRunId` = '{document['run_id']}' AND attributes.status = 'FINISHED'"
         trials = list(tracker.client.search_runs([experiment], children, max_results=5000))
@@ -221,15 +220,9 @@ def _expect(number: int, expected: int, what: str) -> None:
         sys.exit(f"{number} {what}, expected {expected}")
 
 
-def _tracker(outputs: Path) -> MlflowTracker:
-    tracker = MlflowTracker()
-    tracker.connect(outputs)
-    return tracker
-
-
 def _describe(outputs: Path, run_id: str, folder: Path) -> None:
     """Write tags, params, metrics and files of a run to `folder`, for `log_bare`."""
-    client, files = _tracker(outputs).client, folder / "files"
+    client, files = opened_tracker(outputs).client, folder / "files"
     data = client.get_run(run_id).data
     files.mkdir(parents=True)
     for file in client.list_artifacts(run_id):
@@ -242,7 +235,7 @@ def log_bare(folder: Path, runs: int) -> None:
     from mlflow.entities import Metric, Param
 
     about = json.loads((folder / "run.json").read_text())
-    client = _tracker(folder).client  # a tracking store with the same settings as the sweep's
+    client = opened_tracker(folder).client  # a tracking store with the same settings as the sweep's
     experiment = client.create_experiment("bare", (folder / "artifacts").as_uri())
     for _ in range(runs):
         now = int(time.time() * 1000)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import ROOT, Table, apart, harness, in_turns, timed, watched
+from measuring import ROOT, Table, apart, harness, in_turns, opened_tracker, timed, watched
 
 from harness.cli import call
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -148,7 +148,7 @@ def traces(count: int = 1000) -> None:
     with tempfile.TemporaryDirectory() as name, mlflow_server(Path(name)) as (server, _):
         table = Table("store", "by", "ms per trace", "arrived", "complete")
         for uri in (f"sqlite:///{name}/own.db", server):
-            MlflowTracker(uri).connect(Path(name))
+            opened_tracker(Path(name), uri)
             table.row(uri.partition(":")[0], "retrieval-harness", *our_traces(uri, count))
             for label, setting in (("MLflow, default", {}), ("MLflow, synchronous", SYNCHRONOUS)):
                 cells = apart(own_traces, uri, count, environment={"MLFLOW_DISABLE_TELEMETRY": "true"} | setting)
@@ -176,8 +176,7 @@ def our_traces(uri: str, count: int) -> tuple[float, int, int]:
     from harness.recording.traces import BATCH
     from harness.tracking.mlflow_spans import Trace, write_spans
 
-    tracker = MlflowTracker(uri)
-    tracker.connect(Path.cwd())
+    tracker = opened_tracker(Path.cwd(), uri)
     run_id = tracker.begin(RunRecord(f"ours {time.time()}", "r"))
     experiment_id = tracker.client.get_run(run_id).info.experiment_id
     root, began = _example(), time.perf_counter()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from faulting.kills import synchronised
 from faulting.proxy import proxied
-from measuring import HARNESS, Table, timed
+from measuring import HARNESS, Table, opened_tracker, timed
 
 from benchmarks.tracking import one_run
 from harness.config.canonical import digest
@@ -125,8 +125,7 @@ def log_runs(runs: Runs, worker: int, together: Any) -> None:
 
 def check(runs: Runs) -> list[str]:
     """Return what is lost, double or different in the store."""
-    tracker = MlflowTracker(runs.uri)
-    tracker.connect(runs.outputs)
+    tracker = opened_tracker(runs.outputs, runs.uri)
     logged = tracker.runs(runs.experiment, {})
     by_status = Counter(run.status for run in logged)
     finished = Counter(int(run.tags[NUMBER]) for run in logged if run.status == "FINISHED")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from generated_corpus import corpus
-from measuring import HARNESS, apart, one_ranking, rows_of, watched
+from measuring import HARNESS, apart, one_ranking, opened_tracker, rows_of, watched
 
 from faulting.proxy import proxied
 from faulting.ray_nodes import family
@@ -191,11 +191,7 @@ class Sweep:
 
     def found(self) -> Counter[str]:
         """Return status -> runs of trials with it; `twice`: trials that have FINISHED more than once."""
-        from harness.tracking.mlflow_tracker import MlflowTracker
-
-        tracker = MlflowTracker(self.uri)
-        tracker.connect(self.folder / "outputs")
-        runs = tracker.runs("kills", {"harness.verb": "run"})
+        runs = opened_tracker(self.folder / "outputs", self.uri).runs("kills", {"harness.verb": "run"})
         finished = Counter(run.tags["trial_key"] for run in runs if run.status == "FINISHED")
         return Counter(run.status for run in runs) + Counter(twice=sum(count > 1 for count in finished.values()))
 
