@@ -9,7 +9,7 @@ from typing import Any
 
 WHOLE = 1e15  # below it, floats tell all whole numbers apart
 _NUMBER = re.compile(r"[+-]?(?!0[0-9_]+$)[0-9_.]+([eE][+-]?[0-9_]+)?")
-_PLURALS = {"query": "queries", "entry": "entries"}
+_PLURALS = {"query": "queries", "entry": "entries", "reply": "replies"}
 
 
 def plural(noun: str) -> str:

@@ -14,8 +14,7 @@ from harness.config.schema import ReadPath, WritePath
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import READERS
 from harness.corpus.files import SourceFile, find_files
-from harness.corpus.manifest import Manifest
-from harness.corpus.preparation import Unreadable, preparation_identity, prepare_documents
+from harness.corpus.preparation import Manifest, Unreadable, preparation_identity, prepare_documents
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import SpanLabelled
@@ -65,7 +64,7 @@ class Chunked(SpanLabelled):
 
     @property
     def notes(self) -> Iterator[str]:
-        """Which files are left out."""
+        """Yield which files are left out."""
         if skipped := Manifest.read(self.folder.path).prepared.skipped:
             are = "file cannot be read and is" if len(skipped) == 1 else "files cannot be read and are"
             yield f"{len(skipped):,} {are} left out: {some(skipped)}."

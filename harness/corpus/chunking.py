@@ -97,7 +97,7 @@ def by_kiwi(text: str, share: Share) -> np.ndarray:
 
 
 def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
-    """The boundaries with further ones, so that nothing between two of them has more than `size` characters."""
+    """Return the boundaries with further ones, so that nothing between two of them has more than `size` characters."""
     added: list[int] = []
     for place in np.flatnonzero(np.diff(borders) > size).tolist():
         start, end = int(borders[place]), int(borders[place + 1])
@@ -106,7 +106,7 @@ def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
 
 
 def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
-    """Where to cut a text so that no part has more than `size` units.
+    """Yield where to cut a text so that no part has more than `size` units.
 
     A cut is behind the last line break that leaves no more; where there is none, behind the last white space; in one
     long word, before a unit. Only units that begin at the same character stay together whatever their number.
@@ -147,7 +147,7 @@ def _boundaries(inner: np.ndarray, length: int) -> np.ndarray:
 
 
 def _nested(tree: Any, repeated: bool = False) -> bool:
-    """Whether an unbounded repetition that may be retried contains another."""
+    """Return whether an unbounded repetition that may be retried contains another."""
     for code, argument in tree:
         again = repeated
         if code in (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT) and argument[1] == opcodes.MAXREPEAT:
@@ -160,7 +160,7 @@ def _nested(tree: Any, repeated: bool = False) -> bool:
 
 
 def _inside(argument: Any) -> Iterator[Any]:
-    """The patterns inside the argument of an operation."""
+    """Yield the patterns inside the argument of an operation."""
     if isinstance(argument, parser.SubPattern):
         yield argument
     elif isinstance(argument, tuple | list):
@@ -183,7 +183,7 @@ class Note:
 
     @classmethod
     def read(cls, file: Path) -> Note:
-        """The template in a UTF-8 file. BadInput, with the file, for one that cannot be used."""
+        """Return the template in a UTF-8 file. BadInput, with the file, for one that cannot be used."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
             raise BadInput(f"{file}: the note is empty. Write a sentence with {_shown()}, or set chunk.note=null.")
@@ -202,7 +202,7 @@ class Note:
         return cls(unicodedata.normalize("NFC", text))
 
     def of(self, path: str) -> str:
-        """The note of the file at `path`. Names are composed (NFC): macOS gives them decomposed."""
+        """Return the note of the file at `path`. Names are composed (NFC): macOS gives them decomposed."""
         composed = unicodedata.normalize("NFC", path)
         stem = PurePath(composed).stem
         values = {"name": stem.partition("_")[0] or stem, "stem": stem, "path": composed}
@@ -212,7 +212,7 @@ class Note:
 
 
 def _parsed(template: str) -> list[tuple[str, str | None]]:
-    """(literal text, name of the placeholder after it or None). ValueError for unmatched braces."""
+    """Return (literal text, name of the placeholder after it or None). Raise ValueError for unmatched braces."""
     parts = []
     for literal, field, form, conversion in string.Formatter().parse(template):
         suffix = f"!{conversion}" * bool(conversion) + f":{form}" * bool(form)
@@ -230,12 +230,12 @@ FILE = "tokenizer.json"
 
 
 def morphemes(texts: Sequence[str]) -> Iterator[list[int]]:
-    """Where each of kiwi's morphemes begins, punctuation included, for each text."""
+    """Return where each of kiwi's morphemes begins, punctuation included, for each text."""
     return ([one.start for one in tokens] for tokens in kiwi_model(None).tokenize(texts))
 
 
 def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
-    """Where each token begins, without special tokens, for each text. tokenizer: as `Chunking` has it."""
+    """Yield where each token begins, without special tokens, for each text. tokenizer: as `Chunking` has it."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), TOKENIZED_AT_ONCE):
         try:
@@ -253,7 +253,7 @@ def kiwi_versions() -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
-    """A tokenizer and the sha256 of its file. BadInput where it cannot be had.
+    """Return a tokenizer and the sha256 of its file. Raise BadInput where it cannot be had.
 
     tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the Hugging Face hub.
     """
@@ -276,7 +276,7 @@ def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
 
 
 def _located(tokenizer: str) -> Path:
-    """The tokenizer's file, from the hub's cache or the hub if there is no such file or folder."""
+    """Return the tokenizer's file, from the hub's cache or the hub if there is no such file or folder."""
     path = Path(tokenizer)
     if path.is_file():
         return path
@@ -341,7 +341,7 @@ class Chunking:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "chunk") -> Chunking:
-        """From a config. BadInput for unknown keys. where: the config key of the settings."""
+        """From a config. Raise BadInput for unknown keys. where: the config key of the settings."""
         known = [field.name for field in dataclasses.fields(cls)]
         for key in settings:
             if key not in known:
@@ -352,7 +352,7 @@ class Chunking:
             raise BadInput(str(error).replace("chunk.", f"{where}.")) from None
 
     def notes(self) -> Note | None:
-        """The template of the notes, read from its file."""
+        """Return the template of the notes, read from its file."""
         return Note.read(Path(self.note)) if self.note else None
 
     def identity(self) -> dict[str, Any]:
@@ -370,11 +370,11 @@ class Chunking:
 
     @property
     def is_slow(self) -> bool:
-        """Whether texts have to be analysed, by kiwi or a tokenizer."""
+        """Return whether texts have to be analysed, by kiwi or a tokenizer."""
         return self.splitter == "kiwi" or self.unit != "characters"
 
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
-        """(start, end) of each chunk, in code points of the text; ends ascend, and starts never descend.
+        """Return (start, end) of each chunk, in code points of the text; ends ascend, and starts never descend.
 
         Every character but white space is in a chunk. A chunk neither begins nor ends with white space.
 
@@ -396,7 +396,7 @@ class Chunking:
         return list(_trimmed(text, borders.tolist(), _merged(lengths, self.size, self.overlap)))
 
     def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
-        """The boundaries, with those that cut long sentences, and the number of units between two of them."""
+        """Return the boundaries, with those that cut long sentences, and the number of units between two of them."""
         pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
         analysed = morphemes(pieces) if self.unit == "morphemes" else token_starts(pieces, str(self.tokenizer))
         found, lengths = [0], [np.zeros(0, np.int64)]
@@ -410,7 +410,7 @@ class Chunking:
 
 
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """(first, past the last) sentence of each chunk.
+    """Yield (first, past the last) sentence of each chunk.
 
     A chunk takes sentences up to `size` units, always one more than the chunk before. It begins at the first sentence
     that leaves at most `overlap` units in common with that chunk, and room for one new sentence.

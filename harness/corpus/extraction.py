@@ -60,7 +60,7 @@ class Apart:
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """What the function returns. Raises BadInput if it does, Ended if its input ended the process, Failed if
+        """Return what the function returns. Raise BadInput if it does, Ended if its input ended the process, Failed if
         something else did, and RuntimeError with the traceback for any other error of the function."""
         with self._lock:
             process = self._running()
@@ -109,7 +109,7 @@ class Apart:
         return self._process
 
     def _why(self, code: int) -> str:
-        """Why the process ended, from its exit code."""
+        """Return why the process ended, from its exit code."""
         if code == -signal.SIGPROF:
             return f"takes more than {self.seconds} s of processor time"
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP):
@@ -124,7 +124,7 @@ class Apart:
 
 
 def _asked(process: subprocess.Popen[bytes], argument: str) -> bytes:
-    """The line with which the process replies; what there is of it if the process ends."""
+    """Return the line with which the process replies; what there is of it if the process ends."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended, which its exit code explains
@@ -166,14 +166,14 @@ def _reply(replies: IO[bytes], call: Callable[[str], Any], argument: str) -> Non
 
 
 def _encoded(kind: str, value: Any) -> bytes:
-    """A reply, with whether the process has grown so much that a new one should take the next call."""
+    """Return a reply, with whether the process has grown so much that a new one should take the next call."""
     line = json.dumps([kind, value], ensure_ascii=False).encode()
     held = _held()
     return line[:-1] + (b", true]\n" if held and held[1] > _GROWN else b", false]\n")
 
 
 def _held() -> tuple[int, int] | None:
-    """(bytes of address space, bytes in memory) of this process; None where the system has no such file."""
+    """Return (bytes of address space, bytes in memory) of this process; None where the system has no such file."""
     if sys.platform != "linux":
         return None
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
@@ -217,7 +217,7 @@ _ADVICE = {suffix: advice for advice, suffixes in _SUFFIXES.items() for suffix i
 
 
 def file_kind(head: bytes) -> tuple[str, str]:
-    """(what a file is, what to do with it) from its first bytes; ("", "") for what may be text."""
+    """Return (what a file is, what to do with it) from its first bytes; ("", "") for what may be text."""
     for beginning, kind, advice in _BEGINNINGS:
         if head.startswith(beginning):
             return kind, advice
@@ -285,7 +285,7 @@ _apart = Apart(f"{__name__}:extract_here", _SECONDS, _MEMORY)
 
 
 def extract(path: Path) -> Extracted:
-    """The text of a file. BadInput, which names the file and if possible the line or page, if it cannot be read.
+    """Return the text of a file. BadInput, which names the file and if possible the line or page, if it cannot be read.
 
     HTML, PDF and HWPX are parsed in a process of its own, within limits of time and memory.
     """
@@ -302,7 +302,7 @@ def extract(path: Path) -> Extracted:
 
 
 def extract_here(path: str) -> dict[str, Any]:
-    """The fields of what `extract` returns, read in this process and without its limits of time and memory."""
+    """Return the fields of what `extract` returns, read in this process and without its limits of time and memory."""
     return asdict(_formed(reader_of(Path(path)), Path(path)))
 
 
@@ -344,7 +344,7 @@ def _looked_at(path: Path) -> tuple[int, bytes]:
 
 
 def _unknown(path: Path, suffix: str, kind: str, advice: str) -> BadInput:
-    """The error for a file without a reader."""
+    """Return the error for a file without a reader."""
     known = [one for reader in READERS for one in reader.suffixes if one]
     what = f"{path} is {kind}, which is not read" if kind else f"{path}: there is no reader for {suffix}"
     remedy = advice_on(suffix) or advice or f"Readable are {', '.join(known)}: rename it if it is text, or leave it out"
@@ -352,7 +352,7 @@ def _unknown(path: Path, suffix: str, kind: str, advice: str) -> BadInput:
 
 
 def _formed(reader: Reader, path: Path) -> Extracted:
-    """The texts of a file's pages as one: each in NFC, a line end between two."""
+    """Return the texts of a file's pages as one: each in NFC, a line end between two."""
     try:
         pages = reader.read(path)
     except OSError as error:

@@ -31,7 +31,7 @@ class SourceFile:
 
 
 def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
-    """The files that match any of the patterns, in ascending order of their names.
+    """Return the files that match any of the patterns, in ascending order of their names.
 
     patterns: paths, with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out
         hidden files and the temporary files of editors.
@@ -72,7 +72,7 @@ def corpus_error(problems: Sequence[str]) -> BadInput:
 
 
 def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
-    """The files that match one pattern, in no order. problems: gets what is wrong with others."""
+    """Return the files that match one pattern, in no order. problems: gets what is wrong with others."""
     if not pattern.strip() or "\0" in pattern:
         problems.append(f"files: {pattern!r} is no path. Give a pattern such as files='corpus/**/*'.")
         return []
@@ -93,7 +93,7 @@ def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
 
 
 def _named(path: Path, problems: list[str]) -> list[SourceFile]:
-    """The file with this path."""
+    """Return the file with this path."""
     if path.is_dir():
         problems.append(f"{path} is a folder. Name the files in it, such as files='{path}/**/*'.")
     elif not os.path.lexists(path):
@@ -114,7 +114,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """The files whose path in the folder matches. wild: the pattern's parts, the last of them for files."""
+        """Yield the files whose path in the folder matches. wild: the pattern's parts, the last of them for files."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()
@@ -132,7 +132,7 @@ class _Search:
                     yield from self.file(path)
 
     def file(self, path: Path) -> Iterator[SourceFile]:
-        """The file, unless something is wrong with it."""
+        """Yield the file, unless something is wrong with it."""
         name = unicodedata.normalize("NFC", (self.prefix / path.relative_to(self.base)).as_posix())
         try:
             name.encode()
@@ -150,7 +150,7 @@ class _Search:
                 )
 
     def _entries(self, folder: Path, part: str) -> list[Path]:
-        """What lies in a folder and matches one part of a pattern."""
+        """Return what lies in a folder and matches one part of a pattern."""
         try:
             names = sorted(path.name for path in folder.iterdir())
         except OSError as error:
@@ -166,7 +166,7 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Whether a folder is none that a link leads to from inside of it, or outside. parent: resolved."""
+        """Return whether a folder is none that a link leads to from inside of it, or outside. parent: resolved."""
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):
@@ -193,7 +193,7 @@ class _Search:
 
 
 def _missing(path: Path) -> str:
-    """What is wrong with a path where nothing is."""
+    """Return what is wrong with a path where nothing is."""
     there = path
     while not there.is_dir() and there != there.parent:
         path, there = there, there.parent
@@ -203,7 +203,7 @@ def _missing(path: Path) -> str:
 
 
 def _nothing(pattern: str) -> str:
-    """What is wrong with a pattern that no file matches."""
+    """Return what is wrong with a pattern that no file matches."""
     parts = PurePosixPath(pattern).parts
     base = Path(*parts[: next(at for at, part in enumerate(parts) if set(part) & set("*?["))])
     inside = [path for path in sorted(base.iterdir()) if not path.name.startswith(".")]

@@ -45,7 +45,7 @@ class DuplicatePair:
 def find_near_duplicates(
     texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None
 ) -> list[DuplicatePair]:
-    """The near-duplicates among `count` texts, by ascending (a, b).
+    """Return the near-duplicates among `count` texts, by ascending (a, b).
 
     Near-duplicates form groups, and a group of n texts has n - 1 pairs, so that a thousand copies are not half a
     million pairs. Each text except the first of its group is the `b` of one pair, whose `a` is the first of the group
@@ -100,7 +100,7 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """(documents, buckets), both int64: the documents that share the key of a band with others, by bucket.
+        """Return (documents, buckets), both int64: the documents that share the key of a band with others, by bucket.
 
         Within a bucket, documents ascend.
         """
@@ -168,7 +168,7 @@ class _Groups:
                 self._found.append((a, b, float(similarities[p])))
 
     def _roots(self, documents: np.ndarray) -> np.ndarray:
-        """The first document of each document's group."""
+        """Return the first document of each document's group."""
         roots = self._parents[documents]
         while (further := self._parents[roots] != roots).any():
             roots[further] = self._parents[roots[further]]
@@ -176,7 +176,7 @@ class _Groups:
         return roots
 
     def pairs(self) -> list[DuplicatePair]:
-        """A pair for each document but the first of each group; see `find_near_duplicates`."""
+        """Return a pair for each document but the first of each group; see `find_near_duplicates`."""
         beside: dict[int, list[tuple[int, float]]] = {}
         for a, b, similarity in self._found:
             beside.setdefault(a, []).append((b, similarity))
@@ -201,7 +201,7 @@ class _Groups:
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts as they are compared, some at a time."""
+    """Yield the texts as they are compared, some at a time."""
     block, size = [], 0
     for text in texts:
         block.append(" ".join(text.casefold().split()))
@@ -227,6 +227,6 @@ def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np
 
 
 def _flat(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(characters, starts) of texts, as the kernels take them."""
+    """Return (characters, starts) of texts, as the kernels take them."""
     characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
     return characters, np.cumsum([0, *map(len, texts)])

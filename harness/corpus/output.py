@@ -14,8 +14,15 @@ from pathlib import Path
 from harness.config.canonical import digest
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import SourceFile
-from harness.corpus.manifest import SUMMED, WORK_FOLDER, Manifest, Prepared
-from harness.corpus.preparation import Unreadable, preparation_identity, prepare_documents
+from harness.corpus.preparation import (
+    SUMMED,
+    WORK_FOLDER,
+    Manifest,
+    Prepared,
+    Unreadable,
+    preparation_identity,
+    prepare_documents,
+)
 from harness.data.documents_folder import MANIFEST, TEXTS, DocumentsFolder
 from harness.data.files import some
 from harness.errors import BadInput
@@ -30,7 +37,7 @@ def prepare_output(
     """Prepare files into the folder `output`; what it holds, and whether it had to be written.
 
     A folder that was prepared from the same files with the same settings is left as it is, and another that was
-    prepared is replaced. BadInput for a folder with anything else, or which has been changed since.
+    prepared is replaced. Raise BadInput for a folder with anything else, or which has been changed since.
     """
     place = Path(str(output.resolve()))  # a link stays: what it leads to is replaced
     if not place.name:
@@ -51,7 +58,7 @@ def prepare_output(
 
 
 def _is_of(manifest: Manifest, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable) -> bool:
-    """Whether a folder holds what would be prepared."""
+    """Return whether a folder holds what would be prepared."""
     if manifest.prepared.skipped and unreadable == "stop":
         return False
     return manifest.inputs == digest(preparation_identity(files, chunking))

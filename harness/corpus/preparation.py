@@ -7,11 +7,18 @@ files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one 
              in the text, or null. reader: what has read the file.
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
 manifest.json: {version, inputs, chunk, files, texts, documents, spans, characters, near_duplicates, lengths, skipped,
-             sha256}; see `harness.corpus.manifest`.
+             sha256}; see `harness.corpus.preparation`.
 
 The chunks of a corpus as documents: equal ones with equal notes are one, with a span for each place.
 
 Only ids and positions are in memory, 18 bytes for each place of a chunk; texts are read again one at a time.
+
+What a documents folder holds, and what it was made of: its `manifest.json`, which is written last.
+
+What an unfinished preparation has done so far: the texts of files and, where they are slow, the spans of chunks.
+
+Each is a line that is written when it is done, so that a killed preparation goes on with the next file. What a damaged
+line held is done again.
 """
 
 from __future__ import annotations
@@ -19,7 +26,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -34,24 +42,183 @@ from harness.corpus import near_duplicates
 from harness.corpus.chunking import Chunking, Share
 from harness.corpus.extraction import extract
 from harness.corpus.files import SourceFile, corpus_error
-from harness.corpus.manifest import NEAR_DUPLICATES, WORK_FOLDER, Extraction, Lengths, Manifest, Prepared, WorkLog
-from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
-from harness.data.files import json_line
+from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, TEXTS, VERSION
+from harness.data.files import json_file, json_line, sha256_of
 from harness.data.spans import Span
 from harness.errors import BadInput
 from harness.progress import stage, watch
+from harness.storage.append_log import AppendLog
+from harness.storage.atomic import write_text
+from harness.storage.typed import fields_of, row_as
 from retrievers.base import Progress
+
+SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
+BINS = 10  # of the documents' lengths, about
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long the documents are, in characters. bins: (at most so many, how many documents), ascending."""
+
+    least: int
+    median: int
+    most: int
+    bins: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if any(len(one) != 2 for one in self.bins):
+            raise ValueError("bins must be a list of pairs of whole numbers.")
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Lengths:
+        """Return those of at least one document."""
+        most = int(lengths.max())
+        step = next(size for power in range(20) for n in (1, 2, 5) if (size := n * 10**power) * BINS >= most)
+        ends = range(step, most + step, step)
+        counts = np.diff(np.searchsorted(np.sort(lengths), ends, side="right"), prepend=0)
+        return cls(int(lengths.min()), int(np.median(lengths)), most, tuple(zip(ends, counts.tolist(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a documents folder holds.
+
+    files, texts: how many; equal texts count once. spans: places of the documents. characters: of the texts.
+    near_duplicates: pairs. skipped: path -> why the file could not be read.
+    """
+
+    files: int
+    texts: int
+    documents: int
+    spans: int
+    characters: int
+    near_duplicates: int
+    lengths: Lengths
+    skipped: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, int) and value < 0:
+                raise ValueError(f"{name} is {value}, but must be a whole number, at least 0.")
+
+
+@dataclass(frozen=True)
+class _Origin:
+    inputs: str
+    chunk: Mapping[str, Any]
+    sha256: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if {*self.sha256} != {*SUMMED}:
+            raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
+
+
+@dataclass(frozen=True)
+class Manifest(_Origin):
+    """inputs: digest of the files and settings. chunk: the settings. sha256: of the other files, by name."""
+
+    prepared: Prepared
+
+    def write(self, folder: Path) -> None:
+        """Write `manifest.json`; equal manifests give equal bytes."""
+        row = {"version": VERSION, "inputs": self.inputs, "chunk": self.chunk}
+        text = json.dumps({**row, **fields_of(self.prepared), "sha256": self.sha256}, ensure_ascii=False)
+        write_text(folder / MANIFEST, f"{text}\n")
+
+    def changed(self, folder: Path) -> str | None:
+        """Return the first of the other files in a folder that is not as it was written; None if all are."""
+        for name, sha256 in self.sha256.items():
+            if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
+                return name
+        return None
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Return the manifest in a finished folder. Raise BadInput, with the file, for anything else."""
+        path = folder / MANIFEST
+        row = json_file(path)
+        row.pop("version", None)
+        about = {key: row.pop(key) for key in ("inputs", "chunk", "sha256") if key in row}
+        origin = row_as(_Origin, about, str(path))
+        return cls(**vars(origin), prepared=row_as(Prepared, row, str(path)))
+
+
+WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What was read from a file.
+
+    file: sha256 of its bytes. suffix: of its name, in lower case; it decides how the bytes are read. text: id of the
+    text. characters: of the text. pages, reader: as `harness.corpus.extraction.Extracted` has them.
+    """
+
+    file: str
+    suffix: str
+    text: str
+    characters: int
+    pages: Sequence[int] | None
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The chunks of a text. chunk: digest of the settings that made them."""
+
+    chunk: str
+    text: str
+    spans: Sequence[Sequence[int]]
+
+
+class WorkLog:
+    """The log of a preparation, kept in `work/` of a folder, which must exist. chunking: digest of the settings."""
+
+    def __init__(self, folder: Path, chunking: str) -> None:
+        self._chunking = chunking
+        files = AppendLog(folder / WORK_FOLDER / FILES_LOG, Extraction, lenient=True)
+        slow = AppendLog(folder / WORK_FOLDER / SPANS_LOG, _Spans, lenient=True)
+        self._extractions = {(one.file, one.suffix): one for one in files.read()}
+        self._spans = {one.text: np.array(one.spans, np.int32) for one in slow.read() if one.chunk == chunking}
+        self._open = ExitStack()
+        self._add_file = self._open.enter_context(files.appending())
+        self._add_spans = self._open.enter_context(slow.appending())
+
+    def __enter__(self) -> WorkLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def extraction(self, file: str, suffix: str) -> Extraction | None:
+        """Return what was read from a file with this sha256 and suffix; None if that is not known."""
+        return self._extractions.get((file, suffix))
+
+    def spans(self, text: str) -> list[tuple[int, int]] | None:
+        """Return the chunks of a text; None if they are not known."""
+        found = self._spans.get(text)
+        return None if found is None else [(start, end) for start, end in found.tolist()]
+
+    def add_extraction(self, one: Extraction) -> None:
+        self._extractions[one.file, one.suffix] = one
+        self._add_file(one)
+
+    def add_spans(self, text: str, spans: Sequence[tuple[int, int]]) -> None:
+        """spans: at least one."""
+        self._spans[text] = np.array(spans, np.int32)
+        self._add_spans(_Spans(self._chunking, text, spans))
+
 
 ID_BYTES = 10  # of a document's id: 20 hexadecimal digits
 
 
 def document_id(note: str, content: str) -> str:
-    """The id of a document: the first 20 hexadecimal digits of the sha256 of note, NUL and content, as UTF-8."""
+    """Return the id of a document: the first 20 hexadecimal digits of the sha256 of note, NUL and content, as UTF-8."""
     return bytes_id(f"{note}\0{content}".encode())
 
 
 def bytes_id(content: bytes) -> str:
-    """The first 20 hexadecimal digits of the sha256, such as the id of a text in UTF-8."""
+    """Return the first 20 hexadecimal digits of the sha256, such as the id of a text in UTF-8."""
     return hashlib.sha256(content).hexdigest()[: 2 * ID_BYTES]
 
 
@@ -113,7 +280,7 @@ class Occurrences:
         return self._ends[-1]
 
     def doc_ids(self, documents: Sequence[int]) -> list[str]:
-        """The ids of some documents. documents: their positions."""
+        """Return the ids of some documents. documents: their positions."""
         ids = self._grouped.ids[self._grouped.firsts[np.array(documents, np.int64)]]
         return [one.tobytes().hex() for one in ids]
 
@@ -124,14 +291,14 @@ class Occurrences:
         return found
 
     def contents(self, read: Callable[[str], str]) -> Iterator[str]:
-        """The content of each document. read: text id -> text."""
+        """Yield the content of each document. read: text id -> text."""
         for number, first, last in self._runs():
             text = read(self._sources[number].text)
             for start, end in self._grouped.spans[self._grouped.firsts[first:last]].tolist():
                 yield text[start:end]
 
     def rows(self, read: Callable[[str], str]) -> Iterator[DocumentRow]:
-        """The documents in the order of their first places. read: text id -> text."""
+        """Yield the documents in the order of their first places. read: text id -> text."""
         grouped, contents = self._grouped, self.contents(read)
         for number, first, last in self._runs():
             ids = self.doc_ids(range(first, last))
@@ -213,7 +380,7 @@ class _Read:
 
 
 def preparation_identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
-    """All that decides what a documents folder holds, as plain JSON. It reads the files."""
+    """Return all that decides what a documents folder holds, as plain JSON. It reads the files."""
     sums: dict[str, str | None] = {}
     with stage("reading the files"):
         for one in files:
@@ -289,7 +456,7 @@ class _Reading:
         self.problems: dict[str, str] = {}
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
-        """Those that can be read. BadInput if there is none, or if others are not to be skipped."""
+        """Return those that can be read. Raise BadInput if there is none, or if others are not to be skipped."""
         read: list[_Read] = []
         total, done = sum(map(_size, files)), 0
         with watch("prepare: reading files") as progress:
@@ -320,7 +487,7 @@ class _Reading:
         return _Read(one.name, size, known, self._notes.of(one.name) if self._notes else "")
 
     def chunks(self, read: Sequence[_Read]) -> Occurrences:
-        """The chunks of all texts."""
+        """Return the chunks of all texts."""
         documents = Occurrences()
         total, done = sum(one.size for one in read), 0
         with watch("prepare: chunks") as progress:
@@ -337,11 +504,11 @@ class _Reading:
         return documents
 
     def text(self, text: str) -> str:
-        """The text with an id."""
+        """Return the text with an id."""
         return self._file_of(text).read_bytes().decode()
 
     def _holds(self, text: str) -> bool:
-        """Whether the text with an id is there, whole."""
+        """Return whether the text with an id is there, whole."""
         file = self._file_of(text)
         return file.is_file() and bytes_id(file.read_bytes()) == text
 
@@ -369,7 +536,7 @@ def _remedy(read: int, keys: str) -> str:
 
 
 def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:
-    """The lines of documents.jsonl, as `json_line` would write them: there are too many for it."""
+    """Yield the lines of documents.jsonl, as `json_line` would write them: there are too many for it."""
     for row in documents.rows(text):
         content, title, source = map(_quoted, (row.content, row.source.note, row.source.name))
         spans = ", ".join(f'{{"text": "{one.text}", "start": {one.start}, "end": {one.end}}}' for one in row.spans)
@@ -378,7 +545,7 @@ def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Itera
 
 
 def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str, Any]]:
-    """The rows of near_duplicates.jsonl, in the order of the documents."""
+    """Return the rows of near_duplicates.jsonl, in the order of the documents."""
     with watch("prepare: near-duplicates") as progress:
         folder = reading.place / WORK_FOLDER
         pairs = near_duplicates.find_near_duplicates(documents.contents(reading.text), len(documents), folder, progress)
@@ -399,7 +566,7 @@ def _write(file: Path, lines: Iterable[str]) -> str:
 
 
 def _sha256(path: Path) -> str:
-    """sha256 of a file's bytes as they are. BadInput if it cannot be read."""
+    """sha256 of a file's bytes as they are. Raise BadInput if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

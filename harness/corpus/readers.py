@@ -96,7 +96,7 @@ def _check_printed(data: bytes, path: Path) -> None:
 
 
 def _every_other(data: bytes) -> bool:
-    """Whether zeros stand where UTF-16 has them in Western text: at even or at odd places of the first bytes."""
+    """Return whether zeros stand where UTF-16 has them in Western text: at even or at odd places of the first bytes."""
     start = data[:1000]
     return max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5
 
@@ -124,7 +124,7 @@ def _korean(data: bytes) -> str | None:
 
 
 def _claimed(data: bytes, declared: str) -> str | None:
-    """The text of bytes in the encoding that a file claims; None if that is not known, or not theirs."""
+    """Return the text of bytes in the encoding that a file claims; None if that is not known, or not theirs."""
     try:
         return data.decode(_CODECS[declared.lower()])
     except (KeyError, UnicodeDecodeError):
@@ -202,7 +202,7 @@ class Lines:
         self._edge = len(self._parts)
 
     def text(self) -> str:
-        """All of it."""
+        """Return all of it."""
         return "".join(self._parts).strip(" \n")
 
     def _trim(self) -> None:
@@ -230,7 +230,7 @@ _HEAD = 4096  # bytes in which a page declares its encoding
 
 
 def read_html(path: Path) -> list[str]:
-    """The text of the page."""
+    """Return the text of the page."""
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
     data = path.read_bytes()
@@ -306,7 +306,7 @@ _NOT_BODY = frozenset(("header", "footer", "hiddenComment", "fieldBegin"))  # th
 
 
 def read_hwpx(path: Path) -> list[str]:
-    """The text of the document."""
+    """Return the text of the document."""
     try:
         with zipfile.ZipFile(path) as packed:
             return ["\n".join(_sections(packed, path))]
@@ -317,7 +317,7 @@ def read_hwpx(path: Path) -> list[str]:
 
 
 def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
-    """The text of each section, by number."""
+    """Return the text of each section, by number."""
     if len(packed.filelist) > _MOST_ENTRIES:
         raise BadInput(f"{path}: the HWPX file packs {len(packed.filelist):,} files, more than {_MOST_ENTRIES:,}.")
     numbered = {int(found[1]): name for name in packed.namelist() if (found := _SECTION.fullmatch(name))}
@@ -335,7 +335,7 @@ def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
 
 
 def _encrypted(packed: zipfile.ZipFile) -> bool:
-    """Whether the manifest says so. It is small where it is honest."""
+    """Return whether the manifest says so. It is small where it is honest."""
     try:
         with _opened(packed, "META-INF/manifest.xml") as file:
             return b"encryption-data" in file.read(1 << 20)
@@ -454,7 +454,7 @@ _UNREADABLE = re.compile(  # as some writers spell glyphs, control, replacement 
 
 
 def read_pdf(path: Path) -> list[str]:
-    """The texts of the pages."""
+    """Return the texts of the pages."""
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
     with suppress(PdfiumError):  # where pdfium sets no error, it gives that of the file before: have it be another one
@@ -489,7 +489,7 @@ class _Unreadable(Exception):
 
 
 def _page(document: Any, index: int) -> str:
-    """The text of a page."""
+    """Return the text of a page."""
     from pypdfium2 import raw
 
     page = document[index]
@@ -511,5 +511,5 @@ def _page(document: Any, index: int) -> str:
 
 
 def read_text(path: Path) -> list[str]:
-    """The text of the file."""
+    """Return the text of the file."""
     return [decoded(path.read_bytes(), path)]

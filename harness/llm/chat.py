@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -95,12 +95,12 @@ class ChatModel:
     def identify(
         cls, model: str | None, base_url: str, request: dict[str, Any] | None, replies: str, **_: Any
     ) -> dict[str, Any]:
-        """What decides replies: not the price, nor what stands under `runtime`."""
+        """Return what decides replies: not the price, nor what stands under `runtime`."""
         fields = {name: value for name, value in (REQUEST if request is None else request).items() if value is not None}
         return {"model": model, "base_url": base_url.rstrip("/"), "request": fields, "replies": replies}
 
     def require(self) -> None:
-        """BadInput unless the model can be asked: it has a name, and a key where one is needed."""
+        """Raise BadInput unless the model can be asked: it has a name, and a key where one is needed."""
         if not self.model:
             raise BadInput("llm.model is missing. Give it on the command line: llm.model=NAME")
         if self._secrets.unset() and not self._address.local:
@@ -112,7 +112,7 @@ class ChatModel:
         self._secrets.headers()
 
     def log_identity(self, purpose: str) -> dict[str, Any]:
-        """What a log of replies is for: one model, and one purpose, such as "gate". While a process asks for one
+        """Return what a log of replies is for: one model, and one purpose, such as "gate". While a process asks for one
         purpose, another can ask for another."""
         return {"model": self.model, "base_url": self.base_url, "purpose": purpose}
 
@@ -122,7 +122,7 @@ class ChatModel:
         return HttpClient(self._address, self._limits, self._secrets, frozenset({400}))
 
     def body(self, prompt: Prompt) -> dict[str, Any]:
-        """The request for a prompt, as JSON."""
+        """Return the request for a prompt, as JSON."""
         schema, turns = prompt.schema, list(prompt.turns)
         fields = {**(self.request or {}), **prompt.request}
         if schema and self.replies == "json_schema":
@@ -200,7 +200,7 @@ class Chat:
                 found = self._known(asked, read)  # another process may have asked meanwhile
                 cached = len(found)
                 self._complete(asked, found, read, label)
-        self.spent = self.spent.with_cached(cached)
+        self.spent = replace(self.spent, cached=self.spent.cached + cached)
         return [found[key] for key in keys]
 
     def known(self, prompts: Sequence[Prompt], read: Callable[[str], T]) -> list[Reply[T] | None]:
@@ -209,13 +209,13 @@ class Chat:
         return [_judged(self._log[key], read) for key in self._requests(prompts)[0]]
 
     def estimate(self, prompts: Sequence[Prompt]) -> UsageEstimate:
-        """What asking would take; sends nothing."""
+        """Return what asking would take; sends nothing."""
         self._log.refresh()
         _, asked = self._requests(prompts)
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """What the logged replies to these prompts have taken, in whatever process, those of no use included."""
+        """Return what the logged replies to these prompts have taken, in whatever process, those of no use included."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:
@@ -277,10 +277,11 @@ class Chat:
                         useless += reply is None or bool(reply.problem)
                         if useless == USELESS and all(one.problem for one in found.values()):
                             raise Failed(f"{label}: {self._useless(key, asked[key][0], read)}")
-        except _NoReply as error:
+        except Unanswered as error:
+            prompt, _ = asked[missing[error.place]]
             kept = f"{len(found)} of {len(asked)} replies are cached. Run again to request only the others."
             raise Failed(
-                f"{label}: {error.prompt.name or 'a prompt'} has no reply from {where}: {error}"
+                f"{label}: {prompt.name or 'a prompt'} has no reply from {where}: {error}"
                 + ("" if self._quiet else f" {kept}")
             ) from None
         finally:
@@ -296,15 +297,12 @@ class Chat:
             with self._counting:
                 self.spent = self.spent.plus(completion)
 
-        try:
-            requests = [HttpRequest(self._url, asked[key][1]) for key in missing]
-            for answer in self._client.answers(len(missing), requests.__getitem__, keep):
-                yield missing[answer.place]
-        except Unanswered as error:
-            raise _NoReply(asked[missing[error.place]][0], str(error)) from None
+        requests = [HttpRequest(self._url, asked[key][1]) for key in missing]
+        for answer in self._client.answers(len(missing), requests.__getitem__, keep):
+            yield missing[answer.place]
 
     def _useless(self, key: str, prompt: Prompt, read: Callable[[str], Any]) -> str:
-        """What is said after replies that are all of no use. key: of the last."""
+        """Return what is said after replies that are all of no use. key: of the last."""
         why = ""
         try:
             read(self._log[key][-1].text)
@@ -320,16 +318,8 @@ class Chat:
             print(line, file=sys.stderr)  # noqa: T201
 
 
-class _NoReply(Exception):
-    """A prompt got no reply."""
-
-    def __init__(self, prompt: Prompt, reason: str) -> None:
-        super().__init__(reason)
-        self.prompt = prompt
-
-
 def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
-    """What the replies to a request come to; None if it is to be asked (again)."""
+    """Return what the replies to a request come to; None if it is to be asked (again)."""
     problem = ""
     for one in completions:
         try:
@@ -380,7 +370,7 @@ def _tokens(value: Any) -> int | None:
 
 
 def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
-    """The turns with the schema described in the instruction."""
+    """Return the turns with the schema described in the instruction."""
     described = (
         "Reply with one JSON object and nothing else. It must keep to this JSON Schema:\n"
         f"{json.dumps(schema.document, ensure_ascii=False)}"
@@ -391,7 +381,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Further fields of a request. BadInput for those that are set here. key: the config key that gives them."""
+    """Further fields of a request. Raise BadInput for those that are set here. key: the config key that gives them."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):
@@ -410,7 +400,7 @@ def _checked_price(price: Any) -> Price:
 
 
 def _checked_address(base_url: str) -> Address:
-    """The address without a trailing slash. Errors do not show secrets in it."""
+    """Return the address without a trailing slash. Errors do not show secrets in it."""
     address = Address.of(base_url.rstrip("/"), "llm.base_url")
     if urlsplit(address.url).query:
         raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")

@@ -44,22 +44,22 @@ class Schema:
     document: Mapping[str, Any]
 
     def read(self, text: str) -> Any:
-        """The JSON in a reply that keeps to the schema; WrongReply, which says where it does not."""
+        """Return the JSON in a reply that keeps to the schema; WrongReply, which says where it does not."""
         value = json_value(text)
         _check(value, self.document, "the reply")
         return value
 
 
 def without_thought(text: str) -> str:
-    """A reply without the <think>…</think> block at its beginning."""
+    """Return a reply without the <think>…</think> block at its beginning."""
     thought = _THOUGHT.match(text)
     return text[thought.end() :] if thought else text
 
 
 def json_value(text: str) -> Any:
-    """The parsed JSON of a reply, alone or in a fenced block; a leading <think>…</think> is skipped.
+    """Return the parsed JSON of a reply, alone or in a fenced block; a leading <think>…</think> is skipped.
 
-    WrongReply for anything else, numbers that are not finite included.
+    Raise WrongReply for anything else, numbers that are not finite included.
     """
     text = without_thought(text)
     try:
@@ -69,13 +69,13 @@ def json_value(text: str) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """What is in a fenced block, if the text is one."""
+    """Return what is in a fenced block, if the text is one."""
     first, line_end, others = text.partition("\n")
     return others[:-3] if line_end and _FENCE.fullmatch(first) and others.endswith("```") else text
 
 
 def quoted_reply(text: str) -> str:
-    """The beginning of a reply, on one line and in quotation marks, for messages."""
+    """Return the beginning of a reply, on one line and in quotation marks, for messages."""
     words = " ".join(text.split())
     return repr(words if len(words) <= 200 else f"{words[:200]}…")
 
@@ -108,7 +108,7 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
 
 
 def _is(value: Any, kind: str) -> bool:
-    """Whether a value has a JSON type; true and false are no numbers."""
+    """Return whether a value has a JSON type; true and false are no numbers."""
     return isinstance(value, _TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
 
@@ -129,7 +129,7 @@ class PromptText:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def filled(self, **values: str) -> str:
-        """The text with values for its places; values without a place are left out. Braces in values stay."""
+        """Return the text with values for its places; values without a place are left out. Braces in values stay."""
         return _PLACE.sub(lambda found: values[found[1]], self.text)
 
 
@@ -138,7 +138,7 @@ def read_prompt(path: Path, needed: Sequence[str], optional: Sequence[str] = (),
 
     needed: names that must occur as `{name}`. optional: names that may. key: the config key that named the file.
 
-    Raises BadInput, which names the key, for a file that cannot be read, is empty or too long, lacks a needed name, or
+    Raise BadInput, which names the key, for a file that cannot be read, is empty or too long, lacks a needed name, or
     has another name in braces.
     """
     where = f"{key}={path}" if key else str(path)

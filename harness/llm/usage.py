@@ -13,10 +13,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from harness.config.text import counted
 from harness.storage.append_log import FILE, OTHERS, AppendLog, Position, Shortened
 
 Holding = Callable[[], AbstractContextManager[None]]
@@ -102,7 +103,7 @@ class ReplyLog:
             self._others.add(other)
 
     def completions(self) -> Iterator[Completion]:
-        """All replies."""
+        """Yield all replies."""
         for several in list(self._found.values()):
             yield from several
 
@@ -116,7 +117,7 @@ class ReplyLog:
 
 
 def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
-    """A lost reply can be asked for again."""
+    """Return a lost reply can be asked for again."""
     return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)
 
 
@@ -133,7 +134,7 @@ class Price:
     output: float | None = None
 
     def of(self, input_tokens: int | None, output_tokens: int | None) -> float | None:
-        """What tokens cost; None if a price or a count is unknown."""
+        """Return what tokens cost; None if a price or a count is unknown."""
         if None in (self.input, self.output, input_tokens, output_tokens):
             return None
         assert self.input is not None and self.output is not None  # noqa: PT018 (for mypy)
@@ -165,14 +166,10 @@ class Usage:
         names = ("requests", "cached", "input_tokens", "output_tokens")
         return {**{name: getattr(self, name) for name in names}, "cost": self.cost}
 
-    def with_cached(self, replies: int) -> Usage:
-        """With further replies from the log."""
-        return replace(self, cached=self.cached + replies)
-
     def since(self, earlier: Usage) -> Usage:
-        """What was asked after `earlier`."""
-        counts = ("requests", "cached", "input_tokens", "output_tokens", "uncounted")
-        return Usage(self.price, **{name: getattr(self, name) - getattr(earlier, name) for name in counts})
+        """Return what was asked after `earlier`."""
+        counts = {one.name: getattr(self, one.name) - getattr(earlier, one.name) for one in fields(self)[1:]}
+        return Usage(self.price, **counts)
 
     def plus(self, one: Completion) -> Usage:
         """With one more reply of the endpoint."""
@@ -187,12 +184,12 @@ class Usage:
 
     def text(self) -> str:
         """`12 replies, 3,400 input and 560 output tokens, cost 0.0012`, of requests that were sent."""
-        replies = _count(self.requests, "reply", "replies")
+        replies = counted(self.requests, "reply")
         if self.requests and self.uncounted == self.requests:
             return f"{replies}, whose tokens the endpoint does not count"
         found = f"{replies}, {_tokens(self.input_tokens, self.output_tokens)}"
         if self.uncounted:
-            found += f" ({_count(self.uncounted, 'reply', 'replies')} came without counts)"
+            found += f" ({counted(self.uncounted, 'reply')} came without counts)"
         return found + ("" if self.cost is None else f", cost {_money(self.cost)}")
 
 
@@ -213,9 +210,9 @@ class UsageEstimate:
 
     def text(self) -> str:
         """`12 requests (3 more replies are cached), about 3,400 input and 560 output tokens, about 0.0012`."""
-        found = _count(self.requests, "request", "requests")
+        found = counted(self.requests, "request")
         if self.cached:
-            found += f" ({_count(self.cached, 'more reply is', 'more replies are')} cached)"
+            found += f" ({counted(self.cached, 'more reply')} {'is' if self.cached == 1 else 'are'} cached)"
         found += f", about {_tokens(self.input_tokens, self.output_tokens)}"
         return found + ("" if self.cost is None else f", cost about {_money(self.cost)}")
 
@@ -246,13 +243,9 @@ def correction(completions: Iterable[Completion]) -> float:
 
 
 def mean_output(completions: Iterable[Completion]) -> float | None:
-    """The mean length of logged replies in tokens; None if too few are counted."""
+    """Return the mean length of logged replies in tokens; None if too few are counted."""
     counts = [one.output_tokens for one in completions if one.output_tokens is not None]
     return sum(counts) / len(counts) if len(counts) >= CALIBRATED else None
-
-
-def _count(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}"
 
 
 def _tokens(given: int, taken: int | None) -> str:

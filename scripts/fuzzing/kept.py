@@ -69,7 +69,7 @@ from harness.storage.append_log import FILE, START
 from harness.storage.typed import row_as
 from harness.sweeps.auto.budget import StepLog
 from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
-from harness.testset.audit.sample import AuditSample, draw, read_audit
+from harness.testset.audit.auditing import AuditSample, draw, read_audit
 from harness.testset.draft.drafting import read_as
 from harness.testset.draft.drafts import Draft, Rejection, TestsetFolder
 from harness.testset.freeze import freezing
@@ -78,8 +78,7 @@ from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog,
 from harness.testset.pool import pool as pools
 from harness.testset.pool.pool import PooledPair
 from harness.testset.review.desk import items
-from harness.testset.review.workbook import Questions, write_workbook
-from harness.testset.review.workbook_reader import read_workbook
+from harness.testset.review.workbook import Questions, read_workbook, write_workbook
 from harness.tracking import file_hashes, in_progress, mlflow_client, outbox
 from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from harness.corpus import output, preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
-from harness.corpus.manifest import Lengths, Manifest
 from harness.corpus.output import prepare_output
 from harness.corpus.preparation import (
+    Lengths,
+    Manifest,
     Occurrences,
     TextSource,
     bytes_id,

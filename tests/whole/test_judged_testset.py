@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import threading
-import urllib.request
 import zlib
 from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, Invocation
 from openpyxl import load_workbook
+from review_visits import asked, said, visiting
 from scripted_judge import asked_for, reply
-
-from harness.testset.review.server import ReviewServer
 
 SAMPLE = Path(__file__).resolve().parents[2] / "harness" / "sample"
 
@@ -47,46 +43,17 @@ class Knowing:
         return reply(2, one.document[:30].strip()) if lenient else reply(0)
 
 
-@pytest.fixture
-def on_the_page(monkeypatch):
-    """Make `harness testset review` end when a function, called with each link in turn, is through with them."""
-    serve = ReviewServer.serve_forever
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def use(visit):
-        def visited(server):
-            threading.Thread(target=serve, args=(server, 0.02), daemon=True).start()
-            try:
-                for link in server.links.values():
-                    visit(link)
-            finally:
-                server.shutdown()
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(ReviewServer, "serve_forever", visited)
-
-    yield use
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def asked(link, path, body=None):
-    request = urllib.request.Request(link + path, body and json.dumps(body).encode())
-    request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.loads(answer.read())
-
-
 def judging(knowing):
     """Judge all that the page asks, as a person does who knows the evidence."""
 
-    def visit(link):
+    def visit(links):
+        [link] = links.values()
         keys = [key for query in asked(link, "api/items")["queries"] for key in query]
         for start in range(0, len(keys), 50):
             for key, one in asked(link, f"api/texts?keys={','.join(keys[start : start + 50])}").items():
                 query = one["turns"][-1]["content"]
                 value = knowing.person(query, one["text"]) if "text" in one else int(knowing.needs(query))
-                assert asked(link, "api/judgements", {"key": key, "value": value, "before": None}) == {"saved": value}
+                said(link, key, value)
 
     return visit
 
@@ -106,7 +73,7 @@ def last_turn(text):
 
 
 @pytest.mark.slow
-def test_from_the_shipped_test_set_to_honest_scores(harness, on_the_page, tmp_path, monkeypatch):
+def test_from_the_shipped_test_set_to_honest_scores(harness, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
     shutil.copytree(SAMPLE / "testset", tmp_path / "ts")
     knowing = Knowing(tmp_path / "ts" / "queries.jsonl")
@@ -125,16 +92,16 @@ def test_from_the_shipped_test_set_to_honest_scores(harness, on_the_page, tmp_pa
         assert harness("testset judge", *words).code == 0
         assert len(server.asked) == sent, "what is judged is not asked again"
 
-    on_the_page(judging(knowing))
     review = ["testset review", "testset=ts", "reviewer=kim", "audit.queries=22"]
-    done = harness(*review)
-    assert "kim: " in done.out, done.err
-    assert len(harness("testset audit", "testset=ts", "format=json").json["progress"]["checked"]) == 10, "the pilot"
-    assert harness(*review, "via=xlsx", "output=rest.xlsx").code == 0
-    fill(tmp_path / "rest.xlsx", knowing)
-    assert harness(*review, "via=xlsx", "from=rest.xlsx").code == 0
-    on_the_page(judging(knowing))
-    assert harness("testset review", "testset=ts", "reviewer=lee", "audit.queries=22").code == 0  # some a second time
+    with visiting(monkeypatch) as use:
+        use(judging(knowing))
+        done = harness(*review)
+        assert "kim: " in done.out, done.err
+        assert len(harness("testset audit", "testset=ts", "format=json").json["progress"]["checked"]) == 10, "the pilot"
+        assert harness(*review, "via=xlsx", "output=rest.xlsx").code == 0
+        fill(tmp_path / "rest.xlsx", knowing)
+        assert harness(*review, "via=xlsx", "from=rest.xlsx").code == 0
+        assert harness("testset review", "testset=ts", "reviewer=lee", "audit.queries=22").code == 0  # some once more
 
     found = harness("testset audit", "testset=ts", "format=json").json
     checked = len(found["progress"]["checked"])

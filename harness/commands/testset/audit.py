@@ -24,8 +24,7 @@ from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.statistics.agreement import DesignEstimate
 from harness.statistics.prediction_powered import FEW, LEAST
 from harness.storage.atomic import write_text
-from harness.testset.audit.auditing import AGREEMENT, Audit, Worth, audited, measure_of, worth
-from harness.testset.audit.sample import AuditSample, read_audit
+from harness.testset.audit.auditing import AGREEMENT, Audit, AuditSample, Worth, audited, measure_of, read_audit, worth
 from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
 from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, read_judged_set
 from harness.testset.pool.pool import Pool, read_pool
@@ -66,7 +65,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _read(folder: Path) -> tuple[JudgedSet, Pool, AuditSample]:
-    """BadInput where there is nothing to compare yet."""
+    """Raise BadInput where there is nothing to compare yet."""
     judged, pool = read_judged_set(folder), read_pool(folder)
     if (sample := read_audit(folder)) is None:
         raise BadInput(f"testset={folder}: no queries are drawn for people to check. {_review(folder)}")

@@ -108,7 +108,7 @@ class DraftOutcome:
 def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
     """Draft a test set, or go on with one; with `dry_run`, say what that takes.
 
-    Failed if the endpoint does not answer, or if no draft is left.
+    Raise Failed if the endpoint does not answer, or if no draft is left.
     """
     asking = Asking(config, "draft")
     model = asking.model
@@ -139,7 +139,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
-    """BadInput unless what the config names can be read and the test set may be written."""
+    """Raise BadInput unless what the config names can be read and the test set may be written."""
     kinds, filters = _kinds(config.kinds), Filters(**config.document["filters"])
     examples = read_examples(Path(config.examples)) if config.examples else Examples()
     folder = DocumentsFolder(Path(config.documents))
@@ -164,7 +164,7 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
 
 
 def _kinds(given: Sequence[str]) -> tuple[str, ...]:
-    """The kinds in their usual order. BadInput unless they are kinds, each once."""
+    """Return the kinds in their usual order. Raise BadInput unless they are kinds, each once."""
     for kind in given:
         if kind not in KINDS:
             raise BadInput(f"kinds: {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
@@ -176,7 +176,7 @@ def _kinds(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
-    """What `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
+    """Return what `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
     counts = outcome.counts()
     return {
         "documents": {"path": relative_place(work.folder, work.place.path), "sha256": work.folder.fingerprint},

@@ -115,7 +115,7 @@ def _testset(path: Path, documents: Path | None) -> TestSet:
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
-    """(the runs that the config names, why others of the experiment were left out)."""
+    """Return (the runs that the config names, why others of the experiment were left out)."""
     tracker = open_store(config)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []
@@ -135,7 +135,7 @@ def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[Full
 
 
 def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> Pool:
-    """The pool with what these runs add."""
+    """Return the pool with what these runs add."""
     before, seeds = testset.before, testset.dataset.qrels
     assert seeds is not None
     draw = pooling.Draw(config.pool.depth, config.pool.sample, config.seed)
@@ -234,7 +234,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
-    """What a run brought. pairs: of its first documents. alone: those that no other run brought."""
+    """Return what a run brought. pairs: of its first documents. alone: those that no other run brought."""
     run = pool.about.runs[run_id]
     pairs = [one for one in pool.pairs if run_id in one.ranks]
     alone = sum(len(one.ranks) == 1 for one in pairs)

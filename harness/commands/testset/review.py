@@ -19,7 +19,7 @@ from harness.progress import stage
 from harness.reports.next_steps import flag
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
-from harness.testset.audit.sample import AuditSample, draw, read_audit
+from harness.testset.audit.auditing import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, read_judged_set
 from harness.testset.pool.pool import pooled_documents
 from harness.testset.review.desk import (
@@ -36,8 +36,7 @@ from harness.testset.review.desk import (
     value_of,
 )
 from harness.testset.review.server import ReviewServer
-from harness.testset.review.workbook import Questions, write_workbook
-from harness.testset.review.workbook_reader import read_workbook
+from harness.testset.review.workbook import Questions, read_workbook, write_workbook
 from retrievers.base import Document, Query
 
 WORKBOOK = "xlsx"  # the value of `via`
@@ -114,7 +113,7 @@ class ReviewWork:
         """Return what others have said of the items, for those who settle them."""
         judged = self.judged
         return {
-            (*one.pair, one.round, one.sample): [
+            one.target: [
                 (other.judge, value_of(other))
                 for other in (*judged.first_round(one.pair), *judged.of_models.get(one.pair, ())[-1:])
             ]

@@ -30,11 +30,11 @@ CONTEXT = 32  # code points kept before and after evidence
 
 
 def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
-    """The evidence that a quote stands for, once for each place of the document; () if the document lacks it.
+    """Return the evidence that a quote stands for, once for each place of the document; () if the document lacks it.
 
     `exact` is as the text has it, whatever white space and quotation marks the model wrote.
 
-    text_of: text id -> text. BadInput where the text at a span is not the document's.
+    text_of: text id -> text. Raise BadInput where the text at a span is not the document's.
     """
     places = []
     for span in chunk.spans:
@@ -70,7 +70,7 @@ class ReplyItem:
 
 
 def schema(kind: str) -> Schema:
-    """The JSON schema of a reply: an object whose `items` are queries of this kind."""
+    """Return the JSON schema of a reply: an object whose `items` are queries of this kind."""
     text = {"type": "string"}
     turn = _object({"role": {"type": "string", "enum": ["user", "assistant"]}, "content": text})
     answered = {"answer": text, "evidence": {"type": "array", "items": text}}
@@ -85,7 +85,7 @@ def schema(kind: str) -> Schema:
 
 
 def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
-    """The function that reads a reply: its queries, none for an empty list.
+    """Return the function that reads a reply: its queries, none for an empty list.
 
     It raises WrongReply unless the reply keeps to the schema, no text is blank, and in a conversation the user begins,
     ends and speaks two or three times, in turn with the assistant.
@@ -104,7 +104,7 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _item(value: Mapping[str, Any], where: str) -> ReplyItem:
-    """A query. value: keeps to the schema."""
+    """Return a query. value: keeps to the schema."""
     for name in ("question", "answer", "missing"):
         if name in value and not value[name].strip():
             raise WrongReply(f"{name} of {where} is blank")
@@ -145,7 +145,7 @@ class DraftPlan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All of it as plain JSON; prompts and examples by their sha256."""
+        """Return all of it as plain JSON; prompts and examples by their sha256."""
         texts = [[[turn.role, turn.content] for turn in query.turns] for query in self.examples]
         return {
             "kinds": list(self.kinds),
@@ -185,7 +185,7 @@ class Drafted:
 
 
 def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:
-    """At most `limit` documents (None: all), drawn by `sampling.drawn`; the others are not kept in memory."""
+    """Return at most `limit` documents (None: all), drawn by `sampling.drawn`; the others are not kept in memory."""
     paths = folder.paths()
     files = {}
     for chunk in folder.chunks():
@@ -202,7 +202,7 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
 
 
 def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
-    """The requests: one for each kind and document. `none` needs no document, but a situation for each."""
+    """Return the requests: one for each kind and document. `none` needs no document, but a situation for each."""
     found: list[DraftRequest] = []
     for kind in plan.kinds:
         if kind == "none":
@@ -216,7 +216,7 @@ def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
 
 
 def draft_queries(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
-    """Ask for every task and read the replies. Failed if the endpoint does not answer; a repeat then goes on."""
+    """Ask for every task and read the replies. Raise Failed if the endpoint does not answer; a repeat then goes on."""
     answered: list[tuple[DraftRequest, Reply[list[ReplyItem]]]] = []
     for kind in plan.kinds:
         asked = [task for task in work if task.kind == kind]
@@ -256,7 +256,7 @@ def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
 
 
 def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) -> Draft | Rejection:
-    """The draft of an item with its evidence, or why it is none."""
+    """Return the draft of an item with its evidence, or why it is none."""
     if task.chunk is None:
         return _draft(task, item)
     if task.kind == "unanswerable":

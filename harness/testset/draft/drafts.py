@@ -61,7 +61,7 @@ class Draft:
 
     @property
     def question(self) -> str:
-        """The last turn."""
+        """Return the last turn."""
         return self.turns[-1].content
 
 
@@ -114,7 +114,7 @@ def read_examples(path: Path) -> Examples:
 
 
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
-    """A few examples for a prompt, one per line, always the same for the same key; "" without examples.
+    """Return a few examples for a prompt, one per line, always the same for the same key; "" without examples.
 
     A prompt for conversations shows conversations where there are any; every other shows the user's last messages.
     """
@@ -149,7 +149,7 @@ class TestsetFolder:
         self._settings = settings
 
     def check(self, shown: int) -> None:
-        """BadInput unless these drafts may be written here: the folder is new or empty, or has drafts of the same
+        """Raise BadInput unless these drafts may be written here: the folder is new or empty, or has drafts of the same
         settings and of no more documents, which nobody has edited since.
 
         shown: the number of documents.
@@ -188,7 +188,7 @@ class TestsetFolder:
         (self.path / UNFINISHED).unlink(missing_ok=True)  # another process may have drafted the same at once
 
     def _own(self, name: str) -> set[str]:
-        """The sha256 of what the harness has written to a file."""
+        """Return the sha256 of what the harness has written to a file."""
         files = [(self._read(MANIFEST) or {}).get("files"), self._read(UNFINISHED)]
         return {str(one[name]) for one in files if isinstance(one, Mapping) and name in one}
 
@@ -265,7 +265,7 @@ ABOUT_NONE = (("questions", "situation"), ("examples",))
 
 
 def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | None]) -> dict[str, PromptText]:
-    """The prompt of each kind of query.
+    """Return the prompt of each kind of query.
 
     language: ko or en, of the shipped prompts. files: kind -> a file to use instead of the shipped one, or None.
     """
@@ -279,7 +279,7 @@ def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | 
 
 
 def check_examples(prompts: Mapping[str, PromptText]) -> None:
-    """BadInput where a prompt has no place for the examples that the user gives."""
+    """Raise BadInput where a prompt has no place for the examples that the user gives."""
     for kind, prompt in prompts.items():
         if "examples" not in prompt.places:
             raise BadInput(
@@ -289,7 +289,7 @@ def check_examples(prompts: Mapping[str, PromptText]) -> None:
 
 
 def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
-    """The text of a request. values: of all places; a paragraph whose places are all empty is left out."""
+    """Return the text of a request. values: of all places; a paragraph whose places are all empty is left out."""
 
     def empty(paragraph: str) -> bool:
         found = [value for name, value in values.items() if f"{{{name}}}" in paragraph]

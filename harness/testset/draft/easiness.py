@@ -128,7 +128,7 @@ class _Searched:
         self._texts = {one.doc_id: one.indexed_text for one in corpus.documents}
 
     def search(self, texts: Sequence[str]) -> list[_Hits]:
-        """The documents found for each text."""
+        """Return the documents found for each text."""
         queries = [Query.of(str(number), text) for number, text in enumerate(texts)]
         with self._cached.bypassed():  # a cache entry for every draft would never be read again
             ranking: Ranking = self._retriever.search(queries, DEPTH)
@@ -164,7 +164,7 @@ class _Searched:
 
 
 def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int]:
-    """The rank of the first known document of each query, from 1; 0 beyond `DEPTH`."""
+    """Return the rank of the first known document of each query, from 1; 0 beyond `DEPTH`."""
     return [
         next((rank for rank, doc_id in enumerate(hits.doc_ids, start=1) if doc_id in ids), 0)
         for hits, ids in zip(found, known, strict=True)

@@ -87,7 +87,7 @@ _NOTHING = re.compile(
 
 
 def asks_nothing(question: str) -> bool:
-    """Whether a question is a Korean sentence that states something, or a word for `nothing`."""
+    """Return whether a question is a Korean sentence that states something, or a word for `nothing`."""
     return bool(_NOTHING.fullmatch(question)) or bool(_STATES.search(question) and not _ASKS.search(question))
 
 
@@ -175,7 +175,7 @@ class _Case:
 
     @functools.cached_property
     def spoken(self) -> list[str]:
-        """The turns by the user."""
+        """Return the turns by the user."""
         return [turn.content for turn in self.draft.turns if turn.role == "user"]
 
     @functools.cached_property
@@ -200,7 +200,7 @@ def sift(
     filters: Filters | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Draft], list[Rejection]]:
-    """(the drafts that pass, why the others do not), each in the order of `drafts`.
+    """Return (the drafts that pass, why the others do not), each in the order of `drafts`.
 
     documents: doc_id -> document, at least those that the drafts name.
     examples: real queries, in whose languages drafts may be written besides that of their document.
@@ -332,12 +332,12 @@ def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
 
 
 def _same(one: _Case, other: _Case, least: float) -> bool:
-    """Whether two cases have the same names and numbers and similar content words."""
+    """Return whether two cases have the same names and numbers and similar content words."""
     return one.names == other.names and len(one.asked & other.asked) >= least * len(one.asked | other.asked) - 1e-9
 
 
 def _flagged(case: _Case) -> Draft:
-    """The draft, with a flag if it is a conversation whose earlier turns tell nothing about the document."""
+    """Return the draft, with a flag if it is a conversation whose earlier turns tell nothing about the document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft
@@ -363,7 +363,7 @@ def _cases(
 
 
 def _scripts(text: str) -> frozenset[str]:
-    """The scripts of a document; none if it has few letters."""
+    """Return the scripts of a document; none if it has few letters."""
     if sum(map(str.isalpha, text)) < FEWEST_LETTERS:
         return frozenset()
     return frozenset(script for script, share in scripts.shares(text).items() if share >= SAME_SCRIPT)
@@ -374,6 +374,6 @@ def _grams(morphemes: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _letters(text: str) -> str:
-    """A text as it is compared with another: lower case, without punctuation, one space between words."""
+    """Return a text as it is compared with another: lower case, without punctuation, one space between words."""
     folded = unicodedata.normalize("NFC", text.casefold())
     return " ".join("".join(letter if letter.isalnum() else " " for letter in folded).split())

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
@@ -37,12 +37,11 @@ from harness.data.frozen import (
     read_frozen,
 )
 from harness.data.labels import UNANSWERABLE, Label, label_row
-from harness.data.testset import EvidencedQuery, read_queries, span_qrels
+from harness.data.testset import EvidencedQuery, span_qrels
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
 from harness.errors import BadInput, did_you_mean
 from harness.storage.atomic import write_text
-from harness.testset.audit.auditing import AGREEMENT, blind
-from harness.testset.audit.sample import AuditSample, read_audit
+from harness.testset.audit.auditing import AGREEMENT, AuditSample, blind, read_audit
 from harness.testset.draft.drafts import evidence_row
 from harness.testset.judge.judgements import (
     BASES,
@@ -50,14 +49,12 @@ from harness.testset.judge.judgements import (
     LLM,
     JudgedSet,
     Judgement,
-    JudgementLog,
-    current,
     held,
-    text_digest,
+    read_judged_set,
     unfinished,
 )
-from harness.testset.pool.pool import PooledPair, pooled_documents, read_pool, relative_place
-from harness.testset.review.resolution import Question, Resolved, What, resolve, resolve_model_only, resolve_people_only
+from harness.testset.pool.pool import pooled_documents, relative_place
+from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Qrels, Query, one_word
 
 _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's labels must not leave open
@@ -67,28 +64,21 @@ _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's la
 class Material:
     """All that a frozen test set is made of.
 
-    queries: of the test set. chunks: of the folder of documents. pool: the pairs that must be judged.
-    judgements: all that were ever made. sample: the queries that people were to check; None: nobody drew any.
-    relevant_from: grades from this one on are relevant.
+    judged: the test set. chunks: of the folder of documents. sample: the queries that people were to check; None:
+    none were drawn. relevant_from: grades from this one on are relevant.
     """
 
-    queries: Sequence[EvidencedQuery]
+    judged: JudgedSet
     folder: DocumentsFolder
     chunks: Sequence[Chunk]
-    pool: Sequence[PooledPair]
-    judgements: Sequence[Judgement]
     sample: AuditSample | None
     relevant_from: int
 
     @classmethod
     def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
         """Raise BadInput unless all that the labels are made of can be read, and fits together."""
-        queries, pool = read_queries(testset, "testset"), read_pool(testset)
-        folder = pooled_documents(testset, documents)
-        digests = {one.query.query_id: text_digest(one.query) for one in queries}
-        pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
-        judgements = JudgementLog(testset).read()
-        found = cls(queries, folder, list(folder.chunks()), pairs, judgements, read_audit(testset), relevant_from)
+        judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
+        found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
         if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
             raise BadInput(
                 f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as "
@@ -96,13 +86,20 @@ class Material:
             )
         return found
 
+    @property
+    def queries(self) -> list[EvidencedQuery]:
+        return [*self.judged.queries.values()]
+
     @cached_property
     def resolved(self) -> Resolved:
-        return resolve(self.judgements, self.queries, self.pool, self.relevant_from)
+        return self._resolved(self.queries)
+
+    def _resolved(self, queries: Sequence[EvidencedQuery], by: Literal["all", "model", "people"] = "all") -> Resolved:
+        return resolve(self.judged.judgements, queries, self.judged.pairs, self.relevant_from, by)
 
     @cached_property
     def kept(self) -> list[EvidencedQuery]:
-        """The queries about which nothing is open."""
+        """Return the queries about which nothing is open."""
         settled = self.resolved.settled
         return [one for one in self.queries if one.query.query_id in settled]
 
@@ -112,33 +109,32 @@ class Material:
 
     @cached_property
     def counting(self) -> list[Judgement]:
-        """The judgements that hold, of the queries that are kept."""
-        return current(self.judgements, {one.query.query_id: one.query for one in self.kept})
+        """Return the judgements of the queries that are kept."""
+        kept = {one.query.query_id for one in self.kept}
+        return [one for one in self.judged.judgements if one.query_id in kept]
 
     @cached_property
     def checked(self) -> list[str]:
-        """The drawn queries that people have checked in full, as `harness testset audit` counts them."""
-        queries = {one.query.query_id: one for one in self.queries}
-        said = current(self.judgements, {query_id: one.query for query_id, one in queries.items()})
-        judged = blind(JudgedSet(queries, self.pool, said))
-        return [one for one in (self.sample.drawn if self.sample else ()) if one in queries and judged.checked(one)]
+        """Return the drawn queries that people have checked in full, as `harness testset audit` counts them."""
+        judged, drawn = blind(self.judged), self.sample.drawn if self.sample else ()
+        return [one for one in drawn if one in judged.queries and judged.checked(one)]
 
     @cached_property
     def checks(self) -> Checks:
-        """What people have checked, where that corrects labels of a model."""
+        """Return what people have checked, where that corrects labels of a model."""
         if not any(LLM in one.basis.split("+") for one in self.labels):
             return Checks(why="no label comes from a model")
         if self.sample is None:
             return Checks(why="no queries were drawn for people to check")
         chosen = set(self.sample.drawn)
         drawn = [one for one in self.kept if one.query.query_id in chosen]
-        people = resolve_people_only(self.judgements, drawn, self.pool, self.relevant_from)
+        people = self._resolved(drawn, "people")
         settled = people.settled
         checked = [one for one in drawn if one.query.query_id in settled]
         strata = {one.query.query_id: self.sample.strata.get(one.query.query_id) for one in self.kept}
         if not checked:
             return Checks(why="people have completed none of the queries that were drawn")
-        model = resolve_model_only(self.judgements, self.kept, self.pool, self.relevant_from)
+        model = self._resolved(self.kept, "model")
         lacking = {one.query_id for one in model.open if one.what in _MISSING}
         if lacking:
             return Checks(why=f"the model has not judged all pooled documents of {len(lacking):,} queries")
@@ -233,7 +229,7 @@ def read_agreement(folder: Path) -> dict[str, Any] | None:
 
 
 def counts(material: Material) -> dict[str, Any]:
-    """How many queries, pairs and judgements of which kind there are, as plain JSON."""
+    """Return how many queries, pairs and judgements of which kind there are, as plain JSON."""
     labels = material.labels
     needing = [one for one in labels if one.needs]
     answerable = [one for one in needing if one.kind != UNANSWERABLE]
@@ -254,7 +250,7 @@ def counts(material: Material) -> dict[str, Any]:
 
 
 def write_frozen(output: Path, content: Snapshot) -> bool:
-    """Write a frozen test set to a new folder; False if the same is there already. BadInput if another one is."""
+    """Write a frozen test set to a new folder; False if the same is there already. Raise BadInput if another one is."""
     if output.exists():
         _check_same(output, content)
         return False
@@ -272,7 +268,7 @@ def write_frozen(output: Path, content: Snapshot) -> bool:
 
 
 def _check_same(output: Path, content: Snapshot) -> None:
-    """BadInput unless the folder holds this frozen test set."""
+    """Raise BadInput unless the folder holds this frozen test set."""
     if not output.is_dir():
         raise BadInput(f"{output}: this is a file. Name a folder: output=FOLDER.")
     if not (output / FROZEN).is_file():
@@ -376,7 +372,7 @@ class Content:
         return cls(source.documents(), source.queries(), source.qrels(), answers, at)
 
     def needing(self) -> list[Query]:
-        """The labelled queries that need retrieval."""
+        """Return the labelled queries that need retrieval."""
         labelled = (one for one in self.queries if one.query_id in self.qrels.grades)
         return [one for one in labelled if self.qrels.needs_retrieval(one.query_id)]
 
@@ -391,7 +387,7 @@ class Exported:
 
 
 def check_formats(names: Sequence[str]) -> None:
-    """BadInput unless they are names of forms, each once."""
+    """Raise BadInput unless they are names of forms, each once."""
     for name in names:
         if name not in FORMATS:
             raise BadInput(f"formats: {name!r:.60} is not one of {', '.join(FORMATS)}.{did_you_mean(name, FORMATS)}")
@@ -478,7 +474,7 @@ def _autorag(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _schema(name: str) -> Any:
-    """The columns of AutoRAG's files, whose types an empty list does not tell."""
+    """Return the columns of AutoRAG's files, whose types an empty list does not tell."""
     import pyarrow as pa
 
     text = pa.string()
@@ -490,7 +486,7 @@ def _schema(name: str) -> Any:
 
 
 def _moment(text: str) -> datetime | None:
-    """A time in UTC; None for what is none."""
+    """Return a time in UTC; None for what is none."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -72,7 +72,7 @@ class Control:
 def places(
     pairs: Sequence[PooledPair], queries: Collection[str], texts: Mapping[str, frozenset[str]], most: int
 ) -> list[ControlSource]:
-    """Where controls come from, for at most `most` of the queries whose pool has a seed; always the same ones.
+    """Return where controls come from, for at most `most` of the queries whose pool has a seed; always the same ones.
 
     The other document is of a text that has no seed of the query, and not in its pool; where there is none, any that is
     not in the pool.
@@ -99,7 +99,7 @@ def places(
 def controls(
     of: Sequence[ControlSource], queries: Mapping[str, Query], documents: Mapping[str, Document]
 ) -> list[Control]:
-    """The controls. queries, documents: by their ids."""
+    """Return the controls. queries, documents: by their ids."""
     found = []
     for place in of:
         query = queries[place.query_id]
@@ -111,7 +111,7 @@ def controls(
 
 
 def stuffed(query: Query, document: Document) -> Document:
-    """A document with the words of what the user says scattered over it, in their order."""
+    """Return a document with the words of what the user says scattered over it, in their order."""
     words = [word for turn in query.turns if turn.role == "user" for word in turn.content.split()]
     pieces = re.findall(r"\S+\s*", f"{document.text} ")
     gaps = sorted(
@@ -123,7 +123,7 @@ def stuffed(query: Query, document: Document) -> Document:
 
 
 def claiming(query: Query, document: Document) -> Document:
-    """A document that says of itself, in its own language, that it answers the query."""
+    """Return a document that says of itself, in its own language, that it answers the query."""
     asked = [turn.content for turn in query.turns if turn.role == "user"][-1]
     claim = CLAIMS[language_of(document.text)].replace("{query}", asked)
     return replace(document, text=f"{document.text}\n{claim}")
@@ -138,7 +138,7 @@ def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Pr
 
 
 def warnings(found: Mapping[str, Proportion]) -> list[str]:
-    """What controls say against a judge, as sentences."""
+    """Return what controls say against a judge, as sentences."""
     if not found:
         return ["How easily this judge is fooled is unknown: no controls were asked (judge.controls)."]
     said = []
@@ -307,7 +307,7 @@ class JudgingWork:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The requests: for pairs, then for controls."""
+        """Return the requests: for pairs, then for controls."""
         return self.asked(self.pending) + [self.judge.asked(one.query, one.document) for one in self.controls]
 
     @property
@@ -317,17 +317,17 @@ class JudgingWork:
 
     @property
     def others(self) -> int:
-        """The number of pooled pairs that only other models have judged."""
+        """Return the number of pooled pairs that only other models have judged."""
         by_models = sum((pair.query_id, pair.doc_id) in self.judged.of_models for pair in self.judged.pairs)
         return by_models - len(self.before)
 
     def asked(self, pairs: Iterable[PooledPair]) -> list[Prompt]:
-        """The requests for pairs."""
+        """Return the requests for pairs."""
         queries = self.judged.queries
         return [self.judge.asked(queries[pair.query_id].query, self.documents[pair.doc_id]) for pair in pairs]
 
     def judgements(self, verdicts: Sequence[Verdict], at: str) -> list[Judgement]:
-        """The judgements of the pending pairs. verdicts: of `prompts`. at: when."""
+        """Return the judgements of the pending pairs. verdicts: of `prompts`. at: when."""
         return [
             Judgement(
                 query_id=pair.query_id,
@@ -362,7 +362,7 @@ class Tally:
 
 
 def tally(judged: JudgedSet, by: str) -> Tally:
-    """What one judge has said of the pooled pairs."""
+    """Return what one judge has said of the pooled pairs."""
     kinds: dict[str, Counter[str]] = {}
     seeds: list[bool] = []
     answered: dict[str, None] = {}
@@ -418,13 +418,13 @@ def work(config: JudgeConfig) -> JudgingWork:
 
 
 def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
-    """What a judge has said of a pair: one judgement or none."""
+    """Return what a judge has said of a pair: one judgement or none."""
     key: Pair = pair.query_id, pair.doc_id
     return [one for one in judged.of_models.get(key, ()) if one.by == by][-1:]
 
 
 def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], documents: DocumentsFolder) -> None:
-    """BadInput unless the pool was made of these queries and documents."""
+    """Raise BadInput unless the pool was made of these queries and documents."""
     again = f"Run `harness testset pool testset={folder} ...` again, which keeps all judgements."
     if documents.fingerprint != pool.about.documents_sha256:
         raise BadInput(

@@ -85,7 +85,7 @@ class Judgement:
 
     @property
     def judge(self) -> str:
-        """The name of the person or model."""
+        """Return the name of the person or model."""
         return self.by.partition(":")[2]
 
 
@@ -156,22 +156,22 @@ class JudgedSet:
         return by_pair([one for one in self.judgements if one.basis == LLM])
 
     def first_round(self, pair: Pair, audit: bool = False) -> list[Judgement]:
-        """What people say of a pair the first time. audit: only what they said for the audit."""
+        """Return what people say of a pair the first time. audit: only what they said for the audit."""
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def model_grade(self, pair: Pair) -> int | None:
-        """The grade by the model that judged the pair last; None without one."""
+        """Return the grade by the model that judged the pair last; None without one."""
         found = self.of_models.get(pair, ())
         return found[-1].grade if found else None
 
     def unneeded(self, query_id: str) -> bool:
-        """Whether people agree, or one who adjudicated says, that the query needs no retrieval."""
+        """Return whether people agree, or one who adjudicated says, that the query needs no retrieval."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)
 
     def checked(self, query_id: str) -> bool:
-        """Whether people have judged, for the audit, all that there is to judge of a query."""
+        """Return whether people have judged, for the audit, all that there is to judge of a query."""
         if not self.first_round((query_id, None), audit=True):
             return False
         pairs = () if self.unneeded(query_id) else self.pooled[query_id]

@@ -66,19 +66,19 @@ def locate_quote(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, i
 
 
 def _plain(text: str) -> str:
-    """A text without white space, and with one kind of quotation mark."""
+    """Return a text without white space, and with one kind of quotation mark."""
     return _GAPS.sub("", text).translate(_ONE_MARK)
 
 
 def _may_begin(text: str, first: int) -> bool:
-    """Whether a quotation that begins at `first` cuts no number and no word in Latin letters."""
+    """Return whether a quotation that begins at `first` cuts no number and no word in Latin letters."""
     if text[first].isdigit():
         return not re.search(r"\d[.,]?\Z", text[max(0, first - 2) : first])
     return not (_is_latin(text[first]) and first and _is_latin(text[first - 1]))
 
 
 def _may_end(text: str, past: int, end: int) -> bool:
-    """The same of a quotation that ends before `past`. end: of the document."""
+    """Return the same of a quotation that ends before `past`. end: of the document."""
     if text[past - 1].isdigit():
         return not re.match(r"[.,]?\d", text[past : min(past + 2, end)])
     return not (_is_latin(text[past - 1]) and past < end and _is_latin(text[past]))
@@ -117,7 +117,7 @@ class Judge:
         return f"{LLM}:{self.model}#{self.prompt.sha256[:PROMPT_DIGITS]}"
 
     def asked(self, query: Query, document: Document) -> Prompt:
-        """The request for a pair."""
+        """Return the request for a pair."""
         last = max(place for place, turn in enumerate(query.turns) if turn.role == "user")
         values = {
             "query": query.turns[last].content,
@@ -147,13 +147,13 @@ class Verdict:
 
 
 def read_judge_prompt(language: str, file: Path | None) -> PromptText:
-    """The prompt. language: ko or en, of the shipped one. file: of the user, instead; None: the shipped one."""
+    """Return the prompt. language: ko or en, of the shipped one. file: of the user, instead; None: the shipped one."""
     path = file or SHIPPED / language / "judge.txt"
     return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
 
 
 def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
-    """BadInput where a prompt shows the last message alone, and there are queries with messages before."""
+    """Raise BadInput where a prompt shows the last message alone, and there are queries with messages before."""
     longer = [query.query_id for query in queries if len(query.turns) > 1]
     if longer and "conversation" not in prompt.places:
         raise BadInput(
@@ -164,13 +164,13 @@ def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
 
 
 def read_reply(text: str) -> tuple[int, str]:
-    """(grade, quotation) of a reply; WrongReply unless it keeps to SCHEMA."""
+    """Return (grade, quotation) of a reply; Raise WrongReply unless it keeps to SCHEMA."""
     found = SCHEMA.read(text)
     return found["grade"], found["quote"]
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """What a reply about a document amounts to.
+    """Return what a reply about a document amounts to.
 
     A document that is said to answer (grade 2 or 3) must have the passage that is quoted from it, as `quotes.locate`
     finds it; otherwise the grade is open. A document that does not answer needs no quotation.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 
 def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
-    """At most `limit` ids of documents (None: all), in the order in which they are drawn.
+    """Return at most `limit` ids of documents (None: all), in the order in which they are drawn.
 
     Every file gives one document first, and then as many as its share of the documents. The order within a file, and
     that of files, is by a hash of seed and id. So a smaller limit gives the beginning of a larger one's list, and an
@@ -28,12 +28,12 @@ def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str
 
 
 def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
-    """At most `count` of the values, always the same for the same key, whatever the order of the values."""
+    """Return at most `count` of the values, always the same for the same key, whatever the order of the values."""
     return sorted(values, key=lambda value: (_hash(*key, value), value))[:count]
 
 
 def draw_number(below: int, *key: object) -> int:
-    """A whole number in [0, below), always the same for the same key."""
+    """Return a whole number in [0, below), always the same for the same key."""
     return int(_hash(*key), 16) % below
 
 

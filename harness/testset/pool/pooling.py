@@ -59,7 +59,7 @@ class Draw:
 def pooled(
     query_ids: Iterable[str], before: Iterable[PooledPair], sources: Sources, draw: Draw
 ) -> tuple[PooledPair, ...]:
-    """The pairs of a pool, in order of query and doc: those that it had before, and what the sources add.
+    """Return the pairs of a pool, in order of query and doc: those that it had before, and what the sources add.
 
     A pair that was drawn and that a run, the evidence or a near-duplicate brings now has pi = 1. A query that still has
     drawn documents is not drawn for again: they stand for the documents below the depth of the runs that there were.
@@ -74,7 +74,7 @@ def pooled(
 
 
 def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> None:
-    """BadInput unless all pooled documents are there."""
+    """Raise BadInput unless all pooled documents are there."""
     gone = list(dict.fromkeys(pair.doc_id for pair in pairs if pair.doc_id not in known))
     if gone:
         raise BadInput(
@@ -85,7 +85,7 @@ def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> No
 
 
 def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: Draw) -> list[PooledPair]:
-    """The pairs of one query, by doc."""
+    """Return the pairs of one query, by doc."""
     ranks: dict[str, dict[str, int]] = {pair.doc_id: dict(pair.ranks) for pair in had}
     below: dict[str, None] = {}
     for run_id, lists in sources.lists.items():
@@ -156,16 +156,16 @@ class Reusability:
 
     @property
     def worst(self) -> LeftOut:
-        """The run whose score changes most."""
+        """Return the run whose score changes most."""
         return max(self.runs, key=lambda run: abs(run.change))
 
     @property
     def moved(self) -> int:
-        """How many runs come to another place among the runs."""
+        """Return how many runs come to another place among the runs."""
         return sum(run.place != run.place_without for run in self.runs)
 
     def text(self) -> str:
-        """A sentence for people."""
+        """Return a sentence for people."""
         one, count = self.worst, len(self.runs)
         changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
         moved = f"{self.moved} of {count} come to another place" if self.moved else "none comes to another place"
@@ -194,7 +194,7 @@ class Missed:
     error: float
 
     def text(self) -> str:
-        """A sentence for people."""
+        """Return a sentence for people."""
         drawn = f"{self.judged:,} documents drawn below the depth"
         on = f"on {counted(self.queries, 'query')} whose pairs are all judged"
         if not self.found:
@@ -275,12 +275,12 @@ def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str,
 
 
 def _alone(pair: PooledPair, run_id: str) -> bool:
-    """Whether nothing but this run brought a pair."""
+    """Return whether nothing but this run brought a pair."""
     return pair.ranks.keys() == {run_id} and not pair.seed and not pair.near_duplicate
 
 
 def _ranking(pairs: Sequence[PooledPair], run_id: str, query_ids: Mapping[str, object]) -> Ranking:
-    """The first documents of a run, as far as they were pooled, one row for each of the queries."""
+    """Return the first documents of a run, as far as they were pooled, one row for each of the queries."""
     scores: dict[str, dict[str, float]] = {query_id: {} for query_id in query_ids}
     for pair in pairs:
         if rank := pair.ranks.get(run_id):

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from harness.errors import BadInput
 from harness.storage.append_log import Position
-from harness.testset.audit.sample import AuditSample
+from harness.testset.audit.auditing import AuditSample
 from harness.testset.judge.judgements import (
     ADJUDICATED,
     HUMAN,
@@ -65,6 +65,10 @@ class Item:
     def pair(self) -> Pair:
         return self.query_id, self.doc_id
 
+    @property
+    def target(self) -> Target:
+        return self.query_id, self.doc_id, self.round, self.sample
+
 
 @dataclass(frozen=True)
 class AskedItems:
@@ -80,7 +84,7 @@ SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answer
 
 
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> AskedItems:
-    """What a person is to judge: "audit", "repair", "all" or "open"; nothing where all of it is judged.
+    """Return what a person is to judge: "audit", "repair", "all" or "open"; nothing where all of it is judged.
 
     A query's need for retrieval comes first, then its documents. Queries and documents are in an order that is drawn
     for each reviewer and tells nothing about them; a second round follows everything else.
@@ -97,7 +101,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
 
 
 def shuffled(questions: Iterable[Item], reviewer: str) -> list[Item]:
-    """The items by query, its need first, in an order that only the reviewer's name and the ids decide."""
+    """Return the items by query, its need first, in an order that only the reviewer's name and the ids decide."""
     return sorted(questions, key=lambda one: (_drawn(reviewer, one.query_id), _within(one, reviewer)))
 
 
@@ -145,7 +149,7 @@ def _all(reviewer: str, judged: JudgedSet) -> AskedItems:
 
 
 def _open(reviewer: str, judged: JudgedSet, audit: AuditSample | None) -> AskedItems:
-    """What is settled for drawn queries belongs to the audit, and all else to repair.
+    """Return what is settled for drawn queries belongs to the audit, and all else to repair.
 
     A document that somebody has already settled as an answer to a query that is said to have none is not asked again:
     then the query is to be corrected.
@@ -239,12 +243,11 @@ class ReviewLedger:
         with self._lock:
             self._read_on()
 
-    def values(self, by: str) -> tuple[dict[Target, Value], int]:
-        """(everything that a judge has judged, the revision: how many judgements of this judge have been read)."""
-        return self.changes(by, 0)
-
     def changes(self, by: str, since: int) -> tuple[dict[Target, Value], int]:
-        """(what a judge has judged after a revision, the revision now); None for what has been withdrawn."""
+        """Return (what a judge has judged after a revision, the revision now); None for what has been withdrawn.
+
+        A revision is how many judgements of the judge have been read.
+        """
         with self._lock:
             self._read_on()
             return {one: self._values[by].get(one) for one in self._changes[by][since:]}, len(self._changes[by])
@@ -286,7 +289,7 @@ class ReviewLedger:
 
 
 def value_of(judgement: Judgement) -> Value:
-    """What a judgement says; None if it has been withdrawn."""
+    """Return what a judgement says; None if it has been withdrawn."""
     said = judgement.needs if judgement.doc_id is None else judgement.grade
     return None if judgement.withdrawn else UNKNOWN if said is None else int(said)
 
@@ -336,23 +339,23 @@ class Desk:
         self._material = material
         self._ledger = ledger
         self._groups = _groups(reviewer.name, items)
-        self._items = {target_key(_target(one)): one for group in self._groups for one in group}
+        self._items = {target_key(one.target): one for group in self._groups for one in group}
 
     def items(self) -> dict[str, Any]:
         """The keys of all items, a list for each query, the need for retrieval first where it is asked; and what the
         reviewer has judged."""
-        values, revision = self._ledger.values(self.reviewer.by)
+        values, revision = self._ledger.changes(self.reviewer.by, 0)
         return {
             "reviewer": self.reviewer.name,
             "adjudicates": self.reviewer.adjudicates,
-            "queries": [[target_key(_target(one)) for one in group] for group in self._groups],
-            "needs": [target_key(_target(group[0])) for group in self._groups if group[0].doc_id is None],
+            "queries": [[target_key(one.target) for one in group] for group in self._groups],
+            "needs": [target_key(group[0].target) for group in self._groups if group[0].doc_id is None],
             "values": self._known(values),
             "revision": revision,
         }
 
     def texts(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Key -> what is shown of this item. KeyError for a key that is not this reviewer's."""
+        """Key -> what is shown of this item. Raise KeyError for a key that is not this reviewer's."""
         return {key: self._shown(self._items[key]) for key in keys}
 
     def found(self, words: str) -> list[str]:
@@ -366,16 +369,16 @@ class Desk:
             for one in group:
                 text = "" if one.doc_id is None or not left else folded(one.doc_id)
                 if all(word in text for word in left):
-                    found.append(target_key(_target(one)))
+                    found.append(target_key(one.target))
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """What has been judged after a revision, here or in another window; null for what was withdrawn."""
+        """Return what has been judged after a revision, here or in another window; null for what was withdrawn."""
         values, revision = self._ledger.changes(self.reviewer.by, since)
         return {"values": self._known(values), "revision": revision}
 
     def judge(self, key: str, value: Value, before: Value) -> None:
-        """Put a judgement on the disk, or withdraw it (None). KeyError for an unknown key, Unfit for a value that
+        """Put a judgement on the disk, or withdraw it (None). Raise KeyError for an unknown key, Unfit for a value that
         cannot be said of it, Changed if `before` is no longer what stands."""
         one = self._items[key]
         allowed = NEEDS if one.doc_id is None else GRADES
@@ -401,13 +404,13 @@ class Desk:
         )
 
     def counts(self) -> tuple[int, int]:
-        """(how many items are judged, how many there are), without the documents of queries that need none."""
-        values, _ = self._ledger.values(self.reviewer.by)
+        """Return (how many items are judged, how many there are), without the documents of queries that need none."""
+        values, _ = self._ledger.changes(self.reviewer.by, 0)
         judged = left = 0
         for group in self._groups:
-            done = sum(values.get(_target(one)) is not None for one in group)
+            done = sum(values.get(one.target) is not None for one in group)
             judged += done
-            left += 0 if group[0].doc_id is None and values.get(_target(group[0])) == 0 else len(group) - done
+            left += 0 if group[0].doc_id is None and values.get(group[0].target) == 0 else len(group) - done
         return judged, judged + left
 
     def _known(self, values: Mapping[Target, Value]) -> dict[str, Value]:
@@ -422,7 +425,7 @@ class Desk:
             document = self._material.documents[one.doc_id]
             shown |= {"title": document.title, "text": document.text}
         if self.reviewer.adjudicates:
-            given = self._material.given.get(_target(one), ())
+            given = self._material.given.get(one.target, ())
             shown["given"] = [{"judge": judge, "value": value} for judge, value in given]
         return shown
 
@@ -451,12 +454,8 @@ def _groups(name: str, items: Iterable[Item]) -> list[list[Item]]:
 
 
 def target_key(target: Target) -> str:
-    """What the page calls a target: 16 hexadecimal digits."""
+    """Return what the page calls a target: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(target).encode()).hexdigest()[:16]
-
-
-def _target(item: Item) -> Target:
-    return item.query_id, item.doc_id, item.round, item.sample
 
 
 def _text(document: Document) -> str:

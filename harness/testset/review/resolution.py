@@ -92,8 +92,9 @@ def resolve(
     queries: Sequence[EvidencedQuery],
     pool: Iterable[PooledPair],
     relevant_from: int = RELEVANT_FROM,
+    by: Literal["all", "model", "people"] = "all",
 ) -> Resolved:
-    """Resolve all judgements.
+    """Resolve judgements.
 
     The last adjudication decides. Otherwise people do, by their first round: if all of them are on the same side of
     `relevant_from`, their lower median counts; those who cannot tell count only if nobody can. Otherwise the judgement
@@ -102,45 +103,12 @@ def resolve(
 
     judgements: all that were ever made, in their order; those that no longer hold are left out here.
     queries: of the test set. pool: pairs of a query and a document that must be judged; others count if they are.
+    by: whose judgements count. model: as if no person had judged anything. people: those who checked drawn queries,
+        that is, blind judgements of sample=audit, and adjudications: a query is settled if they have judged its need
+        for retrieval and, if there is one, all of its pooled pairs.
     """
-    return _resolved(judgements, queries, pool, relevant_from, drafted=True)
-
-
-def resolve_model_only(
-    judgements: Iterable[Judgement],
-    queries: Sequence[EvidencedQuery],
-    pool: Iterable[PooledPair],
-    relevant_from: int = RELEVANT_FROM,
-) -> Resolved:
-    """As `resolve`, as if no person had judged anything."""
-    return _resolved((one for one in judgements if one.basis == LLM), queries, pool, relevant_from, drafted=True)
-
-
-def resolve_people_only(
-    judgements: Sequence[Judgement],
-    queries: Sequence[EvidencedQuery],
-    pool: Iterable[PooledPair],
-    relevant_from: int = RELEVANT_FROM,
-) -> Resolved:
-    """What people who checked drawn queries say, without any model: blind judgements of sample=audit, adjudications.
-
-    A query is settled if they have judged its need for retrieval and, if there is one, all of its pooled pairs.
-    """
-    checks = (one for one in judgements if one.basis == HUMAN and one.sample == "audit" and one.blind)
-    adjudications = (one for one in judgements if one.basis == ADJUDICATED)
-    return _resolved([*checks, *adjudications], queries, pool, relevant_from, drafted=False)
-
-
-def _resolved(
-    judgements: Iterable[Judgement],
-    queries: Sequence[EvidencedQuery],
-    pool: Iterable[PooledPair],
-    relevant_from: int,
-    drafted: bool,
-) -> Resolved:
-    """drafted: whether the kind of a query says whether it needs retrieval where nobody else does."""
     by_id = {one.query.query_id: one.query for one in queries}
-    judged = by_pair(current(judgements, by_id))
+    judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))
     pairs: dict[str, dict[str, None]] = {query_id: {} for query_id in by_id}
     for pair in pool:
         if pair.query_id in pairs:
@@ -153,7 +121,7 @@ def _resolved(
     questions: list[Question] = []
     for one in queries:
         query_id = one.query.query_id
-        need = _need(one, judged, drafted)
+        need = _need(one, judged, drafted=by != "people")
         found = {
             doc_id: _grade(judged.get((query_id, doc_id), ()), relevant_from) for doc_id in sorted(pairs[query_id])
         }
@@ -166,10 +134,16 @@ def _resolved(
     return Resolved(grades, needs, tuple(questions), relevant_from)
 
 
+def _enters(one: Judgement, by: str) -> bool:
+    """Return whether a judgement counts. by: as of `resolve`."""
+    checks = one.basis == HUMAN and one.sample == "audit" and one.blind
+    return by == "all" or (one.basis == LLM if by == "model" else checks or one.basis == ADJUDICATED)
+
+
 def _questions(
     query: EvidencedQuery, need: Need, found: Mapping[str, Grade | What], relevant_from: int
 ) -> Iterator[Question]:
-    """What is open of the documents of a query. found: doc_id -> grade, or why there is none."""
+    """Yield what is open of the documents of a query. found: doc_id -> grade, or why there is none."""
     query_id = query.query.query_id
     if not need.needs:
         return
@@ -186,7 +160,7 @@ def _questions(
 
 
 def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], drafted: bool) -> Need | What:
-    """Whether a query needs retrieval, or why that is open."""
+    """Return whether a query needs retrieval, or why that is open."""
     group = [one for one in judged.get((query.query.query_id, None), ()) if one.basis != LLM]
     deciding = _deciding(group)
     if not deciding:
@@ -198,7 +172,7 @@ def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], dra
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
-    """The grade of a pair, or why it is open. group: its judgements, in their order."""
+    """Return the grade of a pair, or why it is open. group: its judgements, in their order."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"

@@ -85,7 +85,7 @@ class ReviewServer(ThreadingHTTPServer):
         }
 
     def desk(self, token: str) -> Desk | None:
-        """The desk of a token; takes as long for any token."""
+        """Return the desk of a token; takes as long for any token."""
         found = None
         for known, desk in self.desks.items():
             if hmac.compare_digest(known.encode(), token.encode("utf-8", "replace")):
@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(403, "The request comes from another page.")
 
     def _route(self) -> tuple[Desk, str, dict[str, list[str]]]:
-        """(the desk, what is asked of it, the query string)."""
+        """Return (the desk, what is asked of it, the query string)."""
         try:
             address = urlsplit(self.path)
             asked = parse_qs(address.query, errors="strict", max_num_fields=8)
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         return desk, rest, asked
 
     def _shown(self) -> tuple[str, bytes]:
-        """The page, its files and its data."""
+        """Return the page, its files and its data."""
         desk, rest, asked = self._route()
         if rest in FILES:
             file, kind = FILES[rest]
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _known(call: Callable[[], Any]) -> Any:
-    """What a call gives; 404 where it asks for a key that the desk does not have."""
+    """Return what a call gives; 404 where it asks for a key that the desk does not have."""
     try:
         return call()
     except KeyError:
@@ -263,7 +263,7 @@ def _known(call: Callable[[], Any]) -> Any:
 
 
 def _one(asked: Mapping[str, list[str]], name: str) -> str:
-    """The only value of a name in the query string."""
+    """Return the only value of a name in the query string."""
     if len(values := asked.get(name, [])) != 1:
         raise _Refused(400, f"{name} must be given once.")
     return values[0]
@@ -275,12 +275,12 @@ def _json(document: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _wildcard(host: str) -> bool:
-    """Whether this address stands for all of the machine's."""
+    """Return whether this address stands for all of the machine's."""
     return host in ("0.0.0.0", "::", "")  # noqa: S104
 
 
 def _is_address(name: str, any_network: bool) -> bool:
-    """Whether a name is an IP address: of this machine alone, unless the server is open to any network."""
+    """Return whether a name is an IP address: of this machine alone, unless the server is open to any network."""
     try:
         return ipaddress.ip_address(name).is_loopback or any_network
     except ValueError:

@@ -1,9 +1,10 @@
 """`harness testset audit`: what it prints and writes, and what is missing where there is nothing to compare."""
 
 import json
+import shutil
 
 import pytest
-from judged_sets import judged_set
+from judged_sets import JudgedSet, judged_set
 
 MODEL, KIM, LEE = "llm:judge#0123abcd", "human:kim", "human:lee"
 
@@ -19,16 +20,23 @@ def drawn(made, queries, twice=()):
     (made.folder / "audit.json").write_text(json.dumps(content))
 
 
-@pytest.fixture
-def made(tmp_path):
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
     """16 topics, judged by a lenient model; twelve are drawn and checked by kim, two of them by lee as well."""
-    found = pooled(tmp_path)
+    found = pooled(tmp_path_factory.mktemp("audited"))
     found.judge(MODEL, grade=lambda query_id, doc_id: max(2, found.truth(query_id, doc_id)) if doc_id < "4" else 0)
     queries = found.query_ids[:12]
     drawn(found, queries, queries[:2])
     found.judge(KIM, queries, needs=True, sample="audit")
     found.judge(LEE, queries[:2], needs=True, sample="audit", round=2)
     return found
+
+
+@pytest.fixture
+def made(original, tmp_path):
+    """A copy of it in the working folder."""
+    shutil.copytree(original.folder.parent, tmp_path, dirs_exist_ok=True)
+    return JudgedSet(tmp_path / "ts", tmp_path / "docs")
 
 
 def test_the_account_is_printed_and_kept(harness, made):

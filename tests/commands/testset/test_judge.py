@@ -311,16 +311,11 @@ def other_documents(folder):
         ([], lambda ts: spoil(ts, "pool.jsonl", '"doc": "', '"doc": "f'), "1 pooled document .* not in the documents"),
         ([], lambda ts: (ts / "judgements.jsonl").write_text('{"query": "q1"}\n'), "judgements.jsonl:1"),
         ([], lambda ts: (ts / "judge.json").write_text("[]"), "judge.json"),
-        (["judge.controls=-1"], None, "judge.controls=-1 is too small"),
         (["judge.controls=100000"], None, "judge.controls=100000 is too large"),
-        (["judge.control=3"], None, "judge.control"),
         (["limit=0"], None, "limit=0 is too small"),
-        (["language=de"], None, "language='de' is not one of auto, ko, en"),
         (["prompt=nowhere.txt"], None, "prompt: .*no such file"),
         (["prompt=bare.txt"], None, r"prompt=bare.txt: the prompt lacks \{query\}"),
         (["prompt=last.txt"], None, r"prompt has no \{conversation\}, but 2 queries \(q00002, q00007\)"),
-        (["llm.base_url=http://models.example/v1"], None, "unencrypted"),
-        (["llm.base_url=https://models.example/v1"], None, "OPENAI_API_KEY holds no key"),
     ],
 )  # fmt: skip
 def test_what_is_refused(judging, made, model, tmp_path, words, harm, message):

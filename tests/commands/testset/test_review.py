@@ -1,20 +1,17 @@
 """`harness testset review`: who is asked what, that the page tells nothing about it, and what is refused."""
 
-import json
 import shutil
-import signal
-import threading
 import urllib.error
-import urllib.request
 from dataclasses import replace
 
 import pytest
 from judged_sets import RUNS, judged_set
+from review_visits import asked, got, said, visiting
 
 from harness.testset.judge.judgements import JudgementLog
 from harness.testset.pool import pool as pools
 from harness.testset.pool.pool import Pool
-from harness.testset.review.server import FILES, ReviewServer
+from harness.testset.review.server import FILES
 
 MODEL = "llm:secret-model#0123abcd"
 
@@ -22,44 +19,17 @@ MODEL = "llm:secret-model#0123abcd"
 @pytest.fixture
 def reviewed(harness, monkeypatch):
     """Call the command, visit its links with a function, and interrupt it: (visit, *words) -> Done."""
-    serve = ReviewServer.serve_forever
+    with visiting(monkeypatch) as use:
 
-    def call(visit, *words):
-        def visited(server):
-            threading.Thread(target=serve, args=(server, 0.02), daemon=True).start()
-            try:
-                visit(server.links)
-            finally:
-                server.shutdown()
-            raise KeyboardInterrupt
+        def call(visit, *words):
+            use(visit)
+            return harness("testset review", "testset=ts", "port=5050", *words)
 
-        monkeypatch.setattr(ReviewServer, "serve_forever", visited)
-        return harness("testset review", "testset=ts", "port=5050", *words)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield call
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def got(link, path):
-    with urllib.request.urlopen(link + path, timeout=10) as answer:
-        return answer.read()
-
-
-def items(link):
-    return json.loads(got(link, "api/items"))
+        yield call
 
 
 def keys(link):
-    return [key for group in items(link)["queries"] for key in group]
-
-
-def said(link, key, value):
-    body = json.dumps({"key": key, "value": value, "before": None}).encode()
-    asked = urllib.request.Request(link + "api/judgements", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
-        return answer.status
+    return [key for group in asked(link, "api/items")["queries"] for key in group]
 
 
 def everything(link):
@@ -126,8 +96,8 @@ def test_what_was_judged_is_shown_again_and_the_counts_are_printed(reviewed, tmp
     def judge(links):
         found = keys(links["kim"])
         count.append(len(found))
-        assert said(links["kim"], found[1], 2) == 200
-        assert said(links["lee"], items(links["lee"])["needs"][0], 0) == 200  # the documents of this query are left out
+        said(links["kim"], found[1], 2)
+        said(links["lee"], asked(links["lee"], "api/items")["needs"][0], 0)  # the documents of this query are left out
 
     done = reviewed(judge, "reviewer=[kim,lee]", "sample=all")
     assert done.code == 0
@@ -138,7 +108,7 @@ def test_what_was_judged_is_shown_again_and_the_counts_are_printed(reviewed, tmp
     assert done.out.count("http://127.0.0.1:") == 2
 
     def again(links):
-        assert [*items(links["kim"])["values"].values()] == [2]
+        assert [*asked(links["kim"], "api/items")["values"].values()] == [2]
 
     assert reviewed(again, "reviewer=kim", "sample=all").code == 0
 
@@ -163,12 +133,12 @@ def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
 
     def settle(links):
         found = keys(links["park"])
-        texts = json.loads(got(links["park"], f"api/texts?keys={','.join(found)}"))
+        texts = asked(links["park"], f"api/texts?keys={','.join(found)}")
         for key in found:
             given = {one["judge"]: one["value"] for one in texts[key]["given"]}
             assert given["kim"] + given["lee"] == 3
             assert given["secret-model#0123abcd"] == given["kim"]
-            assert said(links["park"], key, given["kim"]) == 200
+            said(links["park"], key, given["kim"])
 
     done = reviewed(settle, "reviewer=park", "sample=open")
     assert done.code == 0, done.err

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
-from harness.testset.audit.sample import AUDIT, AuditSample, apportion, draw, draw_sample, read_audit, spreads
+from harness.testset.audit.auditing import AUDIT, AuditSample, apportion, draw, draw_sample, read_audit, spreads
 from harness.testset.judge.judgements import JudgedSet, Judgement, text_digest
 from harness.testset.pool.pool import PooledPair
 from retrievers.base import Query

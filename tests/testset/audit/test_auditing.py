@@ -7,8 +7,7 @@ import pytest
 from judged_sets import judged_set
 
 from harness.data.testset import read_queries
-from harness.testset.audit.auditing import audited
-from harness.testset.audit.sample import read_audit
+from harness.testset.audit.auditing import audited, read_audit
 from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, current, text_digest
 from harness.testset.pool.pool import read_pool
 

@@ -1,17 +1,18 @@
-"""What is asked about a sample of documents, and what replies amount to; the model is a table."""
+"""What is asked about a sample of documents, what replies amount to, and quotes as evidence; the model is a table."""
 
 import json
 
 import pytest
 from documents_folders import documents_folder, pieces
 
-from harness.data.documents_folder import DocumentsFolder
+from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.data.spans import Span
 from harness.errors import BadInput
 from harness.llm.chat import Reply
 from harness.llm.structured import WrongReply
-from harness.testset.draft.drafting import DraftPlan, draft_queries, sample, tasks
+from harness.testset.draft.drafting import DraftPlan, ReplyItem, draft_queries, located, read_as, sample, schema, tasks
 from harness.testset.draft.drafts import KINDS, read_prompts
-from retrievers.base import Query
+from retrievers.base import Document, Query, Turn
 
 #       0         1         2         3
 TEXT = "다온의 첫 가마는 강진에 있다.\n다온은 시월에 그릇을 바꾼다.\n다온의 값은 매출 전체의 절반이다."
@@ -124,3 +125,86 @@ def test_a_text_without_a_file_is_a_damaged_folder(folder):
     (folder.path / "files.jsonl").write_text('{"path": "x", "text": "0"}\n')
     with pytest.raises(BadInput, match="which no line of files"):
         sample(folder, 0, None)
+
+
+FACT = {"question": " 달은 무엇인가? ", "answer": "달은 위성이다.", "evidence": ["위성"]}
+USER, ASSISTANT = {"role": "user", "content": "달은?"}, {"role": "assistant", "content": "위성이다."}
+
+
+def talk(*turns):
+    return {"turns": list(turns), "answer": "그렇다.", "evidence": ["위성"]}
+
+
+def reply(*items):
+    return json.dumps({"items": items})
+
+
+def test_each_kind_is_read():
+    asked = (Turn("user", "달은 무엇인가?"),)
+    assert read_as("fact")(reply(FACT)) == [ReplyItem(asked, "달은 위성이다.", ("위성",))]
+    assert read_as("search")(reply(FACT, FACT))[1] == ReplyItem(asked, "달은 위성이다.", ("위성",))
+    assert read_as("none")(reply({"question": "안녕"})) == [ReplyItem((Turn("user", "안녕"),))]
+    assert read_as("unanswerable")(reply({"question": "q", "missing": "m"})) == [
+        ReplyItem((Turn("user", "q"),), missing="m")
+    ]
+    [found] = read_as("conversation")(reply(talk(USER, ASSISTANT, USER, ASSISTANT, USER)))
+    assert [turn.role for turn in found.turns] == ["user", "assistant", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_list_is_no_mistake(kind):
+    assert read_as(kind)(reply()) == []
+    assert schema(kind).document["properties"]["items"]["items"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("fact", "[]"),
+        ("fact", "no JSON"),
+        ("fact", '{"items": [{"question": "달'),  # cut off
+        ("fact", '{"items": null}'),
+        ("fact", reply("달은 무엇인가?")),
+        ("fact", reply({"question": "q", "answer": "a"})),
+        ("fact", reply(FACT | {"answer": " "})),
+        ("fact", reply(FACT | {"question": ""})),
+        ("fact", reply(FACT | {"evidence": "위성"})),
+        ("fact", reply(FACT | {"evidence": [7]})),
+        ("none", reply(FACT)),
+        ("unanswerable", reply({"question": "q", "missing": ""})),
+        ("conversation", reply(FACT)),
+        ("conversation", reply(talk())),
+        ("conversation", reply(talk(USER))),
+        ("conversation", reply(talk(USER, USER, USER))),
+        ("conversation", reply(talk(ASSISTANT, USER, ASSISTANT))),
+        ("conversation", reply(talk(USER, ASSISTANT, USER, ASSISTANT))),
+        ("conversation", reply(talk(*[USER, ASSISTANT] * 3, USER))),
+        ("conversation", reply(talk(USER, ASSISTANT | {"content": " "}, USER))),
+    ],
+)
+def test_wrong_shapes(kind, text):
+    with pytest.raises(WrongReply):
+        read_as(kind)(text)
+
+
+#       0         1         2         3
+#       0123456789012345678901234567890
+TWICE = "달은 위성이다. 물은 끓는다.\n해는 별이다. 달은 위성이다."
+CHUNK = Chunk(Document("d1", "달은 위성이다."), (Span("t", 0, 8), Span("t", 25, 33)))
+
+
+def test_a_quote_is_evidence_at_each_place_of_its_document():
+    first, second = located("위성이다", CHUNK, {"t": TWICE}.__getitem__)
+    assert (first.span, first.exact, first.prefix, first.suffix) == (Span("t", 3, 7), "위성이다", "달은 ", TWICE[7:])
+    assert (second.span, second.suffix) == (Span("t", 28, 32), ".")
+    assert second.prefix == TWICE[:28]
+
+
+@pytest.mark.parametrize("quote", ["", " ", "위성이었다", "물은 끓는다", "달은 위성이다. 물"])
+def test_what_the_document_lacks_is_none(quote):
+    assert located(quote, CHUNK, {"t": TWICE}.__getitem__) == ()
+
+
+def test_a_document_that_is_not_its_text():
+    with pytest.raises(BadInput, match="d1 is not the text at its span"):
+        located("달은", CHUNK, {"t": "해는 위성이다." + TWICE}.__getitem__)

@@ -10,7 +10,7 @@ from harness.data.labels import qrels_of
 from harness.data.testset import EvidencedQuery
 from harness.testset.judge.judgements import Judgement, text_digest
 from harness.testset.pool.pool import PooledPair
-from harness.testset.review.resolution import Grade, Need, Question, resolve, resolve_model_only, resolve_people_only
+from harness.testset.review.resolution import Grade, Need, Question, resolve
 from retrievers.base import Query
 
 KIM, LEE, CHIEF, MODEL, OTHER = "human:kim", "human:lee", "adjudicated:chief", "llm:small#1", "llm:large#1"
@@ -166,10 +166,10 @@ def test_a_model_alone_and_people_alone():
         said("none", None, False, KIM),
     ]  # fmt: skip
     pairs = pool(*(f"{one}/{doc}" for one in ("q1", "q2", "q3") for doc in "ab"))
-    model = resolve_model_only(judgements, queries, pairs)
+    model = resolve(judgements, queries, pairs, by="model")
     assert model.open == ()
     assert dict(model.label(queries[0]).relevant) == {"a": 3}
-    people = resolve_people_only(judgements, queries, pairs)
+    people = resolve(judgements, queries, pairs, by="people")
     assert people.settled == {"q1", "none"}
     assert people.open == (Question("unjudged", "q2"), Question("no document judged", "q3"))
     assert dict(people.label(queries[0]).relevant) == {"b": 2}

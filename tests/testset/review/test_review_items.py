@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.data.testset import EvidencedQuery
-from harness.testset.audit.sample import AuditSample
+from harness.testset.audit.auditing import AuditSample
 from harness.testset.judge.judgements import JudgedSet, Judgement, text_digest
 from harness.testset.pool.pool import PooledPair
 from harness.testset.review.desk import items, shuffled

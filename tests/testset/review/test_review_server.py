@@ -272,7 +272,7 @@ def test_a_judgement_for_another_sample_does_not_count(served):
     digest = text_digest(served.made.queries[item.query_id])
     row = Judgement(item.query_id, digest, item.doc_id, 2, "human:kim", "2026-11-22T09:30:00Z", sample="repair")
     served.log.append([row])
-    values, _ = served.ledger.values("human:kim")
+    values, _ = served.ledger.changes("human:kim", 0)
     assert values.get((item.query_id, item.doc_id, 1, "audit")) is None
 
 

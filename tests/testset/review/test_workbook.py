@@ -13,7 +13,7 @@ from judged_sets import AT, judged_set
 from text_files import zipped
 
 from harness.errors import BadInput
-from harness.testset.audit.sample import draw_sample
+from harness.testset.audit.auditing import draw_sample
 from harness.testset.judge.judgements import JudgedSet, JudgementLog, read_judged_set
 from harness.testset.review.desk import Item, items
 from harness.testset.review.workbook import (
@@ -26,10 +26,10 @@ from harness.testset.review.workbook import (
     QUERIES,
     Questions,
     cell_text,
+    read_workbook,
     row_id,
     write_workbook,
 )
-from harness.testset.review.workbook_reader import read_workbook
 from retrievers.base import Document, Query
 
 

@@ -1,0 +1,252 @@
+"""The folder of a test set, examples of style, and prompts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from documents_folders import documents_folder, folder_of_testset, pieces, query, quoted
+
+from harness.data.documents_folder import DocumentsFolder
+from harness.data.spans import Evidence, Span
+from harness.data.testset import read_queries
+from harness.errors import BadInput
+from harness.llm.structured import PromptText
+from harness.testset.draft import drafts
+from harness.testset.draft.drafts import KINDS, Draft, Rejection, TestsetFolder, example_lines, read_examples
+from retrievers.base import Query, Turn
+
+TEXT = "0123456789abcdef0123"
+EVIDENCE = Evidence(Span(TEXT, 3, 5), "위성", "달은 ", "이다.")
+FACT = Draft("fact", (Turn("user", "달은?"),), "위성이다.", (EVIDENCE,), "d1", ("a flag",))
+GREETING = Draft("none", (Turn("user", "안녕"),))
+LOST = Rejection(replace(FACT, evidence=()), "evidence not verbatim", "the document lacks '위 성'")
+NOTHING = Rejection(Draft("search", (), doc_id="d2"), "reply of the wrong shape", "no JSON")
+SETTINGS = {"llm": {"model": "tiny"}, "seed": 0}
+
+
+@pytest.fixture
+def written(tmp_path):
+    folder = TestsetFolder(tmp_path / "ts", SETTINGS)
+    folder.check(2)
+    folder.write([FACT, GREETING], [LOST, NOTHING], {"shown": 2, "documents": {"path": "../docs"}})
+    return folder
+
+
+def test_what_is_written_is_read_as_a_test_set(written):
+    first, second = read_queries(written.path)
+    assert (first.kind, first.query.turns, first.evidence) == ("fact", FACT.turns, FACT.evidence)
+    assert first.query.query_id == FACT.query_id
+    assert (second.kind, second.evidence) == ("none", ())
+    rows = [json.loads(line) for line in (written.path / "queries.jsonl").read_text().splitlines()]
+    assert [(row["needs"], row["answer"], row["docid"], row["flags"]) for row in rows] == [
+        (True, "위성이다.", "d1", ["a flag"]), (False, "", "", [])
+    ]  # fmt: skip
+    rejected = [json.loads(line) for line in (written.path / "rejected.jsonl").read_text().splitlines()]
+    assert [(row["reason"], row["kind"], row["docid"]) for row in rejected] == [
+        ("evidence not verbatim", "fact", "d1"), ("reply of the wrong shape", "search", "d2")
+    ]  # fmt: skip
+    assert rejected[1]["msg"] == []
+    assert sorted(path.name for path in written.path.iterdir()) == ["queries.jsonl", "rejected.jsonl", "testset.json"]
+
+
+def test_the_same_settings_go_on(written):
+    written.check(2)
+    written.check(7)
+    before = {path.name: path.read_bytes() for path in written.path.iterdir()}
+    written.write([FACT, GREETING], [LOST, NOTHING], {"shown": 2, "documents": {"path": "../docs"}})
+    assert {path.name: path.read_bytes() for path in written.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["queries.jsonl", "rejected.jsonl"])
+def test_a_persons_work_is_not_overwritten(written, name):
+    path = written.path / name
+    path.write_text(path.read_text().replace("달", "해"))
+    with pytest.raises(BadInput, match=f"{name} has been edited"):
+        written.check(2)
+
+
+def test_folders_that_hold_something_else(tmp_path):
+    (tmp_path / "file").write_text("")
+    for name, files in {"notes": {"notes.txt": "x"}, "own": {"testset.json": '{"version": 1}', "queries.jsonl": ""},
+                        "broken": {"testset.json": "{"}}.items():  # fmt: skip
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    for name, message in {"file": "this is a file", "notes": "something else", "own": "not drafted",
+                          "broken": "broken JSON"}.items():  # fmt: skip
+        with pytest.raises(BadInput, match=message):
+            TestsetFolder(tmp_path / name, SETTINGS).check(1)
+
+
+def test_an_empty_folder_is_as_good_as_none(tmp_path):
+    (tmp_path / ".ab.unfinished").write_text("")  # of a killed process
+    TestsetFolder(tmp_path, SETTINGS).check(1)
+
+
+@pytest.mark.parametrize("calls", range(1, 5))
+@pytest.mark.parametrize("larger", [False, True])
+def test_a_process_that_is_killed_while_writing_leaves_what_the_next_goes_on_with(tmp_path, monkeypatch, calls, larger):
+    folder = TestsetFolder(tmp_path / "ts", SETTINGS)
+    if larger:
+        folder.write([FACT], [LOST], {"shown": 1})
+    left = calls
+
+    def write(path, text):
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+        path.write_text(text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.testset.draft.drafts.write_text", write)
+        with pytest.raises(KeyboardInterrupt):
+            folder.write([FACT, GREETING], [LOST, NOTHING], {"shown": 2})
+    folder.check(2)
+    folder.write([FACT, GREETING], [LOST, NOTHING], {"shown": 2})
+    folder.check(2)
+    assert len(read_queries(folder.path)) == 2
+    assert len(list(folder.path.iterdir())) == 3
+
+
+def test_one_query_per_line(tmp_path):
+    (tmp_path / "real.txt").write_text("달은 왜 둥글어\n\n  끓는점 물 \n")
+    assert [query.text for query in read_examples(tmp_path / "real.txt").queries] == ["달은 왜 둥글어", "끓는점 물"]
+
+
+def test_the_format_of_the_contest(tmp_path):
+    rows = [{"eval_id": 1, "msg": [{"role": "user", "content": "달은?"}, {"role": "assistant", "content": "위성."},
+                                   {"role": "user", "content": "크기는?"}]},
+            {"eval_id": 2, "msg": [{"role": "user", "content": "물은\n몇 도에?"}]}]  # fmt: skip
+    (tmp_path / "real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_examples(tmp_path / "real.jsonl").queries
+    assert example_lines(found, "conversation") == "- user: 달은? / assistant: 위성. / user: 크기는?"
+    assert sorted(example_lines(found, "fact").split("\n")) == ["- 물은 몇 도에?", "- 크기는?"]
+
+
+def test_a_few_are_drawn_for_each_prompt():
+    found = [Query.of(str(number), f"query {number}") for number in range(40)]
+    assert example_lines([], "fact", 0) == ""
+    assert len(example_lines(found, "fact", 0).split("\n")) == 5
+    assert (
+        example_lines(found, "fact", 0, "a")
+        == example_lines(found[::-1], "fact", 0, "a")
+        != example_lines(found, "fact", 0, "b")
+    )
+    assert example_lines(found, "conversation", 0, "a") == example_lines(
+        found, "fact", 0, "a"
+    )  # there are no conversations
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no rows"),
+        ('{"eval_id": 1}', "msg is missing"),
+        ('{"query": "달"}', "eval_id is missing"),
+        ("[1]", "array"),
+        ('{"eval_id": 1, "msg": [', "broken JSON"),
+        ('{"eval_id": 1, "msg": [{"role": "assistant", "content": "x"}]}', "no user turn"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, text, message):
+    (tmp_path / "real").write_text(text)
+    with pytest.raises(BadInput, match=f"examples.*{message}"):
+        read_examples(tmp_path / "real")
+
+
+def row(query_id, **given):
+    return json.dumps({"eval_id": query_id, "msg": [{"role": "user", "content": "달은?"}], **given})
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (["달은 왜 둥글어"], {}),
+        ([row(1)], {}),
+        (
+            [row(1, relevant=["a", "b"]), row("x", relevant={"c": 2}), row(3, relevant=[])],
+            {"1": {"a", "b"}, "x": {"c"}, "3": set()},
+        ),
+    ],
+)
+def test_labels_of_examples(tmp_path, rows, labels):
+    (tmp_path / "real").write_text("\n".join(rows))
+    found = read_examples(tmp_path / "real")
+    assert {query_id: set(ids) for query_id, ids in found.labels([], None).items()} == labels
+
+
+def test_labels_are_those_of_all_examples_or_of_none(tmp_path):
+    (tmp_path / "real").write_text(f"{row(1)}\n{row(2, relevant=[])}\n")
+    with pytest.raises(BadInput, match=r"examples: .*real:1: relevant is missing"):
+        read_examples(tmp_path / "real")
+
+
+def test_a_test_set_brings_its_labels(tmp_path):
+    text = "해달은 조개를 먹는다. 문어는 다리가 여덟이다."
+    docs = documents_folder(tmp_path / "docs", {"sea.txt": text}, lambda text: pieces(text, 13))
+    rows = [query("q1", "해달의 먹이는?", [quoted(text, "조개를 먹는다")]), query("q2", "안녕")]
+    found = read_examples(folder_of_testset(tmp_path / "real", rows))
+    folder = DocumentsFolder(docs)
+    chunks = list(folder.chunks())
+    assert [one.text for one in found.queries] == ["해달의 먹이는?", "안녕"]
+    labels = found.labels(chunks, folder)
+    assert {query_id: list(ids) for query_id, ids in labels.items()} == {"q1": [chunks[0].document.doc_id], "q2": []}
+
+
+NONE_GIVEN = dict.fromkeys(KINDS)
+VALUES = {"questions": "2", "text": "달은 지구를 돈다.", "note": "이 문서는 '달'에 대한 정보이다.", "examples": "- 달?",
+          "situation": "인사"}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["ko", "en"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shipped_prompts_have_places_for_all_that_is_filled_in(language, kind):
+    prompt = drafts.read_prompts([kind], language, NONE_GIVEN)[kind]
+    needed, optional = drafts.ABOUT_NONE if kind == "none" else drafts.ABOUT_A_DOCUMENT
+    assert set(prompt.places) == {*needed, *optional}
+    text = drafts.fill_prompt(prompt, VALUES)
+    assert all(VALUES[name] in text for name in prompt.places)
+    assert "{" not in text
+    bare = drafts.fill_prompt(prompt, VALUES | {"note": "", "examples": ""})
+    assert VALUES["note"] not in bare
+    assert "\n\n\n" not in bare
+    assert bare.count("\n\n") == text.count("\n\n") - (1 if kind == "none" else 2)
+
+
+def test_a_paragraph_is_left_out_only_if_all_of_its_places_are_empty():
+    prompt = PromptText('{note} {text}\n\nLike: {examples}\n\nJSON: {"a": {1}}', ("note", "text", "examples"))
+    found = drafts.fill_prompt(prompt, {"note": "", "text": "a {text}\n\nb", "examples": ""})
+    assert found == ' a {text}\n\nb\n\nJSON: {"a": {1}}'
+
+
+def test_examples_need_a_place(tmp_path):
+    path = tmp_path / "search.txt"
+    path.write_text("{questions} {text}")
+    found = drafts.read_prompts(["fact", "search"], "en", NONE_GIVEN | {"search": str(path)})
+    with pytest.raises(BadInput, match=r"prompts.search has no \{examples\}"):
+        drafts.check_examples(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("달은 지구를 돈다", "ko"),
+        ("The moon orbits the earth", "en"),
+        ("나루 1톤 EV (Naru One Ton Electric Truck)", "ko"),  # 3 of 29 letters are Hangul
+        ("The word 달 is Korean for the moon, and nothing else", "en"),  # 1 of 40
+        ("123", "en"),
+    ],
+)
+def test_the_language_of_a_text(text, language):
+    assert drafts.language_of(text) == language
+
+
+@pytest.mark.parametrize("language", ["ko", "en"])
+def test_situations_are_different_and_their_kinds_come_in_turn(language):
+    found = drafts.situations(language, 0)
+    assert len(found) == len(set(found)) == 6 * 12 * 12
+    kinds = [one.rpartition(" (")[0] for one in found]
+    assert len(set(kinds[:6])) == 6
+    assert kinds == kinds[:6] * 144
+    assert drafts.situations(language, 0) == found != drafts.situations(language, 1)
