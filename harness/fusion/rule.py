@@ -165,7 +165,6 @@ class _Applied(SumOfPoints):
     recorded_as = "fusion/rule"
 
     def __init__(self, rule: FusionRule) -> None:
-        super().__init__(None)
         self._rule = rule
         self._own: dict[str, list[tuple[str, float]]] = {name: [] for name in rule.rankings}
         for one in rule.features:

@@ -83,6 +83,7 @@ class NoGate:
         return Decision(np.full(len(signal), ALL, np.int64), signal)
 
 
+@dataclass(eq=False)
 class ScoreGate:
     """Gives a query its documents if its signal is at least the threshold.
 
@@ -98,12 +99,14 @@ class ScoreGate:
     recorded_as = "gate/score"
     learns = False
 
-    def __init__(
-        self, threshold: Threshold = 0.0, source: str | None = None, signal: str = "top_score", k: TopK = 10
-    ) -> None:
-        check_signal(signal, k)
-        self.threshold, self.source, self.signal, self.k = threshold, source, signal, k
-        self.parts = parts_of([signal])
+    threshold: Threshold = 0.0
+    source: str | None = None
+    signal: str = "top_score"
+    k: TopK = 10
+
+    def __post_init__(self) -> None:
+        check_signal(self.signal, self.k)
+        self.parts = parts_of([self.signal])
 
     def check(self, names: Collection[str]) -> None:
         self._source_of(names)

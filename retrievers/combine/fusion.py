@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, compress
 from operator import ne
+from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -52,9 +54,7 @@ class SumOfPoints(ABC):
 
     version = 1
     packages: tuple[str, ...] = ()
-
-    def __init__(self, weights: Mapping[str, float] | None) -> None:
-        self._weights = _by_name("weights", weights, least=0)
+    _weights: Mapping[str, float] = MappingProxyType({})
 
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if a weight names none of the rankings `names`, or all of them have weight 0."""
@@ -98,6 +98,7 @@ class SumOfPoints(ABC):
         """Return the points that the ranking called `name` gives."""
 
 
+@dataclass(eq=False)
 class RRF(SumOfPoints):
     """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank).
 
@@ -109,17 +110,19 @@ class RRF(SumOfPoints):
     """
 
     recorded_as = "fusion/rrf"
+    k: Constant = 60
+    weights: dict[str, float] | None = None
 
-    def __init__(self, k: Constant = 60, weights: dict[str, float] | None = None) -> None:
-        super().__init__(weights)
-        if not is_whole(k, 0, LARGEST):
-            raise BadInput(f"k is {k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
-        self._k = k
+    def __post_init__(self) -> None:
+        self._weights = _by_name("weights", self.weights, least=0)
+        if not is_whole(self.k, 0, LARGEST):
+            raise BadInput(f"k is {self.k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
 
     def points(self, name: str, ranking: Ranking) -> RankPoints:
-        return reciprocal_ranks(self._k, ranking)
+        return reciprocal_ranks(self.k, ranking)
 
 
+@dataclass(eq=False)
 class WeightedSum(SumOfPoints):
     """The sum of weight * normalised score. Scores are normalised per query and ranking, over the documents returned.
 
@@ -145,27 +148,24 @@ class WeightedSum(SumOfPoints):
     """
 
     recorded_as = "fusion/weighted_sum"
+    normalise: Normalise = "z_score"
+    weights: dict[str, float] | None = None
+    floors: dict[str, float] | None = None
 
-    def __init__(
-        self,
-        normalise: Normalise = "z_score",
-        weights: dict[str, float] | None = None,
-        floors: dict[str, float] | None = None,
-    ) -> None:
-        super().__init__(weights)
+    def __post_init__(self) -> None:
+        self._weights = _by_name("weights", self.weights, least=0)
         known = get_args(Normalise)
-        if normalise not in known:
-            hint = did_you_mean(str(normalise), known)
-            raise BadInput(f"normalise is {normalise!r}: choose one of {', '.join(known)}.{hint}")
-        self._normalise = normalise
-        self._floors = _by_name("floors", floors, least=-LARGEST)
+        if self.normalise not in known:
+            hint = did_you_mean(str(self.normalise), known)
+            raise BadInput(f"normalise is {self.normalise!r}: choose one of {', '.join(known)}.{hint}")
+        self._floors = _by_name("floors", self.floors, least=-LARGEST)
 
     def check(self, names: Collection[str]) -> None:
         """BadInput as in RRF, where a floor names no ranking, or where `theoretical_min_max` lacks one."""
         super().check(names)
         _check_names("floors", self._floors, names)
         lacking = [name for name in names if name not in self._floors]
-        if self._normalise == "theoretical_min_max" and lacking:
+        if self.normalise == "theoretical_min_max" and lacking:
             raise BadInput(
                 f"fusion.floors lacks {', '.join(lacking)}: theoretical_min_max needs the lowest possible score of "
                 "each ranking, 0 for BM25, -1 for cosine. "
@@ -173,14 +173,14 @@ class WeightedSum(SumOfPoints):
             )
 
     def points(self, name: str, ranking: Ranking) -> RankPoints:
-        if self._normalise == "theoretical_min_max":
-            _check_floor(name, self._floors[name], ranking)
-            points = _shares(ranking, self._floors[name])
-        else:
-            return normalised(self._normalise, ranking)
+        if self.normalise != "theoretical_min_max":
+            return normalised(self.normalise, ranking)
+        _check_floor(name, self._floors[name], ranking)
+        points = _shares(ranking, self._floors[name])
         return RankPoints(points, np.zeros((len(points), 1)))
 
 
+@dataclass(eq=False)
 class CombMNZ(WeightedSum):
     """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
@@ -192,14 +192,7 @@ class CombMNZ(WeightedSum):
     """
 
     recorded_as = "fusion/combmnz"
-
-    def __init__(
-        self,
-        normalise: Normalise = "min_max",
-        weights: dict[str, float] | None = None,
-        floors: dict[str, float] | None = None,
-    ) -> None:
-        super().__init__(normalise, weights, floors)
+    normalise: Normalise = "min_max"
 
     def _scores(self, rankings: Mapping[str, Ranking], candidates: PooledCandidates) -> np.ndarray:
         counts = np.zeros(candidates.docs.shape)

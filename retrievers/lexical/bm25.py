@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, DocIds, Document, Progress, Query, Ranking, Threads, is_whole
 from retrievers.lexical import bm25_shards
-from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Engine, Parameters, SparseEngine
+from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Parameters, SparseEngine
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
@@ -70,7 +70,7 @@ class BM25:
         delta = VARIANTS[self.variant].delta if self.delta is None else self.delta
         self._parameters = Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
         self._identity = {"version": self.version, "engine": self.engine, **self._parameters._asdict()}
-        self._engine: Engine = ENGINES[self.engine](self._parameters, self.threads)
+        self._engine = ENGINES[self.engine](self._parameters, self.threads)
         self._doc_ids: DocIds | None = None
 
     def _check(self) -> None:

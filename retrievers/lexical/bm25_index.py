@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,19 +95,6 @@ def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarra
     if used.any():
         found[used] = VARIANTS[parameters.variant].idf(counts[used], n_docs, parameters.epsilon)
     return found
-
-
-class Engine(Protocol):
-    """Builds an index of token ids in a folder and searches it."""
-
-    def build(self, tokens: Tokens, folder: Path) -> None: ...
-
-    def load(self, folder: Path) -> None: ...
-
-    def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the `width` best documents of each query: (numbers in the corpus int32 [Q, width], -1 pads; scores
-        float64 [Q, width], 0 at pads)."""
-        ...
 
 
 class SparseEngine:
@@ -196,7 +183,8 @@ class SparseEngine:
         return _load(folder, "starts")
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """As in Engine."""
+        """Return the `width` best documents of each query: (numbers in the corpus int32 [Q, width], -1 pads; scores
+        float64 [Q, width], 0 at pads)."""
         from retrievers.lexical import _bm25_kernels
 
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
@@ -232,7 +220,7 @@ class SparseEngine:
 class LibraryEngine:
     """The library rank_bm25 with the same candidates and the same order of ties: a slow reference."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
         self._scorer: Any = None
 
@@ -252,7 +240,7 @@ class LibraryEngine:
         self._scorer = make(tokens.lists(), k1=p.k1, b=p.b, **extra)
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """As in Engine."""
+        """As in SparseEngine."""
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
         if self._scorer is None:
             return docs, scores
@@ -269,10 +257,7 @@ class LibraryEngine:
         return docs, scores
 
 
-ENGINES: dict[str, Callable[[Parameters, int | None], Engine]] = {  # of parameters and a number of threads
-    "sparse": SparseEngine,
-    "rank_bm25": lambda parameters, threads: LibraryEngine(parameters),
-}
+ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": SparseEngine, "rank_bm25": LibraryEngine}
 
 
 @functools.lru_cache(maxsize=2)  # the shards that a process works on share it

@@ -34,7 +34,7 @@ from retrievers.testing import DOCUMENTS, TEXTS, check_retriever
 
 BODY = {"query": "{query}", "k": "{k}"}
 PLAIN = {"ids": "results[*].id", "scores": "results[*].score", "body": BODY}
-CORPUS = [Document(f"d{i}", f"text {i}") for i in range(5)]
+CORPUS = [Document("7", "seven"), *(Document(f"d{i}", f"text {i}") for i in range(4))]
 HITS = [("d3", 2.5), ("d1", 1.0)]
 
 
@@ -97,7 +97,8 @@ def shipped(choice):
 class Vectors:
     """An encoder of two dimensions: the number of characters, and one."""
 
-    learns = False
+    def __init__(self, learns=False):
+        self.learns = learns
 
     def encode_queries(self, texts, folder, progress=None):
         return np.array([[len(text), 1] for text in texts], np.float32)
@@ -165,24 +166,13 @@ def test_requests_go_out_together_and_results_belong_to_their_queries(tmp_path):
         ([("d3", 0.1), ("d1", 0.9)], {"scores": None}, [("d3", 1.0), ("d1", 0.5)]),
         ([("d3", 3.0), ("d1", 2.0), ("d3", 4.0)], {"repeats": "best"}, [("d3", 4.0), ("d1", 2.0)]),
         ([("d3", 0), ("d1", 0), ("d3", 0)], {"repeats": "best", "scores": None}, [("d3", 1.0), ("d1", 0.5)]),
+        ([(7, 1.0)], {}, [("7", 1.0)]),
         ([], {}, []),
     ],
 )
 def test_results(hits, arguments, expected, tmp_path):
     with service(hits) as server:
         assert search(server, tmp_path, **arguments).row(0) == expected
-
-
-def test_whole_numbers_are_ids(tmp_path):
-    with service([(7, 1.0)]) as server:
-        made = HttpRetriever(server.url, **PLAIN)
-        made.index([Document("7", "seven")], tmp_path)
-        assert made.search([Query.of("q", "a")], 3).row(0) == [("7", 1.0)]
-
-
-def test_a_service_may_decide_itself_how_many_results_it_returns(tmp_path):
-    with SearchServer(lambda query, k: HITS, "fastapi") as server:
-        assert search(server, tmp_path, k=1, body={"query": "{query}", "k": 99}).row(0) == HITS[:1]
 
 
 def test_latency_is_that_of_the_requests(tmp_path):
@@ -266,9 +256,12 @@ def test_results_that_cannot_be_used(hits, arguments, message, tmp_path):
 
 
 def test_more_results_than_were_asked_for(tmp_path):
+    """Where the request says how many; else the service decides."""
     message = r"it returns 2 results instead of 1\. Check the place of \{k\}\."
-    with SearchServer(lambda query, k: HITS, "fastapi") as server, pytest.raises(Failed, match=message):
-        search(server, tmp_path, k=1)
+    with SearchServer(lambda query, k: HITS, "fastapi") as server:
+        with pytest.raises(Failed, match=message):
+            search(server, tmp_path, k=1)
+        assert search(server, tmp_path, k=1, body={"query": "{query}", "k": 99}).row(0) == HITS[:1]
 
 
 def test_ids_without_scores(tmp_path):
@@ -287,28 +280,16 @@ def test_distances_are_no_scores(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fault", "message", "attempts"),
+    ("fault", "message"),
     [
-        (
-            Reply(401, {"error": "no"}),
-            r"HTTP 401: no\. If it needs a key, name its header .* runtime\.headers_env",
-            1,
-        ),
-        (Reply(429, "", {"Retry-After": "86400"}), r"The endpoint asks to wait 86400 s", 1),
-        (Reply(500, "<html>broken</html>"), r"HTTP 500: <html>broken</html>\.", 2),
-        (Reply(200, "<html>login</html>"), r"the reply is not JSON: <html>login</html>\.", 2),
-        (
-            Reply(200, {"code": 1100, "message": "no collection"}),
-            r"has no 'results'.* The reply: no collection\.",
-            1,
-        ),
+        (Reply(401, {"error": "no"}), r"HTTP 401: no\. If it needs a key, name its header .* runtime\.headers_env"),
+        (Reply(200, {"code": 1100, "message": "no collection"}), r"has no 'results'.* The reply: no collection\."),
     ],
-    ids=lambda one: getattr(one, "status", None),
 )
-def test_services_that_fail(fault, message, attempts, tmp_path):
+def test_services_that_fail(fault, message, tmp_path):
     with service(fault=lambda asked: fault) as server, pytest.raises(Failed, match=message):
         search(server, tmp_path)
-    assert len(server.asked) == attempts
+    assert len(server.asked) == 1
 
 
 def test_a_service_that_is_down(tmp_path):
@@ -347,6 +328,7 @@ def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
         ({"body": "{query}"}, "body must be a group of fields"),
         ({"method": "GET"}, "a GET has none"),
         ({"body": {"q": "{vector}"}}, r"\{vector\} needs an encoder"),
+        ({"body": {"q": "{vector}"}, "encoder": Vectors(learns=True)}, "This encoder learns from the documents"),
         ({"encoder": Vectors()}, r"encoder is given, but neither url nor body has \{vector\}"),
         ({"headers_env": {"A B": "X"}}, "'A B' is not the name of a header"),
         ({"headers_env": {"A": "Bearer secret"}}, r"headers_env\.A is not the name of an environment variable"),
@@ -357,14 +339,6 @@ def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(BadInput, match=message) as caught:
         HttpRetriever(**{"url": "https://h/s"} | PLAIN | arguments)
     assert "secret" not in str(caught.value).replace("looks like a secret", "").replace("what is secret", "")
-
-
-def test_vectors_that_the_service_cannot_have():
-    class Learning(Vectors):
-        learns = True
-
-    with pytest.raises(BadInput, match="This encoder learns from the documents"):
-        HttpRetriever("https://h/s", **PLAIN | {"body": {"q": "{vector}"}}, encoder=Learning())
 
 
 def test_queries_may_go_unencrypted_without_headers():
@@ -381,20 +355,10 @@ def identity(**more):
     return components.component_identity(NODE | more)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"url": "https://h/other"},
-        {"ids": "hits[*].id"},
-        {"scores": None},
-        {"body": {"q": "{query}"}},
-        {"repeats": "best"},
-        {"version": "2"},
-        {"cache": False},
-    ],
-)
-def test_what_decides_the_results(more):
-    assert identity(**more) != identity()
+def test_what_decides_the_results():
+    changes = {"url": "https://h/other", "ids": "hits[*].id", "scores": None, "body": {"q": "{query}"}}
+    for name, value in {**changes, "repeats": "best", "version": "2", "cache": False}.items():
+        assert identity(**{name: value}) != identity(), name
 
 
 def test_what_decides_nothing():
@@ -461,11 +425,7 @@ SHAPED = {"hits": [{"id": "a", "s": {"x.y": 2}}, {"id": "b", "s": {"x.y": 1}}], 
 )
 def test_a_place_leads_to_values(place, expected):
     assert JsonPath.parse(place, "ids").values(SHAPED) == expected
-
-
-def test_a_reply_may_be_a_list():
-    assert JsonPath.parse("[*].id", "ids").values(SHAPED["hits"]) == ["a", "b"]
-    assert JsonPath.parse("$[*]", "ids").values(["a"]) == ["a"]
+    assert JsonPath.parse(f"[*].{place.removeprefix('$.')}", "ids").values([SHAPED]) == expected, "in a list"
 
 
 @pytest.mark.parametrize(
