@@ -432,4 +432,6 @@ def test_shipped_configs_state_the_defaults(name, plain):
     made = build(node)
     made.check(["a", "b"])
     assert type(made) is type(plain)
-    assert vars(made) == vars(plain)
+    assert {name: value or {} for name, value in vars(made).items()} == {
+        n: value or {} for n, value in vars(plain).items()
+    }
