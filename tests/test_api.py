@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from logged_runs import RUN, WITHHELD
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
 from mlflow.tracking import MlflowClient
 
 import harness as package
+from harness.config.commands import COMMANDS
 from harness.measures.score_table import read_score_table
 from harness.measures.scores import plain
 from harness.tracking import mlflow_client
@@ -114,6 +116,7 @@ def test_the_import_is_light_and_another_use_of_hydra_goes_on(folder):
 
 def test_every_name_is_there_and_no_other():
     assert dir(package) == sorted(package.__all__)  # no room of the package among them
+    assert {name.replace(" ", "_") for name in COMMANDS} <= {*package.__all__}
     assert all(getattr(package, name).__doc__ for name in package.__all__)
     assert issubclass(package.BadInput, ValueError)
     with pytest.raises(AttributeError, match="no attribute 'rooms'"):
@@ -231,6 +234,69 @@ def test_runs_are_compared_by_result_by_id_and_by_experiment(harness, toy):
         assert other["differences"] == compared.to_json()["differences"]
 
 
+SAID = [  # a command in Python, its words, what is there of its JSON document
+    ("runs", ["experiment_name=e"], "groups"),
+    ("board", ["experiment_name=e"], "private_peeks"),
+    ("advise", ["experiment_name=e"], "advice"),
+    ("power", ["experiment_name=e"], "queries_needed"),
+    ("sweep", [*TOY, "top_k=1,2", "experiment_name=e", "dry_run=true"], "sweep_id"),
+    ("score", [*TOY[:2], "predictions=p.jsonl", "tracking=none"], "summary"),
+    ("prepare", ["files=text.txt"], "documents"),
+    ("doctor_cache", ["store.path=empty"], "entries"),
+    ("doctor_sync", [], "sent"),
+    ("export", ["experiment_name=e", "submission=best.jsonl"], "provenance"),
+    ("export_record", ["submission=best.jsonl", "public=0.5"], "drift"),
+    ("export_history", [], "submissions"),
+    ("reproduce", ["experiment_name=e", "verify_only=true"], "reproduced"),
+    ("init", TOY, "defaults"),
+]
+CHANGING = {"seconds", "private_peeks", "time", "written", "new", "forecast"}
+
+
+def steady(document):
+    """A document without what differs from one call to the next."""
+    if isinstance(document, dict):
+        return {name: steady(one) for name, one in document.items() if name not in CHANGING}
+    return [*map(steady, document)] if isinstance(document, list) else document
+
+
+def test_each_command_says_in_python_what_it_says_as_json(harness, logged, capsys, tmp_path):
+    logged(WITHHELD, RUN)
+    (tmp_path / "text.txt").write_text("달은 지구의 위성이다.")
+    (tmp_path / "p.jsonl").write_text(json.dumps({"eval_id": 7, "topk": ["d3"]}) + "\n")
+    for name, words, key in SAID:
+        done = harness(name.replace("_", " "), *words, "format=json")
+        result = getattr(package, name)(*words)
+        assert capsys.readouterr().out == "", name
+        assert steady(dict(result)) == steady(done.json), name
+        assert getattr(result, key) == result[key]
+        assert result.failure is None
+        assert len(repr(result)) > 10
+        assert result._repr_html_().startswith(("<div>", "<pre>"))
+        with pytest.raises(AttributeError, match="has no 'nothing'"):
+            result.nothing  # noqa: B018
+
+
+def test_a_room_and_a_command_have_one_name():
+    import harness.runs.ranking
+
+    assert callable(harness.runs)
+    assert harness.runs.ranking.SCORED
+
+
+def test_results_name_their_runs_for_every_command(harness, toy):
+    words = (*TOY, "experiment_name=e", "outputs=elsewhere")
+    first, second = package.run(*words, "gate=score", "gate.threshold=99"), package.run(*words)
+    assert {one["run_id"] for one in package.power(first, second).runs} == {first.run_id, second.run_id}
+    assert package.reproduce(second, "verify_only=true").run_id == second.run_id
+    for call, message in (
+        (lambda: package.reproduce(first, second), "is about one run"),
+        (lambda: package.prepare(first), "takes no runs"),
+    ):
+        with pytest.raises(package.BadInput, match=message):
+            call()
+
+
 def test_harness_yaml_counts(folder, capsys):
     (folder / "harness.yaml").write_text("dataset: contest\ndataset.path: toy\ntokenizer: char_ngram\n")
     assert package.load_dataset().name == "contest"
@@ -311,12 +377,20 @@ def test_a_run_whose_server_is_down_is_returned_and_says_where_it_waits(harness,
         ("compare", ["experiment_name=nothing"], "nothing"),
         ("compare", ["runs=[0123456789,abcdef]"], "0123456789"),
         ("compare", ["tracking=none"], "tracking=none keeps no runs to compare."),
+        ("ui", ["tracking=none"], "keeps no runs to look at"),
+        ("doctor", ["top_k=1"], "top_k is unknown here"),
+        ("testset draft", ["testset=ts"], "model is missing. Name the language model"),
+        ("testset pool", ["testset=ts"], "ts"),
+        ("testset judge", ["testset=ts", "model=m"], "ts"),
+        ("testset review", ["testset=ts", "reviewer=kim"], "ts"),
+        ("testset audit", ["testset=ts"], "ts"),
+        ("testset freeze", ["testset=ts"], "ts"),
     ],
 )
 def test_bad_input_has_the_message_of_the_command(harness, toy, command, words, message):
     done = harness(command, *words)
     with pytest.raises(package.BadInput) as refused:
-        getattr(package, command)(*words)
+        getattr(package, command.replace(" ", "_"))(*words)
     assert message in str(refused.value)
     assert (done.code, done.err.strip()) == (2, str(refused.value).strip())
 
