@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from html_pages import Parts, data_of
+from unpacking import unpacked, unpacked_places
 
 from harness.measures import measures
-from harness.runs.board.queries import unpacked, unpacked_places
 from harness.runs.comparison.comparison import Pair, pair_verdict
 from harness.statistics.significance import Difference
 from harness.tracking.mlflow_tracker import MlflowTracker

@@ -95,11 +95,6 @@ def packed(content: bytes) -> str:
     return base64.b64encode(packer.compress(content) + packer.flush()).decode()
 
 
-def unpacked(text: str) -> bytes:
-    """The bytes that `packed` made a text of."""
-    return zlib.decompress(base64.b64decode(text), wbits=_DEFLATED)
-
-
 def packed_json(value: Any) -> str:
     return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
 
@@ -109,11 +104,6 @@ def packed_places(places: np.ndarray) -> dict[str, Any]:
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
-
-
-def unpacked_places(content: dict[str, Any]) -> np.ndarray:
-    """The numbers that `packed_places` packed, int64."""
-    return np.frombuffer(unpacked(content["data"]), f"<u{content['bits'] // 8}").astype(np.int64)
 
 
 def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from boards import made_runs
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from unpacking import unpacked, unpacked_places
 
 from harness.data.dataset import Dataset
 from harness.runs.board import queries
@@ -26,8 +27,6 @@ from harness.runs.board.queries import (
     packed_json,
     packed_matrix,
     packed_places,
-    unpacked,
-    unpacked_places,
 )
 from harness.runs.board.runs import LOSSES, BoardRun, BoardRuns
 from harness.tracking.tracker import LoggedRun, NoFile
