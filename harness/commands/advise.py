@@ -47,7 +47,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     with stage("looking for what to try"):
         found = advise(read.situation, config.top) if read.situation else []
         expected = shown_of_run(tracker, read.run, config.metric, config.select_on)
-    place = next_steps.Place.of(config.document, invocation)
+    place = next_steps.Place.of(config, invocation)
     withheld = list(
         dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(override_key(word)))
     )

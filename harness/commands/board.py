@@ -53,7 +53,7 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
     document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
 
     files = [f"The page, query by query: {output}"]
-    said = replace(board_report(one), files=files, steps=_next(one, Place.of(config.document, invocation)))
+    said = replace(board_report(one), files=files, steps=_next(one, Place.of(config, invocation)))
     return CommandAnswer(document, said, lambda _: [leaderboard_table(one)])
 
 

@@ -109,7 +109,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     with stage("repeating the test"):
         found = PowerReport(pair, telling_apart(pair.gaps, float(config.power), float(config.alpha)))
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
-    steps = _next(found, Place.of(config.document, invocation), words)
+    steps = _next(found, Place.of(config, invocation), words)
     return CommandAnswer(found.to_json(), power_report(found, steps), lambda _: [power_curve(found)])
 
 

@@ -253,7 +253,7 @@ def show(console: Console, result: Result) -> None:
             console.print(f"  {command}")
     console.print(f"Files: {result.folder}")
     if result.run_id:
-        place = Place.of(result.plan.document, result.invocation)
+        place = Place.of(result.plan, result.invocation)
         console.print(f"Run {short_id(result.run_id)} of experiment {result.experiment!r}. To see and to submit it:")
         console.print(f"  {place.command('ui')}")
         console.print(f"  {place.command('export', f'run={short_id(result.run_id)}')}")

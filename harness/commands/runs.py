@@ -168,7 +168,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
         elif (name := _experiment(tracker, config, invocation)) is not None:
             title, groups = f"Experiment {name!r}", _expecting(tracker, grouped(_rows(tracker.runs(name, {}))))
         else:
-            return _show_experiments(tracker, config, Place.of(config.document, invocation))
+            return _show_experiments(tracker, config, Place.of(config, invocation))
     top = config.top
     document = {"title": title, "groups": [group.to_json(top) for group in groups]}
     titles = [group.title for group in groups]
@@ -176,7 +176,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
         group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
         for group in groups
     ]
-    next_steps = _next(groups, Place.of(config.document, invocation))
+    next_steps = _next(groups, Place.of(config, invocation))
     return CommandAnswer(document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
 
 

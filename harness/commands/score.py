@@ -67,7 +67,7 @@ def score_task(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    place = Place.of(config.document, invocation)
+    place = Place.of(config, invocation)
     failed = "" if record.unsent else None
     return CommandAnswer(document, lambda console: _show(console, scored, document, place), failed=failed)
 
@@ -175,7 +175,7 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
         console.print(f"Files: {live.folder}")
         if live.run_id:
             console.print(f"Run {short_id(live.run_id)} of experiment {config.experiment_name!r}. Next:")
-            place = Place.of(config.document, invocation)
+            place = Place.of(config, invocation)
             console.print(f"  {place.command('ui')}")
             if best and not same:
                 runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"

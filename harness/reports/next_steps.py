@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from harness.config import manual
 from harness.config.check import Invocation, primary
 from harness.config.defaults import command_defaults
+from harness.config.schema import Config
+from harness.experiment.plan import Plan
 
 RETRIEVAL = "retrieval"
 
@@ -28,8 +30,8 @@ class Place:
     config_dir: str | None = None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], invocation: Invocation) -> Place:
-        return cls(config, invocation.choices, invocation.config_dir)
+    def of(cls, config: Config | Plan, invocation: Invocation) -> Place:
+        return cls(config.document, invocation.choices, invocation.config_dir)
 
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
         """`harness VERB` with these words and with what it needs to find the same, quoted for the shell.

@@ -76,7 +76,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     }
     if config.model:
         document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
-    place = Place.of(config.document, invocation)
+    place = Place.of(config, invocation)
 
     def show(console: Console) -> None:
         for note in notes:
