@@ -53,6 +53,8 @@ def test_a_ranking_rejects_bad_tables():
         ranking([[0], [0]], [[1.0], [1.0]], query_ids=("q", "q"))
     with pytest.raises(ValueError, match="int32"):
         Ranking(("q",), ("a",), np.array([[0]]), np.array([[1.0]]))
+    with pytest.raises(IndexError):
+        ranking([[0]], [[1.0]]).where(np.array([True, False]))
 
 
 def test_top_where_and_trec():
@@ -122,11 +124,6 @@ def test_a_cut_beyond_the_end_changes_nothing():
     assert full.cut(most).to_dict() == full.to_dict()
     assert full.cut(np.array([0, 0])).docs.shape == (2, 0)
     assert full.cut(np.array([1, 3])).to_dict() == {"q1": {"c": 3.0}, "q2": {"b": 0.5}}
-
-
-def test_where_needs_a_decision_for_each_row():
-    with pytest.raises(IndexError):
-        ranking([[0]], [[1.0]]).where(np.array([True, False]))
 
 
 @pytest.mark.slow

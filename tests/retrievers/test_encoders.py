@@ -102,41 +102,42 @@ def test_pooling_prefix_and_length(tiny, library, tmp_path, pooling, max_length,
         assert np.abs(queries - found).max() > 0.01
 
 
-def test_pooling_may_leave_the_prefix_out(tmp_path, library):
-    """Models such as INSTRUCTOR pool only the text's tokens; the library skips the prompt by its length."""
-    path = tiny_sentence_model(tmp_path / "model")
-    config = path / "1_Pooling" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"include_prompt": False}))
-    texts = mixed(20)
-    found = SentenceEncoder(path=str(path), query_prefix="query: ", device="cpu").encode_queries(texts, tmp_path)
-    np.testing.assert_allclose(found, library(str(path), texts, prompt="query: "), atol=1e-5)
+def changed_model(folder, file, change):
+    """A tiny model with another content of one of its JSON files."""
+    path = tiny_sentence_model(folder / "model")
+    (path / file).write_text(json.dumps(change(json.loads((path / file).read_text()))))
+    return str(path)
 
 
-def test_padding_on_the_left(tmp_path, library):
-    """As in decoders; the tokens after the padding must not depend on it."""
-    path = tiny_sentence_model(tmp_path / "model")
-    config = path / "tokenizer_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"padding_side": "left"}))
-    texts = mixed(30)
-    found = SentenceEncoder(path=str(path), device="cpu", batch_tokens=300).encode_queries(texts, tmp_path)
-    np.testing.assert_allclose(found, library(str(path), texts), atol=1e-5)
-
-
-def test_the_models_own_prompts_are_not_used(tmp_path, tiny, library):
-    path = tiny_sentence_model(tmp_path / "model")
-    config = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-    (path / "config_sentence_transformers.json").write_text(json.dumps(config))
-    found = SentenceEncoder(path=str(path), device="cpu").encode_queries(SENTENCES, tmp_path)
-    np.testing.assert_allclose(found, library(tiny["mean"], SENTENCES), atol=1e-5)
-
-
-def test_without_normalising(tmp_path, library):
-    path = tiny_sentence_model(tmp_path / "model")
-    modules = json.loads((path / "modules.json").read_text())
-    (path / "modules.json").write_text(json.dumps(modules[:2]))  # without the module that normalises
-    found = SentenceEncoder(path=str(path), normalise=False, device="cpu").encode_queries(SENTENCES, tmp_path)
-    np.testing.assert_allclose(found, library(str(path), SENTENCES, normalize_embeddings=False), rtol=1e-5, atol=1e-5)
-    assert np.linalg.norm(found, axis=1).min() > 1.5
+@pytest.mark.parametrize(
+    ("file", "change", "encoder", "expected"),
+    [
+        # Models such as INSTRUCTOR pool only the text's tokens; the library skips the prompt by its length.
+        (
+            "1_Pooling/config.json",
+            lambda one: one | {"include_prompt": False},
+            {"query_prefix": "query: "},
+            {"prompt": "query: "},
+        ),
+        # As in decoders; the tokens after the padding must not depend on it.
+        ("tokenizer_config.json", lambda one: one | {"padding_side": "left"}, {"batch_tokens": 300}, {}),
+        # The model's own prompts are not used.
+        (
+            "config_sentence_transformers.json",
+            lambda _: {"prompts": {"query": "query: "}, "default_prompt_name": "query"},
+            {},
+            {"prompt": ""},
+        ),
+        # Without the module that normalises.
+        ("modules.json", lambda one: one[:2], {"normalise": False}, {"normalize_embeddings": False}),
+    ],
+    ids=["prefix left out", "padding on the left", "prompts", "not normalised"],
+)
+def test_models_with_settings_of_their_own(tmp_path, library, file, change, encoder, expected):
+    path, texts = changed_model(tmp_path, file, change), mixed(30)
+    found = SentenceEncoder(path=path, device="cpu", **encoder).encode_queries(texts, tmp_path)
+    np.testing.assert_allclose(found, library(path, texts, **expected), rtol=1e-5, atol=1e-5)
+    assert (np.linalg.norm(found, axis=1).max() > 1.5) == ("normalise" in encoder)
 
 
 def test_chunks_and_batches_change_nothing(tiny, tmp_path, monkeypatch):
