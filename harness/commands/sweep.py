@@ -8,8 +8,9 @@ skipped. At the end (ending.py), the parent run gets the best trial's metrics, a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,26 @@ from harness.reports.result import CommandAnswer
 from harness.storage.locks import Claim
 from harness.sweeps import plan
 from harness.sweeps.auto.course import AutoCourse, planned
-from harness.sweeps.courses import GridCourse, SearchCourse
+from harness.sweeps.auto.procedure import Automatic
 from harness.sweeps.definition import HydraLauncher, Sweep, define
 from harness.sweeps.ending import Ending
-from harness.sweeps.execution import Course, Execution, Forecast, finished_trials, search_counts
-from harness.sweeps.search import Auto
+from harness.sweeps.execution import Execution, Forecast, finished_trials, run_grid, run_search, search_counts
+from harness.sweeps.search import Auto, Grid
 from harness.sweeps.submitted import Submitted
-from harness.sweeps.trials import Context, Jobs, TrialResult, sweep_lock
+from harness.sweeps.trials import COMPUTED, Context, Jobs, TrialResult, sweep_lock
 from harness.tracking.in_progress import ProcessWork
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import RunRecord, Tracker
+from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 def sweep(request: Request) -> CommandAnswer:
     """Plan, run and sum up a sweep. It fails if a trial fails. Raise KeyboardInterrupt after Ctrl-C."""
     began = time.perf_counter()
     defined = define(launcher_of(request))
-    if defined.settings["dry_run"]:
-        return show_plan(defined)
-    return run_trials_under(defined, began)
+    if defined.config.dry_run:
+        show_plan(defined)
+    else:
+        run_trials_under(defined, began)
 
 
 def launcher_of(request: Request) -> HydraLauncher:
@@ -66,9 +68,9 @@ def launcher_of(request: Request) -> HydraLauncher:
     )
 
 
-def show_plan(sweep: Sweep) -> CommandAnswer:
-    """Say what the sweep would do, and do nothing."""
-    outputs, tracker = Path(sweep.settings["outputs"]), sweep.tracker()
+def show_plan(sweep: Sweep) -> None:
+    """Print what the sweep would do, and do nothing."""
+    outputs, tracker = sweep.config.outputs, sweep.tracker()
     finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):
         tracker.connect(outputs)
@@ -77,13 +79,13 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
     lines: Iterable[str]
     if isinstance(sweep.way, Auto):
         counts, lines = planned(sweep, sweep.way.seconds)
-    elif sweep.points:
+    elif isinstance(sweep.way, Grid):
         counts = Forecast(sweep, finished)(sweep.points)
         lines = plan.plan_lines(counts)
     else:
         folder = outputs / "sweeps" / sweep.sweep_id
         started = (folder / "study.db").is_file()  # else opening it would make the file
-        counts = search_counts(sweep, finished, sweep.open_study(folder) if started else None)
+        counts = search_counts(sweep, sweep.way, finished, sweep.open_study(sweep.way, folder) if started else None)
         lines = plan.search_lines(counts, sweep.swept)
 
     def show(console: Any) -> None:
@@ -93,12 +95,12 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
             if trial.error:
                 console.print(f"cannot run: {' '.join(trial.overrides)}: {trial.error}")
 
-    return CommandAnswer({"sweep_id": sweep.sweep_id, **counts}, show, style=sweep.settings["format"])
+    terminal.emit(sweep.config.format, {"sweep_id": sweep.sweep_id, **counts}, show)
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
     """Run the trials under a parent run, an earlier one where the sweep was started before."""
-    settings, outputs = sweep.settings, Path(sweep.settings["outputs"]).absolute()
+    outputs = sweep.config.outputs.absolute()
     folder = outputs / "sweeps" / sweep.sweep_id
     sweep.launcher.check()
     with sweep_lock(folder) as token:
@@ -107,8 +109,8 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
         recording.end_abandoned(tracker)
         finished = finished_trials(sweep, tracker)
         record = RunRecord(
-            settings["experiment_name"],
-            f"sweep {sweep.name}",
+            sweep.config.experiment_name,
+            f"sweep {'auto' if isinstance(sweep.way, Auto) else ' '.join(sweep.swept) or sweep.sweep_id}",
             params={f"sweep.{key}": plan.value_text(override) for key, override in sweep.swept.items()},
             tags=sweep.tags,
         )
@@ -116,26 +118,32 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
         course = course_of(sweep, folder)
         claim = recording.claim_run(tracker, record, None)
         parent = tracker.begin(record, earlier[0] if earlier else None)
+        tags = sweep.tags | {"harness.verb": "run", member_tag(sweep.sweep_id): COMPUTED}
         context = Context(
             sweep_id=sweep.sweep_id,
             experiment=record.experiment,
             folder=folder,
             token=token,
-            tags=sweep.trial_tags(parent),
-            tracking=digest(settings["tracking"]),
+            tags=tags | ({"mlflow.parentRunId": parent} if parent else {}),
+            tracking=digest(sweep.config.tracking),
         )
         execution = Execution(sweep, tracker, context, finished)
         with _ended(tracker, parent, record, claim):
-            raised = execution.run(course)
-            return Ending(execution, parent, record, began, course).finish(raised)
+            automatic, raised = None, None
+            try:
+                automatic = course(execution)
+            except (Exception, KeyboardInterrupt) as error:
+                raised = error
+            Ending(execution, parent, record, began, automatic).finish(raised)
 
 
-def course_of(sweep: Sweep, folder: Path) -> Course:
-    """The way through the sweep's trials. folder: of the sweep. BadInput where it cannot begin."""
+def course_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | None]:
+    """Return what runs the trials. folder: of the sweep. Raise BadInput where it cannot begin."""
     if isinstance(sweep.way, Auto):
         return AutoCourse(sweep, folder, sweep.way.seconds)
-    study = sweep.open_study(folder)
-    return SearchCourse(study) if study else GridCourse()
+    if isinstance(sweep.way, Grid):
+        return run_grid
+    return partial(run_search, way=sweep.way, study=sweep.open_study(sweep.way, folder))
 
 
 @contextmanager

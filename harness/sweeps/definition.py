@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import digest
+from harness.config.commands import SweepConfig
 from harness.config.components import build
 from harness.config.composing import Composer
 from harness.errors import BadInput, Failed
@@ -18,12 +19,11 @@ from harness.recording import provenance
 from harness.recording.run_kind import RunKind
 from harness.sweeps import plan
 from harness.sweeps.auto.menu import check_request
-from harness.sweeps.axes import Interval, axis_of
-from harness.sweeps.groups import cut_in_different_ways
+from harness.sweeps.axes import Axis, axis_of
 from harness.sweeps.plan import Planner, Trial
 from harness.sweeps.search import Auto, Grid, Search, Study, SweepObjective
-from harness.sweeps.trials import COMPUTED, Jobs
-from harness.tracking.tracker import LESS_IS_BETTER, Tracker, member_tag
+from harness.sweeps.trials import Jobs
+from harness.tracking.tracker import LESS_IS_BETTER, Tracker
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -70,6 +70,7 @@ class Sweep:
     points: the trials of a grid; [] for a search, which proposes them later.
     anchor: the key of one trial that can run; with the search space, it identifies a search.
     partial: key that applies only to some trials -> the choices that have it, as group=choice.
+    config: of its first trial that can be read. way: how it chooses its trials.
     """
 
     launcher: HydraLauncher
@@ -79,44 +80,30 @@ class Sweep:
     points: list[Trial]
     anchor: str
     partial: Mapping[str, Sequence[str]]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.planner.settings
-
-    @cached_property
-    def way(self) -> Grid | Search | Auto:
-        """How it chooses its trials."""
-        made: Grid | Search | Auto = build(self.settings["search"], where="search")
-        return made
-
-    @property
-    def name(self) -> str:
-        """What its parent run is called by."""
-        return "auto" if isinstance(self.way, Auto) else " ".join(self.swept) or self.sweep_id
+    config: SweepConfig
+    way: Grid | Search | Auto
 
     @cached_property
     def kind(self) -> RunKind:
-        return RunKind(self.settings.get("task"))
+        return run_kind(self.config.document)
 
     @property
     def trials_per_job(self) -> int | None:
         """At most so many trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
         in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
-        most: int | None = self.settings["trials_per_job"]
-        return most or (None if self.launcher.serial else in_parallel)
+        return self.config.trials_per_job or (None if self.launcher.serial else in_parallel)
 
     @cached_property
     def objectives(self) -> list[SweepObjective]:
         """The first one is the objective of the runs."""
-        names = self.settings["objectives"] or [self.settings["objective"]]
-        if names[0] != self.settings["objective"]:
+        names = self.config.objectives or [self.config.objective]
+        if names[0] != self.config.objective:
             raise BadInput(
                 f"objectives=[{','.join(names)}] must begin with what ranks the trials, which is objective="
-                f"{self.settings['objective']}. Put that first, or set objective={names[0]}."
+                f"{self.config.objective}. Put that first, or set objective={names[0]}."
             )
         for name in names:
-            self.kind.check_objective(self.settings["metrics"], name)
+            self.kind.check_objective(self.config.document, name)
         return [SweepObjective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
 
     @property
@@ -125,10 +112,9 @@ class Sweep:
         return {objective.name for objective in self.objectives if objective.name.startswith(MS)}
 
     @cached_property
-    def intervals(self) -> dict[str, Interval]:
-        """Key -> the interval that a search draws it from."""
-        axes = {key: axis_of(override) for key, override in self.swept.items()}
-        return {key: axis for key, axis in axes.items() if isinstance(axis, Interval)}
+    def axes(self) -> dict[str, Axis]:
+        """Swept key -> its axis."""
+        return {key: axis_of(override) for key, override in self.swept.items()}
 
     @cached_property
     def sweep_id(self) -> str:
@@ -136,7 +122,7 @@ class Sweep:
         if self.points:
             identity: list[Any] = sorted(trial.key or " ".join(trial.overrides) for trial in self.points)
         else:
-            search = {k: v for k, v in self.settings["search"].items() if k not in ("trials", "batch", "budget")}
+            search = {k: v for k, v in self.config.search.items() if k not in ("trials", "batch", "budget")}
             identity = [search, [override.input_line for override in self.swept.values()], self.anchor]
         return digest([identity, self.objectives])[:12]
 
@@ -145,21 +131,13 @@ class Sweep:
         """Tags of the parent run."""
         return provenance.provenance({}) | {"harness.verb": "sweep", "sweep.id": self.sweep_id}
 
-    def trial_tags(self, parent: str | None) -> dict[str, str]:
-        """Tags of the run of every trial that this sweep computes. parent: id of the parent run."""
-        tags = self.tags | {"harness.verb": "run", member_tag(self.sweep_id): COMPUTED}
-        return tags | ({"mlflow.parentRunId": parent} if parent else {})
-
     def tracker(self) -> Tracker:
-        tracker: Tracker = build(self.settings["tracking"], where="tracking")
+        tracker: Tracker = build(self.config.tracking, where="tracking")
         return tracker
 
-    def open_study(self, folder: Path) -> Study | None:
-        """The study of a search, in the sweep's folder; None for other sweeps."""
-        if not isinstance(self.way, Search):
-            return None
-        axes = {key: axis_of(override) for key, override in self.swept.items()}
-        return self.way.open(folder / "study.db", axes, self.objectives, self.sweep_id)
+    def open_study(self, way: Search, folder: Path) -> Study:
+        """Open the study of a search, in the sweep's folder."""
+        return way.open(folder / "study.db", self.axes, self.objectives, self.sweep_id)
 
 
 def define(launcher: HydraLauncher) -> Sweep:
@@ -175,22 +153,22 @@ def define(launcher: HydraLauncher) -> Sweep:
     partial = composer.partial(fixed, some)
     ends = [[plan.axis_end(override, last) for override in swept.values()] for last in (False, True)]
     tried = [planner.trial(0, overrides) for overrides in ends]
+    way: Grid | Search | Auto = build(planner.search, where="search")
     points: list[Trial] = []
-    way = build(planner.settings["search"], where="search")
-    if isinstance(way, Auto):
-        check_request(planner.settings, swept, fixed)
-    elif planner.settings["budget"] is not None:
-        raise BadInput(f"budget={planner.settings['budget']} is read with sweep=auto alone: leave it out.")
     if isinstance(way, Grid):
-        points = tried = [planner.trial(n, overrides) for n, overrides in enumerate(plan.points(swept, planner))]
-    else:
-        _refuse_groups(planner, some)
-    if all(trial.error for trial in tried):
+        words = dict.fromkeys(planner.words(one)[1] for one in plan.combinations(plan.expand(swept)))
+        points = tried = [planner.trial(n, overrides) for n, overrides in enumerate(words)]
+    elif isinstance(way, Auto) and planner.config:
+        check_request(planner.config, swept, fixed)
+    if (anchor := next((trial.key for trial in tried if not trial.error), None)) is None or planner.config is None:
         raise next(trial.error for trial in tried if trial.error)
-    anchor = next(trial.key for trial in tried if not trial.error)
+    if not isinstance(way, Auto) and planner.config.budget is not None:
+        raise BadInput(f"budget={planner.config.budget} is read with sweep=auto alone: leave it out.")
+    if not points:
+        _refuse_groups(planner, some)
     if len(names := {trial.config["objective"] for trial in tried if not trial.error}) > 1:
         raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
-    return Sweep(launcher, fixed, swept, planner, points, anchor, partial)
+    return Sweep(launcher, fixed, swept, planner, points, anchor, partial, planner.config, way)
 
 
 def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list[Override]]) -> list[Override]:
@@ -211,7 +189,7 @@ def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
     for key in some:
         trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]
         if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
-            way = f" Or search by objective={SPAN_MEASURES[0]}." if cut_in_different_ways(trials) else ""
+            way = f" Or search by objective={SPAN_MEASURES[0]}." if plan.cut_in_different_ways(trials) else ""
             raise BadInput(
                 f"{key} decides what trials are scored on or how, so that trials with different values do not compare "
                 f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "

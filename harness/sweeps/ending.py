@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.config.commands import RunConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.measures import grows_with
@@ -33,7 +34,8 @@ from harness.runs.board.runs import SCORES, of_chosen, tables
 from harness.runs.ranking import RankedRun, distinct
 from harness.storage.atomic import write_text
 from harness.sweeps import plan
-from harness.sweeps.execution import Course, Execution, tell
+from harness.sweeps.auto.procedure import Automatic
+from harness.sweeps.execution import Execution, tell
 from harness.sweeps.recommendation import Edge, edges
 from harness.sweeps.report import sweep_report, write_sweep_files
 from harness.sweeps.summary import SweepSummary
@@ -49,52 +51,41 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> N
     There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials;
     and none where the public part chooses, since it would show the private scores of all trials.
     """
-    kind, settings = execution.sweep.kind, execution.sweep.settings
-    shown = kind.task is None and execution.tracker.keeps_files and settings["select_on"] == "all"
-    if not shown or not kind.is_query_mean(settings["objective"]):
+    kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
+    shown = isinstance(kind, Retrieval) and tracker.keeps_files and config.select_on == "all"
+    if not shown or not kind.is_query_mean(config.objective):
         return
     for place, part in enumerate(summary.parts):
         ids = {result.key: result.run_id for result in part.results.values() if result.status == "FINISHED"}
-        wanted = set(filter(None, ids.values()))
-        if len(wanted) < 2:
+        if len(wanted := set(filter(None, ids.values()))) < 2:
             continue
         try:
-            if content := _board(execution, wanted, part.expected):
-                write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", content)
+            logged = tracker.runs(config.experiment_name, {}, "FINISHED")  # the latest first
+            trials = [run for run in reversed(logged) if run.run_id in wanted]
+            found = of_runs(tracker, trials, config.objective, config.select_on)
+            chosen = replace(found, runs=distinct(found.runs))
+            if len(chosen.runs) < 2:
+                continue
+            with tempfile.TemporaryDirectory() as downloads:
+                runs = of_chosen(tracker, chosen, config.objective, Path(downloads))
+                content = page.html(page.assembled(runs, tracker, Path(downloads), part.expected))
+            write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", content)
         except (BadInput, Unreachable) as error:
             tell([f"There is no board of the trials: {error}"])
-
-
-def _board(execution: Execution, wanted: set[str], expected: Expected | None) -> str:
-    """The page; "" if all of the runs are the same.
-
-    wanted: ids of runs. expected: on new queries, as the end of the sweep says.
-    """
-    tracker, settings = execution.tracker, execution.sweep.settings
-    logged = tracker.runs(settings["experiment_name"], {}, "FINISHED")  # the latest first
-    trials = [run for run in reversed(logged) if run.run_id in wanted]
-    objective = settings["objective"]
-    found = of_runs(tracker, trials, objective, settings["select_on"])
-    chosen = replace(found, runs=distinct(found.runs))
-    if len(chosen.runs) < 2:
-        return ""
-    with tempfile.TemporaryDirectory() as downloads:
-        runs = of_chosen(tracker, chosen, objective, Path(downloads))
-        return page.html(page.assembled(runs, tracker, Path(downloads), expected))
 
 
 @dataclass(frozen=True)
 class Ending:
     """execution: of the sweep, whose trials are over. parent: id of the parent run. record: the parent's.
 
-    began: time.perf_counter() at the start of the sweep. course: that the sweep has taken.
+    began: time.perf_counter() at the start of the sweep. automatic: what an automatic sweep found beside its trials.
     """
 
     execution: Execution
     parent: str | None
     record: RunRecord
     began: float
-    course: Course
+    automatic: Automatic | None
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
         """Sum up and close the parent run. The sweep fails if a trial failed or a run could not be logged.
@@ -121,12 +112,9 @@ class Ending:
         context = self.execution.context
         unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
         document = self._document(summary, best, len(unsent))
-        style = self.execution.sweep.settings["format"]
-        there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
-        failure = "" if failed or unsent else None
-        answer = CommandAnswer(document, sweep_report(summary, document, there), failed=failure, style=style)
-        if raised is not None:
-            answer.emit(style)
+        sweep = self.execution.sweep
+        there = Place(sweep.config.document, {}, sweep.launcher.config_dir)
+        terminal.emit(sweep.config.format, document, sweep_report(summary, document, there))
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
@@ -147,8 +135,8 @@ class Ending:
             results=results,
             skipped=set(execution.finished),
             objectives=sweep.objectives,
-            select_on=sweep.settings["select_on"],
-            automatic=self.course.automatic,
+            select_on=sweep.config.select_on,
+            automatic=self.automatic,
         ).grouped()
         if not complete:
             return summary
@@ -163,12 +151,14 @@ class Ending:
             return summary
         sweep, context = execution.sweep, execution.context
         replay = summary.automatic.replay(sweep.sweep_id) if summary.automatic else None
-        found = expected(summary.results, best, execution.tracker, context, sweep.settings, replay)
-        beyond = [one for one in self._edges(summary, best) if self._possible(summary, one)]
-        return replace(summary, expected=found, edges=beyond)
+        found = expected(summary.results, best, execution.tracker, context, sweep.config, replay)
+        return replace(summary, expected=found, edges=self._edges(summary, best))
 
     def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
-        """The keys whose best value is at the edge of what was tried; [] where values by query are unknown."""
+        """Return the keys whose best value is at the edge of what was tried, and could be beyond it.
+
+        [] where values by query are unknown.
+        """
         execution, objective = self.execution, summary.objectives[0].name
         if not execution.sweep.kind.is_query_mean(objective):
             return []
@@ -182,17 +172,16 @@ class Ending:
                 raise BadInput("fewer than two queries rank the trials.")
             return known.values[:, counts]
 
-        grows = partial(grows_with, objective)
+        def possible(edge: Edge) -> bool:
+            words = [(word.partition("=")[0], word) for word in summary.trials[best].overrides]
+            moved = [f"{edge.key}={edge.beyond}" if key == edge.key else word for key, word in words]
+            return execution.sweep.planner.trial(0, moved).error is None
+
         try:
-            return edges(summary.points, best, execution.sweep.intervals, by_query, grows)
+            grows = partial(grows_with, objective)
+            return [*filter(possible, edges(summary.points, best, execution.sweep.axes, by_query, grows))]
         except (BadInput, Unreachable, OSError):
             return []
-
-    def _possible(self, summary: SweepSummary, edge: Edge) -> bool:
-        """Whether the best trial could run with the value beyond the edge."""
-        words = summary.trials[summary.best or 0].overrides
-        moved = [f"{edge.key}={edge.beyond}" if word.partition("=")[0] == edge.key else word for word in words]
-        return self.execution.sweep.planner.trial(0, moved).error is None
 
     def _log_best_in_full(self, summary: SweepSummary, folder: Path) -> dict[str, float]:
         """Log the best trial as `harness run` does: all measures, tables, figures, texts; returns its metrics."""
@@ -222,27 +211,24 @@ class Ending:
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
     def _pages(self, summary: SweepSummary) -> dict[str, str]:
-        """Label of each group of trials that compare -> where the tracker's pages list them, best first."""
-        sweep, found = self.execution.sweep, {}
-        with suppress(Unreachable):
-            if task := sweep.kind.task:
-                save_view(self.execution.tracker, sweep.settings["experiment_name"], task)
-            for place, part in enumerate(summary.parts):
-                if part.best is not None:
-                    found[part.label] = self._page(part, part.best, f"-{place}" if part.apart else "")
-        return found
-
-    def _page(self, part: SweepSummary, best: int, suffix: str) -> str:
-        """Save the view of trials that compare; returns its page. best: the best of them."""
+        """Save a view of each group of trials that compare; return label -> the page that lists them, best first."""
         sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
-        tags: dict[str, str | None] = {member: None}
-        if part.apart:
-            tags[f"{member}.group"] = part.label.replace("'", "’")  # which would end the text in MLflow's filter
-            for run_id in {result.run_id for result in part.results.values() if result.run_id}:
-                tracker.tag(run_id, {f"{member}.group": tags[f"{member}.group"] or ""})
-        shown = [*OBJECTIVE_METRICS, *(objective.name for objective in part.objectives[1:])]
-        keys = list(sweep.swept or part.axes())
-        return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, keys)
+        found: dict[str, str] = {}
+        with suppress(Unreachable):
+            sweep.kind.save_view(tracker, sweep.config.document)
+            for place, part in enumerate(summary.parts):
+                if part.best is None:
+                    continue
+                tags: dict[str, str | None] = {member: None}
+                if part.apart:
+                    label = part.label.replace("'", "’")  # which would end the text in MLflow's filter
+                    tags[f"{member}.group"] = label
+                    for run_id in {result.run_id for result in part.results.values() if result.run_id}:
+                        tracker.tag(run_id, {f"{member}.group": label})
+                name = f"sweep-{sweep.sweep_id}{f'-{place}' if part.apart else ''}"
+                shown = [*OBJECTIVE_METRICS, *(objective.name for objective in part.objectives[1:])]
+                found[part.label] = tracker.view(part.experiment, name, tags, shown, list(sweep.swept or part.axes()))
+        return found
 
     def _document(self, summary: SweepSummary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
         """The JSON document of the command.
@@ -269,7 +255,7 @@ def expected(
     best: int,
     tracker: Tracker,
     context: Context,
-    config: Mapping[str, Any],
+    config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
     """Return what to expect of the best run of the experiment that compares with the best trial.
@@ -279,8 +265,8 @@ def expected(
 
     best: number of the best trial. replay: of its choices.
     """
-    objective = config["objective"]
-    if not RunKind(config.get("task")).is_query_mean(objective):
+    objective = config.objective
+    if not run_kind(config.document).is_query_mean(objective):
         return None
     best_first = sorted(results, key=lambda number: number != best)
     different: dict[str, TrialResult] = {}
@@ -290,7 +276,7 @@ def expected(
     try:
         if all(result.run_id for result in own):
             like = tracker.run(own[0].run_id or "")
-            asked = Asked(config["experiment_name"], objective, config["select_on"], like=like)
+            asked = Asked(config.experiment_name, objective, config.select_on, like=like)
             return of_experiment(tracker, asked, replay=replay)
     except Unreachable:
         return None
@@ -301,7 +287,7 @@ def expected(
     def read(count: int) -> QueryValues:
         return _values(own[:count], tracker, context, objective)
 
-    return RunFamily(objective, config["select_on"], ranked, len(ranked), read, alone=True).expected(replay)
+    return RunFamily(objective, config.select_on, ranked, len(ranked), read, alone=True).expected(replay)
 
 
 def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> QueryValues:

@@ -1,27 +1,32 @@
-"""Runs the trials of a sweep: in batches, each as Hydra jobs, without the ones that have finished before."""
+"""Runs the trials of a sweep: in batches, each as Hydra jobs, without the ones that have finished before.
+
+A course is a way through the trials: all points of a grid in one batch, or batches that a sampler proposes.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from harness.config.program import runnable
-from harness.errors import Failed
+from harness.config.text import counted
+from harness.errors import BadInput, Failed
 from harness.experiment import timing
 from harness.sweeps import plan
-from harness.sweeps.auto.procedure import Automatic
 from harness.sweeps.definition import JobsLost, Sweep
 from harness.sweeps.plan import Trial
-from harness.sweeps.report import watch_trials
-from harness.sweeps.search import Study
-from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, read_journal, refused
+from harness.sweeps.report import best_value, watch_trials
+from harness.sweeps.search import Search, Study
+from harness.sweeps.summary import objective_values
+from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, failed, read_journal
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, member_tag
+from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 class Forecast:
@@ -67,17 +72,6 @@ class Forecast:
         return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
-class Course(Protocol):
-    """A way through a sweep's trials."""
-
-    @property
-    def automatic(self) -> Automatic | None:
-        """What an automatic sweep found beside its trials; None for other sweeps, and before it is over."""
-
-    def run(self, execution: Execution) -> None:
-        """Run the trials, in one batch or several."""
-
-
 class Execution:
     """A sweep in progress.
 
@@ -92,14 +86,6 @@ class Execution:
         self.results: dict[int, TrialResult] = {}
         self._launched = 0  # jobs
         self._job_of: dict[int, int] = {}  # number of a trial -> of its job
-
-    def run(self, course: Course) -> BaseException | None:
-        """Run the trials; returns the error that ended the sweep early, if any."""
-        try:
-            course.run(self)
-        except (Exception, KeyboardInterrupt) as error:
-            return error
-        return None
 
     def close_running(self, status: str) -> None:
         """End the runs of trials that are still RUNNING."""
@@ -126,13 +112,12 @@ class Execution:
         total: how many trials there will be; None: no more than these.
         """
         self.trials |= {trial.number: trial for trial in trials}
-        known = {result.key: result for result in self.results.values() if result.status == "FINISHED"} | dict(
-            self.finished
-        )
-        self._fail_unrunnable(trials)
+        known = {one.key: one for one in self.results.values() if one.status == "FINISHED"} | dict(self.finished)
         waiting: dict[str, Trial] = {}  # one of those that are the same
         for trial in trials:
-            if not trial.error and trial.key not in known:
+            if trial.error:  # nothing of it is logged, since nothing began
+                self.results[trial.number] = failed(trial, trial.error)
+            elif trial.key not in known:
                 waiting.setdefault(trial.key, trial)
         error: Exception | None = None
         try:
@@ -146,18 +131,13 @@ class Execution:
         finally:
             known = {result.key: result for result in read_journal(self.context)[0]} | known
             self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
-        if error:
-            self._stop_workers()
+        if error:  # workers that still run stop before their next trial
+            self.context = replace(self.context, token=claim_sweep(self.context.folder))
+            self.close_running("FAILED")
         self._fail_lost(trials, error)
 
-    def _fail_unrunnable(self, trials: Iterable[Trial]) -> None:
-        """Trials that cannot run have failed; nothing of them is logged, since nothing began."""
-        for trial in trials:
-            if trial.error:
-                self.results[trial.number] = refused(trial, trial.error)
-
     def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:
-        """Trials without a result have failed. error: what the launcher raised."""
+        """Note trials without a result as failed. error: what the launcher raised."""
         why = f"{type(error).__name__}: {error}" if error else "workers must share the outputs folder"
         if isinstance(error, JobsLost):
             tell([str(error)])
@@ -169,31 +149,67 @@ class Execution:
                 lost = f"its job ended without a result ({(of_job or why).splitlines()[0]})"
                 self.results[trial.number] = TrialResult(trial.number, trial.key, None, "FAILED", error=lost)
 
-    def _stop_workers(self) -> None:
-        """After the launcher failed: claim the sweep anew, so that workers stop, and close the runs they leave."""
-        self.context = replace(self.context, token=claim_sweep(self.context.folder))
-        self.close_running("FAILED")
-
     def _launch(self, trials: list[Trial]) -> None:
-        jobs = plan.jobs(trials, plan.depths(self.trials.values()), self.sweep.trials_per_job)
-        jobs = [replace(job, timed=bool(self.sweep.times)) for job in jobs]
-        numbers = range(self._launched, self._launched + len(jobs))
+        planned = plan.jobs(trials, plan.depths(self.trials.values()), self.sweep.trials_per_job)
+        first, launcher = self._launched, self.sweep.launcher
+        jobs = {first + n: replace(job, timed=bool(self.sweep.times)) for n, job in enumerate(planned)}
         self._launched += len(jobs)
-        self._job_of |= {
-            trial.number: number for number, job in zip(numbers, jobs, strict=True) for trial in job.trials
-        }
-        launcher = self.sweep.launcher
-        launcher.jobs.write(self.context, dict(zip(numbers, jobs, strict=True)))
-        overrides = [[*chain(*self.sweep.planner.words(job.trials[0].overrides))] for job in jobs]
-        for returned in launcher.launch(overrides, numbers[0]):
+        self._job_of |= {trial.number: number for number, job in jobs.items() for trial in job.trials}
+        launcher.jobs.write(self.context, jobs)
+        overrides = [[*chain(*self.sweep.planner.words(job.trials[0].overrides))] for job in planned]
+        for returned in launcher.launch(overrides, first):
             _ = returned.return_value  # raises what a job raised
 
 
-def search_counts(sweep: Sweep, finished: Mapping[str, TrialResult], study: Study | None) -> dict[str, Any]:
-    """The counts of a search's plan. finished: as for `Forecast`. study: None before the first start."""
+def run_grid(execution: Execution) -> None:
+    """Run all points of a grid, in one batch."""
+    points = execution.sweep.points
+    tell(plan.plan_lines(execution.forecast(points)))
+    execution.batch(points)
+
+
+def run_search(execution: Execution, way: Search, study: Study) -> None:
+    """Run the points that a study proposes, batch by batch, and tell it their values, until there are enough."""
+    sweep, planner = execution.sweep, execution.sweep.planner
+    tell(plan.search_lines(search_counts(sweep, way, execution.finished, study), sweep.swept))
+    if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
+        execution.batch([planner.trial(point.number, point.overrides) for point in earlier], way.trials)
+        tell([_so_far(execution, way)])
+    while (count := len(study.finished)) < way.trials:
+        proposals = study.ask(min(way.batch, way.trials - count))
+        if not proposals:
+            tell([f"The search space is exhausted after {counted(count, 'trial')}."])
+            break
+        planned = [planner.trial(proposal.number, proposal.overrides) for proposal in proposals]
+        if compute := execution.forecast.more_retrievals(planned):
+            tell([f"{counted(compute, 'retrieval')} to compute"])
+        execution.batch(planned, way.trials)
+        for proposal in proposals:
+            study.tell(proposal.number, _objectives(sweep, execution.results[proposal.number]))
+        tell([_so_far(execution, way)])
+
+
+def _so_far(execution: Execution, way: Search) -> str:
+    """Return how far a search is, such as `20/60, best so far 0.7394`."""
+    best, done = best_value(execution.results.values()), f"{len(execution.results)}/{way.trials}"
+    return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
+
+
+def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
+    """Return the objectives of a trial; NaN where it failed."""
+    values = objective_values(result, sweep.objectives, sweep.config.select_on)
+    if result.status == "FINISHED" and not all(map(math.isfinite, values)):
+        raise BadInput(f"objectives={[one.name for one in sweep.objectives]}: a trial finished without one of them.")
+    return values
+
+
+def search_counts(
+    sweep: Sweep, way: Search, finished: Mapping[str, TrialResult], study: Study | None
+) -> dict[str, Any]:
+    """Return the counts of a search's plan. finished: as for `Forecast`. study: None before the first start."""
     earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
     return {
-        "trials": sweep.settings["search"]["trials"],
+        "trials": way.trials,
         "finished_before": sum(trial.key in finished for trial in earlier),
         "only_with": sweep.partial,
         "respelt": plan.respelt(sweep.swept),
@@ -201,42 +217,32 @@ def search_counts(sweep: Sweep, finished: Mapping[str, TrialResult], study: Stud
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
-    """trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment.
+    """Return trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment.
 
     Where times are compared, those of other machines do not count, unless this sweep has measured them there.
     """
-    runs = tracker.runs(sweep.settings["experiment_name"], {"harness.verb": "run"}, "FINISHED")
-    if sweep.times:
-        tag = member_tag(sweep.sweep_id)
-        runs = [run for run in runs if sweep.times <= run.metrics.keys() and _timed_here(run, tag)]
-    finished = {key: _as_result(run, sweep) for run in runs if (key := run.tags.get("trial_key"))}
-    if sweep.points:
-        wanted = {trial.key for trial in sweep.points}
-        finished = {key: result for key, result in finished.items() if key in wanted}
-    return finished
-
-
-def _timed_here(run: LoggedRun, tag: str) -> bool:
-    """Whether a run's times can be compared with this machine's. tag: as for `_as_result`."""
-    where = run.tags.get(timing.MACHINE)
-    return where == timing.machine() or (where is not None and run.tags.get(tag) == COMPUTED)
+    tag, wanted = member_tag(sweep.sweep_id), {trial.key for trial in sweep.points}
+    found = {}
+    for run in tracker.runs(sweep.config.experiment_name, {"harness.verb": "run"}, "FINISHED"):
+        key, reused, machine = run.tags.get("trial_key"), run.tags.get(tag) != COMPUTED, run.tags.get(timing.MACHINE)
+        timed = sweep.times <= run.metrics.keys() and (
+            machine == timing.machine() or (machine is not None and not reused)
+        )
+        if key and (timed or not sweep.times) and (key in wanted or not wanted):
+            found[key] = TrialResult(
+                int(run.tags.get("sweep.trial", 0)),
+                key,
+                run.run_id,
+                "FINISHED",
+                run.metrics,
+                reused=reused,
+                objective=run.score(sweep.config.objective, sweep.config.select_on),
+                hashes=run.tags.get(FILE_HASHES, "{}"),
+            )
+    return found
 
 
 def tell(lines: Iterable[str]) -> None:
     """Print lines to standard error."""
     for line in lines:
         print(runnable(line), file=sys.stderr)  # noqa: T201
-
-
-def _as_result(run: LoggedRun, sweep: Sweep) -> TrialResult:
-    """The result of a logged run, which the sweep may have made itself or find in the experiment."""
-    return TrialResult(
-        int(run.tags.get("sweep.trial", 0)),
-        run.tags["trial_key"],
-        run.run_id,
-        "FINISHED",
-        run.metrics,
-        reused=run.tags.get(member_tag(sweep.sweep_id)) != COMPUTED,
-        objective=run.score(sweep.settings["objective"], sweep.settings["select_on"]),
-        hashes=run.tags.get(FILE_HASHES, "{}"),
-    )

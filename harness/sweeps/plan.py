@@ -95,7 +95,8 @@ class Planner:
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
-        self.settings: dict[str, Any] = {}  # the whole config of the first trial, with the keys of the sweep itself
+        self.search: Node = {}  # how the sweep chooses its trials
+        self.config: SweepConfig | None = None  # of the first trial that can be read, with the keys of the sweep itself
         self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a component ranking
         self._datasets: dict[str, DataFacts | Exception] = {}
         self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
@@ -116,31 +117,37 @@ class Planner:
         except Exception as error:
             error.add_note(f"(while composing trial {' '.join(overrides)})")
             raise
-        self.settings = self.settings or config
+        self.search = self.search or config["search"]
         try:
             config = check.check_values(config, "sweep")
+            self.config = self.config or SweepConfig.of(config)
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
-            run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
-            (self._describe_text if "task" in run else self._describe_retrieval)(trial, run, choices)
+            run |= {
+                "outputs": str(Path(config["outputs"]).absolute()),
+                "store": cache,
+            }  # a worker may run in another folder
+            kind = run_kind(run)
+            describe = self._describe_text if isinstance(kind, Text) else self._describe_retrieval
+            describe(trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
-            trial.rules = digest([RunKind(run.get("task")).rules, run["objective"], chosen_by])
+            trial.rules = digest([kind.rules(run), run["objective"], chosen_by])
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
 
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        trial.config, trial.choices = config, choices
-        plan = TextPlan.of(config)
-        trial.config = dict(plan.document)
-        trial.key, trial.job_key = task_run.task_trial_key(plan), "text"
-        trial.data = sha256_of(plan.references)
+        trial.config, trial.choices = scored_file.with_absolute_files(config), choices
+        scored_file.requested_measures(scored_file.task_of(config), config)
+        trial.key, trial.job_key = task_run.task_trial_key(trial.config), "text"
+        trial.data = sha256_of(Path(trial.config["references"]))
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         plan = Plan.of(retrieval_run.with_absolute_paths(document))
         dataset = self._facts(plan, choices["dataset"] or "")
         _check_scores(plan, dataset.qrels)
-        rankings = [self._ranking_identity(node, dataset) for node in plan.retriever.values()]
+        indexes = [dataset.index(node, self._identity) for node in plan.retriever.values()]
+        rankings = [steps.ranking_identity(index, dataset.queries_digest) for index in indexes]
         ranking_keys = tuple(digest(ranking) for ranking in rankings)
         reranker = self._identity(plan.rerank) if "rerank" in plan.active else None
         trial.key = retrieval_run.retrieval_trial_key(plan, dataset.fingerprints, dataset.texts, self._identity)
@@ -155,7 +162,7 @@ class Planner:
 
     def _shared(self, plan: Plan) -> list[str]:
         """The parts of the data that are the same in trials which compare by every objective of the sweep."""
-        names = self.settings["objectives"] or [plan.objective]
+        names = (self.config and self.config.objectives) or [plan.objective]
         scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
         tags = dict.fromkeys(tag for name in scores for tag in RunKind().shared(name))
         return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
@@ -191,9 +198,6 @@ class Planner:
             raise info
         return info
 
-    def _ranking_identity(self, node: Node, dataset: DataFacts) -> dict[str, Any]:
-        return steps.ranking_identity(dataset.index(node, self._identity), dataset.queries_digest)
-
     def _identity(self, node: Node) -> dict[str, Any]:
         text = json.dumps(node, sort_keys=True)
         if text not in self._identities:
@@ -207,19 +211,13 @@ def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str,
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
     for key in swept:
-        if not _decides(key):
+        about = keys(SweepConfig).get(key) or schema_groups(SweepConfig).get(key.partition(".")[0])
+        if about and about.roles & (Role.ASIDE | Role.FIXED):
             raise BadInput(
                 f"{key} cannot be swept, since it decides no result. Give it one value, and put a value with a comma "
                 f"in quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
-
-
-def _decides(key: str) -> bool:
-    """Whether a key decides the result of a trial."""
-    group = schema_groups(SweepConfig).get(key.partition(".")[0])
-    about = keys(SweepConfig).get(key) or group
-    return about is None or not about.roles & (Role.ASIDE | Role.FIXED)
 
 
 def swept_values(trial: Trial) -> dict[str, str]:
@@ -260,11 +258,6 @@ def _written(override: Override) -> list[str]:
     """An override for each value of a list, as it was written; nothing for an interval."""
     key = override.get_key_element()
     return [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
-
-
-def points(swept: Mapping[str, Override], planner: Planner) -> list[tuple[str, ...]]:
-    """The overrides of every trial of a grid; trials whose choices lack a swept key are there once."""
-    return list(dict.fromkeys(planner.words(overrides)[1] for overrides in combinations(expand(swept))))
 
 
 def axis_end(override: Override, last: bool = False) -> str:
@@ -330,7 +323,7 @@ def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
 
     expensive: keys that change what must be computed, all else equal. free: the others.
     """
-    keys = list(dict.fromkeys(_key(override) for trial in trials for override in trial.overrides))
+    keys = dict.fromkeys(word.partition("=")[0] for trial in trials for word in trial.overrides)
     expensive = keys_that_change(trials, lambda trial: trial.job_key)
     return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
 
@@ -358,6 +351,14 @@ def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str
     for own in trials:
         having.setdefault(own[key], set()).update(own)
     return [one for one in keys if not all(one in some for some in having.values())]
+
+
+def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
+    """Return whether trials have the same evidence and rules, and documents cut from the same texts differently."""
+    given = [{**trial.fingerprints, "rules": trial.rules} for trial in trials if not trial.error]
+    same = {(one.get("queries"), one.get("evidence"), one["rules"]) for one in given}
+    several = len({one.get("documents") for one in given}) > 1
+    return several and len(same) == 1 and all("evidence" in one for one in given)
 
 
 def cache_of(trial: Trial) -> Cache:
@@ -412,14 +413,6 @@ def _sizes(jobs: Sequence[int]) -> str:
         return f" of {counted(jobs[0], 'trial')} each"
     sizes = [str(size) for size in jobs[:8]] + ["…"] * (len(jobs) > 8)
     return f" of {', '.join(sizes)} {plural('trial') if jobs != [1] else 'trial'}" if sizes else ""
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0]
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).absolute())
 
 
 def _check_scores(plan: Plan, qrels: Qrels | None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 from harness.runs.board.plateau import LEAST, shape_along
-from harness.sweeps.axes import Interval
+from harness.sweeps.axes import Axis, Interval
 
 _Others = tuple[tuple[str, str], ...]  # (key, value) of the other keys of a trial
 
@@ -170,21 +170,21 @@ class Edge:
 def edges(
     points: Points,
     best: int,
-    intervals: Mapping[str, Interval],
+    axes: Mapping[str, Axis],
     by_query: Callable[[Sequence[int]], np.ndarray],
     grows: Callable[[str], bool],
 ) -> list[Edge]:
     """Return the keys whose best value is at an edge and better than others beyond chance, by the rule of boards.
 
-    intervals: key -> the interval that a search draws it from; other keys need three values or more.
+    axes: of the swept keys. Those that are no intervals need three values or more.
     by_query: numbers of trials -> their values on the queries that rank them, float64 [n, Q].
     grows: whether the objective grows with a key by construction.
     """
     found = []
     for key in (one for one in points.numeric if one in points.texts[best]):
         line = [trial for trial in points.line(best, key) if not np.isnan(points.values[trial])]
-        if key in intervals:
-            found += _end(points, key, best, intervals[key], by_query, grows(key))
+        if isinstance(axis := axes.get(key), Interval):
+            found += _end(points, key, best, axis, by_query, grows(key))
         elif len(line) >= LEAST and best in (line[0], line[-1]):
             shape = shape_along("run", [points.texts[trial][key] for trial in line], by_query(line), grows(key))
             if shape.at_end and line[shape.best] == best:

@@ -67,7 +67,7 @@ def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Plac
 
 def _ranking(summary: SweepSummary) -> Iterator[Table]:
     """Yield the best of the trials that compare, with what to know of them, and the Pareto front."""
-    kinds = summary.kinds(SHOWN)
+    kinds = summary.kinds
     lines = [f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}."] if kinds else []
     lines += [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]
     if (more := len(summary.finished) - SHOWN) > 0:
@@ -95,7 +95,7 @@ def _best_trials(summary: SweepSummary) -> Table:
     The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
     """
     keys = [] if summary.automatic else list(summary.axes())
-    several = len(summary.kinds(SHOWN)) > 1
+    several = len(summary.kinds) > 1
     names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
     columns = [
         Column("", "count"),

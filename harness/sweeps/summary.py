@@ -1,30 +1,72 @@
-"""A sweep in numbers: the best trials, the Pareto front, counts, and the parent run's metrics and tags."""
+"""A sweep in numbers: the best trials, the Pareto front, counts, and the parent run's metrics and tags.
+
+Trials compare if the same queries and labels score them by the same rules: what `harness compare` asks of runs. A sweep
+over data sets, or over schemes of a task, therefore has several groups of trials, each with a best one of its own. So
+has one over ways to cut texts into documents, unless its objectives count characters of evidence.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from harness.config.components import asks_model
 from harness.config.text import counted, short_id
 from harness.experiment.timing import MS
+from harness.gates.calibration import CLOSE
 from harness.measures.measures import SPAN_MEASURES
 from harness.measures.objective import Objective
+from harness.measures.scores import plain
 from harness.reports import markup
 from harness.runs.board.expected import Expected
 from harness.sweeps.auto.procedure import Automatic
-from harness.sweeps.groups import System, best_by_mean, cut_in_different_ways, systems, trial_groups
-from harness.sweeps.plan import Trial, swept_values
+from harness.sweeps.plan import Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
 from harness.sweeps.search import SweepObjective
-from harness.sweeps.trials import TrialResult
+from harness.sweeps.trials import Status, TrialResult
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
 
 SHOWN = 10  # best trials that are listed
+
+
+@dataclass(frozen=True)
+class System:
+    """Values of the swept keys that do not set groups apart, and its trials.
+
+    overrides: these values, as key=value. trials: its trial in each group; None if there is none.
+    values: its objective in each group; NaN if it has none.
+    mean: over the groups; NaN if a value is missing, or if the groups are scored by different rules.
+    """
+
+    overrides: tuple[str, ...]
+    trials: tuple[int | None, ...]
+    values: tuple[float, ...]
+    mean: float
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.overrides)
+
+
+def _systems(parts: Sequence[SweepSummary]) -> list[System]:
+    """Return what groups were tried with: by their means where there are means, else in the order of the trials."""
+    found: dict[tuple[str, ...], list[int | None]] = {}
+    for place, part in enumerate(parts):
+        for number, trial in part.trials.items():
+            own = tuple(word for word in trial.overrides if word.partition("=")[0] not in part.apart)
+            row = found.setdefault(own, [None] * len(parts))
+            row[place] = number if row[place] is None else row[place]
+    alike = len({trial.rules for part in parts for trial in part.trials.values()}) == 1
+    rows = []
+    for own, numbers in found.items():
+        values = [math.nan if n is None else part.values(n)[0] for n, part in zip(numbers, parts, strict=True)]
+        rows.append(System(own, tuple(numbers), tuple(values), sum(values) / len(values) if alike else math.nan))
+    return sorted(rows, key=lambda one: math.inf if math.isnan(one.mean) else -one.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +100,32 @@ class SweepSummary:
     systems: Sequence[System] = ()
 
     def grouped(self) -> SweepSummary:
-        """With a summary of each group of trials that compare, and the systems; as it is where all trials compare."""
-        found = trial_groups(self.trials)
+        """Return it with a summary of each group of trials that compare, and the systems, unless all trials compare.
+
+        A trial that cannot run is in no group.
+        """
+        members: dict[tuple[str, str], list[int]] = {}
+        for number, trial in self.trials.items():
+            if not trial.error:
+                members.setdefault((trial.data, trial.rules), []).append(number)
+        if len(members) < 2:
+            return self
+        keys = keys_that_change(self.trials.values(), lambda trial: (trial.data, trial.rules))
         parts = []
-        for group in found:
-            trials = {number: self.trials[number] for number in group.numbers}
-            results = {number: self.results[number] for number in group.numbers if number in self.results}
-            parts.append(replace(self, trials=trials, results=results, apart=group.apart))
-        value = systems(self.trials, found, lambda number: self.values(number)[0])
-        return replace(self, groups=parts, systems=value)
+        for numbers in members.values():
+            trials = {number: self.trials[number] for number in numbers}
+            results = {number: self.results[number] for number in numbers if number in self.results}
+            texts = [swept_values(trial) for trial in trials.values()]
+            values = {key: ",".join(dict.fromkeys(text[key] for text in texts if key in text)) for key in keys}
+            apart = {key: value for key, value in values.items() if value}
+            parts.append(replace(self, trials=trials, results=results, apart=apart))
+        return replace(self, groups=parts, systems=_systems(parts))
+
+    @property
+    def best_system(self) -> System | None:
+        """The system with the greatest mean, the first of equals; None if no system has a mean."""
+        known = [one for one in self.systems if not math.isnan(one.mean)]
+        return next((one for one in known if one.mean > known[0].mean - CLOSE), None)
 
     @property
     def parts(self) -> Sequence[SweepSummary]:
@@ -152,7 +211,7 @@ class SweepSummary:
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
         found = [f"Trials that differ in {keys} do not compare: {count} groups, each with a best trial of its own."]
-        if system := best_by_mean(self.systems):
+        if system := self.best_system:
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
         if cut_in_different_ways(self.trials.values()):
@@ -192,13 +251,14 @@ class SweepSummary:
         result = self.results.get(number)
         return result.objective.kind if result and result.objective else ""
 
-    def kinds(self, count: int) -> list[str]:
-        """The different kinds of the best trials. count: how many trials are looked at."""
-        return list(dict.fromkeys(self.kind(number) for number in self.finished[:count]))
+    @property
+    def kinds(self) -> list[str]:
+        """The different kinds of the trials that are listed."""
+        return list(dict.fromkeys(self.kind(number) for number in self.finished[:SHOWN]))
 
     def interval(self, number: int) -> tuple[float, float]:
         """(low, high) of the first objective; NaN if it has no interval."""
-        objective = self.results[number].objective
+        objective = self.results[number].objective if number in self.results else None
         return (objective.low, objective.high) if objective else (np.nan, np.nan)
 
     def counts(self) -> dict[str, int]:
@@ -207,14 +267,15 @@ class SweepSummary:
         asked: all. skipped: those of the finished ones that finished before. reused: those of them that another sweep
         or a single run made. same: those with the key of another.
         """
-        keys = [result.key for result in self.results.values() if result.key]
-        by_status = dict.fromkeys(("finished", "failed", "killed"), 0)
-        for result in self.results.values():
-            by_status[result.status.lower()] += 1
-        skipped = sum(result.key in self.skipped for result in self.results.values())
-        reused = sum(result.reused for result in self.results.values())
-        same = len(keys) - len(set(keys))
-        return {"asked": len(self.trials), **by_status, "skipped": skipped, "reused": reused, "same": same}
+        results = self.results.values()
+        keys = [result.key for result in results if result.key]
+        return {
+            "asked": len(self.trials),
+            **{status.lower(): sum(one.status == status for one in results) for status in get_args(Status)},
+            "skipped": sum(result.key in self.skipped for result in results),
+            "reused": sum(result.reused for result in results),
+            "same": len(keys) - len(set(keys)),
+        }
 
     @property
     def private_views(self) -> int:
@@ -238,20 +299,23 @@ class SweepSummary:
         """Column -> values, one row per trial."""
         numbers = list(self.trials)
         results = [self.results.get(number) for number in numbers]
-        values = [self.values(number) for number in numbers]
-        ends = [self.interval(number) if number in self.results else (np.nan, np.nan) for number in numbers]
-        columns: dict[str, list[Any]] = {"trial": numbers}
-        columns |= {"status": [result.status if result else "" for result in results]}
-        for i, (name, _) in enumerate(self.objectives):
-            columns[name] = [_plain(value[i]) for value in values]
-        columns |= {"low": [_plain(low) for low, _ in ends], "high": [_plain(high) for _, high in ends]}
-        columns["kind"] = [self.kind(number) for number in numbers]
-        columns |= {key: list(values) for key, values in self.axes().items()}
-        columns["seconds"] = [round(result.seconds, 3) if result else None for result in results]
-        columns["reused"] = [result.reused if result else False for result in results]
-        columns["run_id"] = [result.run_id if result else None for result in results]
-        columns["error"] = [result.error if result else "" for result in results]
-        return columns
+        low, high = zip(*(self.interval(number) for number in numbers), strict=True) if numbers else ((), ())
+        values = {
+            name: plain([self.values(number)[i] for number in numbers]) for i, (name, _) in enumerate(self.objectives)
+        }
+        return {
+            "trial": numbers,
+            "status": [result.status if result else "" for result in results],
+            **values,
+            "low": plain(low),
+            "high": plain(high),
+            "kind": [self.kind(number) for number in numbers],
+            **self.axes(),
+            "seconds": [round(result.seconds, 3) if result else None for result in results],
+            "reused": [result.reused if result else False for result in results],
+            "run_id": [result.run_id if result else None for result in results],
+            "error": [result.error if result else "" for result in results],
+        }
 
     def parent_metrics(self) -> dict[str, float]:
         """The metrics of the parent run: those of the best trial, what to expect, and the counts."""
@@ -261,7 +325,7 @@ class SweepSummary:
             metrics |= {f"expected/{name}": value for name, value in ends.items() if not np.isnan(value)}
         if self.automatic:
             metrics |= self.automatic.metrics()
-        if system := best_by_mean(self.systems):
+        if system := self.best_system:
             metrics[f"mean/{self.objectives[0].name}"] = system.mean
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
@@ -314,7 +378,7 @@ class SweepSummary:
             **self._ranked(),
             **(self.automatic.to_json() if self.automatic else {}),
             "groups": [{"apart": dict(one.apart), "trials": len(one.trials), **one._ranked()} for one in self.groups],
-            "systems": [system.to_json() for system in self.systems],
+            "systems": [plain(asdict(system)) for system in self.systems],
             "failed": [
                 {"trial": n, "overrides": list(self.trials[n].overrides), "error": self.results[n].error}
                 for n in failed
@@ -335,14 +399,14 @@ class SweepSummary:
     def _trial(self, number: int) -> dict[str, Any]:
         """A finished trial in the JSON document."""
         low, high = self.interval(number)
-        values = dict(zip((name for name, _ in self.objectives), map(_plain, self.values(number)), strict=True))
+        values = dict(zip((name for name, _ in self.objectives), map(plain, self.values(number)), strict=True))
         return {
             "trial": number,
             "run_id": self.results[number].run_id,
             "reused": self.results[number].reused,
             "overrides": list(self.trials[number].overrides),
             "value": values[self.objectives[0].name],
-            "interval": [_plain(low), _plain(high)],
+            "interval": [plain(low), plain(high)],
             "kind": self.kind(number),
             "objectives": values,
         }
@@ -363,7 +427,3 @@ def _numbers(values: list[str | None]) -> list[float | str | None]:
         return [None if value is None else float(value) for value in values]
     except ValueError:
         return list(values)
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

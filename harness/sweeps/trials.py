@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from harness.config import plugins
 from harness.config.canonical import digest
@@ -28,10 +28,11 @@ from harness.errors import BadInput, Failed
 from harness.experiment import steps
 from harness.experiment.ordering import Ordered, Ordering, order
 from harness.experiment.plan import Plan
-from harness.experiment.session import Clock, Session, open_session, queries_digest, read_dataset
+from harness.experiment.session import Clock, open_session, queries_digest, read_dataset
 from harness.experiment.writing import QueryWriter
 from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
+from harness.recording.run_kind import Text, run_kind
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
 from harness.sweeps.plan import Job, Trial
@@ -44,34 +45,18 @@ from retrievers.redaction import redacted
 CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 
 
-class TrialRunner(Protocol):
-    """Runs trials of a job: writes a trial's files into `folder`, and its tags and metrics into `record`."""
-
-    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
-        """Means, the objective's interval and parts, config and predictions."""
-
-    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
-        """Everything that a single run logs. run_id: of the trial's run, if it is logged."""
-
-
 class FileTrials:
     """Trials that score files of predictions; those of a job have nothing in common."""
 
     def __init__(self, job: Job) -> None: ...
 
-    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
-        self._write(trial, folder, record, light=True)
-
-    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
-        self._write(trial, folder, record, light=False)
-
-    def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool) -> None:
-        plan = TextPlan.of(trial.config)
-        scored = judge_files(plan)
-        if reason := scored.judged.absent.get(objective := plan.objective):
+    def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
+        """As of RetrievalTrials."""
+        scored = scored_file.judge_files(trial.config)
+        if reason := scored.judged.absent.get(objective := trial.config["objective"]):
             raise BadInput(f"objective={objective} is absent: {reason}")
-        tags = task_run.tags(plan, scored)
-        task_run.write_task_run(folder, record, plan, scored, light)
+        tags = task_run.tags(trial.config, scored)
+        task_run.write_task_run(folder, record, trial.config, scored, light=not full)
         record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
 
 
@@ -85,7 +70,10 @@ class RetrievalTrials:
         session = open_session(plan, dataset)
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
-        if first.ranking_keys[0] not in _planned(plan, session, index):
+        queries, writer = {session.queries_digest}, QueryWriter.of(plan)
+        if writer:  # something stood for the queries until a language model had written them
+            queries.add(queries_digest(writer.stand_ins(session.dataset.queries)))
+        if first.ranking_keys[0] not in {digest(steps.ranking_identity(index, one)) for one in queries}:
             raise RuntimeError(CHANGED)
         self._deepest: list[Ranking] = []
         for (name, node), depth in zip(plan.retriever.items(), job.depths, strict=True):
@@ -94,20 +82,20 @@ class RetrievalTrials:
         self._at_depth: dict[int, list[Ranking]] = {}
         self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
 
-    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
-        config, dataset = Plan.of(trial.config), self.session.dataset
-        outcome = self._outcome(config, [config.objective])
-        record.end_tags |= retrieval_run.write_run_files(folder, config, dataset, outcome, light=True)
-        retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=True)
+    def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
+        """Write a trial's files into `folder`, and its tags and metrics into `record`.
 
-    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+        full: everything that a single run logs; else means, the objective's interval and parts, config and predictions.
+        run_id: of the trial's run, if it is logged.
+        """
         config, dataset = Plan.of(trial.config), self.session.dataset
-        outcome = self._outcome(config)
-        record.end_tags |= retrieval_run.write_run_files(folder, config, dataset, outcome)
-        retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
-        retrieval_run.log_numbers(folder, record, outcome, self._sizes)
+        outcome = self._outcome(config, None if full else [config.objective])
+        record.end_tags |= retrieval_run.write_run_files(folder, config, dataset, outcome, light=not full)
+        if full:
+            retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
+        retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=not full)
 
-    def _outcome(self, plan: Plan, detailed: list[str] | None = None) -> steps.Outcome:
+    def _outcome(self, plan: Plan, detailed: list[str] | None) -> steps.Outcome:
         """The outcome of a trial. detailed: as in `steps.conclude`."""
         depth = plan.depth
         if depth not in self._at_depth:
@@ -118,20 +106,6 @@ class RetrievalTrials:
         if self._last_order is None or self._last_order[0] != ordering:
             self._last_order = ordering, order(ordering, rankings, session)
         return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
-
-
-def _planned(plan: Plan, session: Session, index: Mapping[str, Any]) -> set[str]:
-    """Digests of a component ranking, one of which a plan has: of the queries, and of what stood for them until a
-    language model had written them. index: what decides the retriever's index."""
-    writer, known = QueryWriter.of(plan), {session.queries_digest}
-    if writer:
-        known.add(queries_digest(writer.stand_ins(session.dataset.queries)))
-    return {digest(steps.ranking_identity(index, one)) for one in known}
-
-
-def trial_runner(job: Job) -> TrialRunner:
-    """The runner for the kind of run that the job's trials are. It retrieves what they share."""
-    return FileTrials(job) if "task" in job.trials[0].config else RetrievalTrials(job)
 
 
 def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
@@ -274,27 +248,32 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
     tracker = recording.connected(first.config["tracking"], Path(first.config["outputs"]), PATIENCE)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
-    runner, failed = None, None
-    try:
-        runner = Runner(job, tracker, context)
-    except Exception as error:  # every trial is recorded as failed with this error
-        failed = error
+    runner = Runner(job, tracker, context)
     for trial in job.trials:
         if context.owner.read_text() != context.token:
             break
         if trial.number not in done:
-            run = adopted.get(trial.key)
-            result = runner.run(trial, run) if runner else fail(trial, failed, tracker, context, run)
-            done[trial.number] = result
-            write_journal(context, result)
+            done[trial.number] = runner.run(trial, adopted.get(trial.key))
+            write_journal(context, done[trial.number])
     return [done[trial.number] for trial in job.trials if trial.number in done]
 
 
 class Runner:
-    """Runs the trials of a job, each a run of its own."""
+    """Runs the trials of a job, each a run of its own. It retrieves what they share first."""
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
-        self.tracker, self.context, self.trials = tracker, context, trial_runner(job)
+        self.tracker, self.context = tracker, context
+        kind = FileTrials if isinstance(run_kind(job.trials[0].config), Text) else RetrievalTrials
+        self._trials: FileTrials | RetrievalTrials | Exception
+        try:
+            self._trials = kind(job)
+        except Exception as error:  # with which every trial is recorded as failed
+            self._trials = error
+
+    def _write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
+        if isinstance(self._trials, Exception):
+            raise self._trials
+        self._trials.write(trial, folder, record, full, run_id)
 
     def run(self, trial: Trial, adopted: LoggedRun | None = None) -> TrialResult:
         """Run and record one trial. An error is recorded and returned, not raised."""
@@ -306,10 +285,10 @@ class Runner:
         try:
             with recording.live_run(self.tracker, record, folder, adopted=adopted, direct=True) as live:
                 run_id = live.run_id
-                self.trials.write_light(trial, live.folder, record)
+                self._write(trial, live.folder, record, full=False, run_id=run_id)
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
-            return _failed(trial, error, run_id, time.perf_counter() - began)
+            return failed(trial, error, run_id, time.perf_counter() - began)
         except (KeyboardInterrupt, SystemExit):  # Ray stops a worker by SystemExit
             seconds = time.perf_counter() - began
             write_journal(self.context, TrialResult(trial.number, trial.key, run_id, "KILLED", {}, seconds))
@@ -329,29 +308,9 @@ class Runner:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
-        self.trials.write_full(trial, folder, record, run_id)
+        self._write(trial, folder, record, full=True, run_id=run_id)
         file_hashes.seal(record, folder)
         return record
-
-
-def fail(
-    trial: Trial, error: Exception | None, tracker: Tracker, context: Context, adopted: LoggedRun | None = None
-) -> TrialResult:
-    """Record a trial that could not start. adopted: its run, where an earlier start left one RUNNING."""
-    record = _record(trial, context)
-    folder = context.folder / "trials" / str(trial.number)
-    _remove(folder)
-    run_id = None
-    try:
-        with recording.live_run(tracker, record, folder, adopted=adopted) as live:
-            run_id = live.run_id
-            raise error or RuntimeError("unknown")
-    except Exception as raised:
-        result = _failed(trial, raised, run_id, 0.0)
-    finally:
-        if tracker.keeps_files:
-            _remove(folder)
-    return result
 
 
 @contextmanager
@@ -416,12 +375,8 @@ def _record(trial: Trial, context: Context) -> RunRecord:
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 
 
-def refused(trial: Trial, error: Exception) -> TrialResult:
-    """The result of a trial that cannot run."""
-    return _failed(trial, error, None, 0.0)
-
-
-def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> TrialResult:
+def failed(trial: Trial, error: Exception, run_id: str | None = None, seconds: float = 0.0) -> TrialResult:
+    """Return the result of a trial that failed, or that cannot run."""
     known = isinstance(error, BadInput | Failed)  # their messages are for users
     line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
     return TrialResult(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))

@@ -26,7 +26,9 @@ def ticks(axis):
 
 
 def test_each_key_has_a_panel_with_all_trials_the_best_and_the_median():
-    threshold, tokenizer = draw_by_key(GRID, "modified_map@3", VALUES, 3).axes
+    figure = draw_by_key(GRID, "modified_map@3", VALUES, 3)
+    assert figure.get_suptitle() == "6 trials: best modified_map@3 0.9000 (1 failed)"
+    threshold, tokenizer = figure.axes
     assert (threshold.get_xlabel(), tokenizer.get_xlabel()) == ("gate.threshold", "tokenizer")
     assert threshold.get_ylabel() == "modified_map@3"
     points = [[1, 0.5], [1, 0.3], [1, 0.4], [5, 0.9], [5, 0.1]]
@@ -41,11 +43,9 @@ def test_each_key_has_a_panel_with_all_trials_the_best_and_the_median():
     found = lines(tokenizer)
     assert found["best"] == [[0, 0.9], [1, 0.3], [2, 0.4]]
     np.testing.assert_allclose(found["median"], [[0, 0.7], [1, 0.3], [2, 0.25]])
-
-
-def test_the_title_counts_trials_and_failures():
-    title = draw_by_key(GRID, "modified_map@3", VALUES, 3).get_suptitle()
-    assert title == "6 trials: best modified_map@3 0.9000 (1 failed)"
+    # where the least is best, the best at each is the least
+    least = draw_by_key(GRID, "loss/misranked", VALUES, 5)
+    assert lines(least.axes[0])["best"] == [[1, 0.3], [5, 0.1]]
 
 
 def test_values_drawn_at_random_have_no_best_at_each():
@@ -69,12 +69,10 @@ def test_numbers_spread_by_their_logarithm_get_a_logarithmic_axis(values, scale)
     assert panel.get_xscale() == scale
 
 
-def test_numbers_mixed_with_texts_are_texts():
+def test_numbers_mixed_with_texts_are_texts_and_an_absent_key_stands_last():
     (panel,) = draw_by_key({"store": [1, "none", True]}, "map", np.array([0.1, 0.2, 0.3]), 2).axes
     assert ticks(panel.xaxis) == ["1", "none", "True"]
 
-
-def test_a_key_that_a_trial_lacks_has_a_place_after_its_numbers():
     (panel,) = draw_by_key({"k1": [None, 2.0, 0.5, None]}, "map", np.array([0.1, 0.2, 0.3, 0.4]), 3).axes
     assert ticks(panel.xaxis) == ["0.5", "2", "–"]
 
@@ -91,11 +89,6 @@ def test_of_many_keys_those_that_matter_most_are_shown():
     assert names == [name for name in swept if name in names]
 
 
-def test_where_the_least_is_best_the_best_at_each_is_the_least():
-    figure = draw_by_key(GRID, "loss/misranked", VALUES, 5)
-    assert lines(figure.axes[0])["best"] == [[1, 0.3], [5, 0.1]]
-
-
 DEGENERATE = {
     "one trial": ({"k": [5], "tokenizer": ["kiwi"]}, [0.5]),
     "all failed": (GRID | {"k": [0.001, 0.1, 10.0] * 2}, [np.nan] * 6),
@@ -106,15 +99,15 @@ DEGENERATE = {
         [0.1 * n for n in range(6)],
     ),
     "hangul": ({"모델": KOREAN * 2, "depth": [20, 20, 20, 50, 50, 50]}, VALUES.tolist()),
+    "no Hangul font": ({"모델": KOREAN * 2}, VALUES.tolist()),
     "many values": ({"k": list(range(150)), "name": [f"name {n}" for n in range(150)]}, [0.5] * 75 + [0.6] * 75),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEGENERATE)
-@pytest.mark.parametrize("hangul", [True, False], ids=["any font", "no Hangul font"])
-def test_degenerate_tables_are_drawn(monkeypatch, name, hangul):
-    if not hangul:
+def test_degenerate_tables_are_drawn(monkeypatch, name):
+    if name == "no Hangul font":
         monkeypatch.setattr(reports_figure, "hangul_font", lambda: None)
     fonts.cache_clear()
     swept, given_values = DEGENERATE[name]
@@ -141,6 +134,4 @@ def test_pareto_marks_the_front():
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("map", "abstention_f1")
     assert figure.get_suptitle() == "2 of 4 trials on the Pareto front (1 failed)"
 
-
-def test_pareto_without_a_finished_trial():
     assert png(draw_pareto(np.full((2, 2), np.nan), ("map", "mrr"), np.zeros(2, bool))).startswith(b"\x89PNG")

@@ -50,58 +50,46 @@ RERANKED = (
     "rerank.dtype=float32",
 )
 HYBRID = ("retriever=hybrid_lexical", "gate=score", "gate.source=bm25")
+LSA = ("retriever=dense", "encoder=lsa")
+LLM = ("gate=llm", "llm.model=m", "llm.base_url=http://127.0.0.1:9")
+FREE = {
+    HYBRID: ["gate.threshold=3", "gate.signal=margin", "gate.source=bigram", "fusion=rrf", "fusion.normalise=rank",
+             "fusion.weights.bm25=0.5"],
+    (*HYBRID, "fusion=rrf"): ["fusion.k=10"],
+    RERANKED: ["rerank.depth=2"],  # pairs are scored alike, each once
+    (): ["gate=score", "top_k=1", "metrics=[modified_map@3]", "objective=mrr", "seed=1", "public=0.5",
+         "depth=7"],  # the greatest depth of all trials is retrieved
+}  # fmt: skip
+EXPENSIVE = {
+    (): ["retriever.bm25.k1=0.9", "retriever.bm25.variant=okapi", "tokenizer=word", "tokenizer.low=1",
+         "query.text=last", "dataset.path=other", "dataset.qrels=labels.jsonl", RERANKED],
+    ("retriever.bm25.variant=okapi",): ["retriever.bm25.engine=rank_bm25"],
+    ("tokenizer.low=1",): ["retriever=hybrid_lexical"],
+    LSA: ["encoder.low=1", "index=hnsw"],
+    (*LSA, "index=hnsw"): ["index.ef_search=300"],
+    RERANKED: ["rerank.max_length=32"],
+}  # fmt: skip
+# Paths, runtime and formats; components that one BM25 does not use; the same data elsewhere; a stated default.
+WITHOUT_EFFECT = ["outputs=elsewhere", "store.path=elsewhere", "format=json", "experiment_name=other", "run_name=mine",
+                  "tracking=none", "fusion=rrf", "fusion.normalise=rank", "encoder=lsa", "index=hnsw",
+                  "dataset.path=copy", "retriever.bm25.runtime.threads=1", "query.text=last", "search=tpe",
+                  "objectives=[modified_map@3]", "retriever.bm25.delta=null", "top_k=3"]  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fixed", "word"),
-    [
-        (HYBRID, "gate.threshold=3"),
-        (HYBRID, "gate.signal=margin"),
-        (HYBRID, "gate.source=bigram"),
-        ((), "gate=score"),
-        (HYBRID, "fusion=rrf"),
-        (HYBRID, "fusion.normalise=rank"),
-        (HYBRID, "fusion.weights.bm25=0.5"),
-        ((*HYBRID, "fusion=rrf"), "fusion.k=10"),
-        ((), "top_k=1"),
-        ((), "depth=7"),  # the greatest depth of all trials is retrieved
-        ((), "metrics=[modified_map@3]"),
-        ((), "objective=mrr"),
-        ((), "seed=1"),
-        ((), "public=0.5"),
-    ],
-)
-def test_what_follows_the_retrieval_is_free(planner, fixed, word):
+@pytest.mark.parametrize("fixed", FREE)
+def test_what_follows_the_retrieval_is_free(planner, model, fixed):
     plans = planner(*fixed)
-    plain, other = plans.trial(0, ()), plans.trial(1, (word,))
+    plain = plans.trial(0, ())
     assert not plain.error
-    assert not other.error
-    assert other.job_key == plain.job_key
-    assert other.key != plain.key, "its result is another all the same"
+    for word in FREE[fixed]:
+        other = plans.trial(1, (word,))
+        assert not other.error, word
+        assert other.job_key == plain.job_key, word
+        assert other.key != plain.key, f"{word}: its result is another all the same"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fixed", "word"),
-    [
-        ((), "retriever.bm25.k1=0.9"),
-        ((), "retriever.bm25.variant=okapi"),
-        (("retriever.bm25.variant=okapi",), "retriever.bm25.engine=rank_bm25"),
-        (("tokenizer.low=1",), "retriever=hybrid_lexical"),
-        ((), "tokenizer=word"),
-        ((), "tokenizer.low=1"),
-        ((), "query.text=last"),
-        ((), "dataset.path=other"),
-        ((), "dataset.qrels=labels.jsonl"),
-        (("retriever=dense", "encoder=lsa"), "encoder.low=1"),
-        (("retriever=dense", "encoder=lsa"), "index=hnsw"),
-        (("retriever=dense", "encoder=lsa", "index=hnsw"), "index.ef_search=300"),
-        ((), RERANKED),
-        (RERANKED, "rerank.max_length=32"),
-    ],
-)
-def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, model, fixed, word):
+@pytest.mark.parametrize("fixed", EXPENSIVE)
+def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, model, fixed):
     other = toy.parent / "other"
     shutil.copytree(toy, other)
     for name, before, after in (("documents.jsonl", "지구의", "화성의"), ("qrels.jsonl", '"d1": 1', '"d1": 3')):
@@ -112,55 +100,68 @@ def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, mode
     row = {"eval_id": 7, "msg": [{"role": "user", "content": text} for text in ("달이 뭐야?", "모양은 왜 변해?")]}
     rest = (toy / "eval.jsonl").read_text("utf-8").splitlines()[1:]
     (toy / "eval.jsonl").write_text("\n".join([json.dumps(row, ensure_ascii=False), *rest]), "utf-8")
-    words = (word,) if isinstance(word, str) else word
     plans = planner(*fixed)
-    plain, changed = plans.trial(0, ()), plans.trial(1, words)
+    plain = plans.trial(0, ())
     assert not plain.error
-    assert not changed.error
-    assert changed.job_key != plain.job_key
-    assert changed.key != plain.key
-    retrieves_anew = not words[0].startswith(("rerank", "dataset.qrels"))
-    assert bool(set(changed.ranking_keys) - set(plain.ranking_keys)) == retrieves_anew
+    for one in EXPENSIVE[fixed]:
+        words = (one,) if isinstance(one, str) else one
+        changed = plans.trial(1, words)
+        assert not changed.error, words
+        assert changed.job_key != plain.job_key, words
+        assert changed.key != plain.key, words
+        retrieves_anew = not words[0].startswith(("rerank", "dataset.qrels"))
+        assert bool(set(changed.ranking_keys) - set(plain.ranking_keys)) == retrieves_anew, words
 
 
-def test_how_many_documents_are_reranked_is_free(planner, model):
-    plans = planner(*RERANKED)
-    some, more = plans.trial(0, ("rerank.depth=1",)), plans.trial(1, ("rerank.depth=2",))
-    assert not some.error
-    assert some.job_key == more.job_key  # pairs are scored alike, each once
-    assert some.key != more.key
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "word",
-    ["outputs=elsewhere", "store.path=elsewhere", "format=json", "experiment_name=other", "run_name=mine",
-     "tracking=none", "fusion=rrf", "fusion.normalise=rank", "encoder=lsa", "index=hnsw", "dataset.path=copy",
-     "retriever.bm25.runtime.threads=1", "query.text=last", "search=tpe", "objectives=[modified_map@3]",
-     "gate.k=3", "retriever.bm25.delta=null", "top_k=3"],
-)  # fmt: skip
-def test_what_can_change_no_result_changes_no_key(planner, toy, word):
-    """Paths, runtime and formats; components that one BM25 does not use; the same data elsewhere; a stated default."""
+def test_what_can_change_no_result_changes_no_key(planner, toy):
     shutil.copytree(toy, toy.parent / "copy")
-    plans = planner("gate=score") if word.startswith("gate") else planner()
-    plain, other = plans.trial(0, ()), plans.trial(1, (word,))
-    assert not other.error
-    assert other.job_key == plain.job_key
-    if word == "gate.k=3":  # mean_top_k alone reads it; that it counts as another result is safe, if wasteful
-        assert other.key != plain.key
-    else:
-        assert other.key == plain.key
+    plans = planner()
+    plain = plans.trial(0, ())
+    for word in WITHOUT_EFFECT:
+        other = plans.trial(1, (word,))
+        assert (other.error, other.job_key, other.key) == (None, plain.job_key, plain.key), word
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words", "same"),
+    [
+        ((), ["select_on=all", "select_on=public"], False),
+        (("gate=score",), ["gate.signal=coverage", "gate.signal=background"], False),
+        (LSA, ["tokenizer=word", "tokenizer=whitespace"], True),  # nothing reads tokens
+        ((*LSA, "gate=score", "gate.signal=coverage"), ["tokenizer=word", "tokenizer=whitespace"], False),
+        (("gate=classifier", "encoder=lsa"), ["encoder.dimensions=1", "encoder.dimensions=2"], True),
+        (
+            ("gate=classifier", "gate.embedding=true", "encoder=lsa"),
+            ["encoder.dimensions=1", "encoder.dimensions=2"],
+            False,
+        ),
+        (("gate=fitted",), ["gate.file=one.json", "gate.file=same.json"], True),
+        (("gate=fitted",), ["gate.file=one.json", "gate.file=other.json"], False),
+        (LLM, ["llm.runtime.retries=1", "llm.runtime.retries=2"], True),
+        (LLM, ["llm.runtime.parallel=1", "llm.runtime.parallel=2"], True),
+        (LLM, ["llm.model=m", "llm.model=n"], False),
+        (LLM, ["gate.request.max_tokens=9", "gate.request.max_tokens=99"], False),
+    ],
+)
+def test_a_key_holds_what_decides_a_gate_and_nothing_else(planner, tmp_path, fixed, words, same):
+    for name, threshold in (("one", 1.5), ("same", 1.5), ("other", 2.5)):
+        rule = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [threshold]}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rule": rule, "notes": [name]}))
+    plans = planner(*fixed)
+    first, second = (plans.trial(0, (word,)) for word in words)
+    assert not first.error
+    assert not second.error
+    assert (first.key == second.key) == same
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("top_k=1",),
-        ("gate=score", "gate.threshold=2", "metrics=[modified_map@3,mrr]"),
-        ("retriever=hybrid_lexical", "fusion=rrf", "fusion.k=7", "seed=3", "run_name=named"),
-        ("query.text=last", "depth=10", "retriever.bm25.k1=2.0", "store.path=fresh"),
+        ("retriever=hybrid_lexical", "fusion=rrf", "fusion.k=7", "gate=score", "gate.source=bm25", "gate.threshold=2",
+         "metrics=[modified_map@3,mrr]", "seed=3", "run_name=named"),
+        ("query.text=last", "depth=10", "top_k=1", "retriever.bm25.k1=2.0", "store.path=fresh"),
     ],
-)
+)  # fmt: skip
 def test_the_key_is_that_of_a_single_run(planner, monkeypatch, words):
     keys, plain = [], retrieval_run.retrieval_trial_key
     trial = planner().trial(0, words)
@@ -193,15 +194,13 @@ def test_spellings_of_a_value_are_one_trial_with_one_result_in_the_cache(planner
 def test_a_trial_that_cannot_run_keeps_its_error(planner):
     plans = planner()
     for words, said in ((("top_k=500",), "depth=100"), (("dataset.path=nowhere",), "nowhere"),
-                        (("objective=ndcg@7",), "not among the metrics"), (("tokenizer.low=3",), "low")):  # fmt: skip
+                        (("objective=ndcg@7",), "not among the metrics"), (("tokenizer.low=3",), "low"),
+                        (("gate=score", "gate.source=bigram"), "gate.source='bigram'")):  # fmt: skip
         trial = plans.trial(0, words)
         assert isinstance(trial.error, BadInput | OSError)
         assert said in str(trial.error)
         assert trial.key == ""
     assert plans.trial(1, ()).key
-
-
-def test_an_unknown_key_names_the_trial(planner):
     with pytest.raises(ConfigCompositionException) as raised:
         planner().trial(0, ("top_kk=1", "top_k=2"))
     assert raised.value.__notes__ == ["(while composing trial top_kk=1 top_k=2)"]
@@ -377,9 +376,7 @@ def test_the_last_axis_changes_fastest():
     ]  # fmt: skip
     assert plan.combinations({}) == [()]
     assert plan.combinations({"a": []}) == []
-
-
-def test_a_grid_that_is_too_large_is_not_expanded():
+    # A grid that is too large is not expanded.
     axes = {"a": range(1000), "b": range(1000), "c": range(9)}
     with pytest.raises(BadInput, match=r"9,000,000 trials \(1,000 of a x 1,000 of b x 9 of c\): the most is"):
         plan.combinations(axes)

@@ -47,14 +47,9 @@ def test_the_middle_of_a_plateau():
     assert (found.trial, found.tied) == (2, (1, 2, 3))
     assert found.reason == "3 trials tie at 0.7000: k 2 to 4. Recommended: k=3, in the middle."
 
-
-def test_two_trials_have_no_middle():
-    found = recommend(line(0.1, 0.7, 0.7, 0.2))
-    assert (found.trial, found.reason) == (1, "2 trials tie at 0.7000: k 2, 3. Recommended: k=2, the first of them.")
-
-
-def test_the_widest_of_several_plateaus():
-    # k = 1 alone, then 2 is worse, then 3 to 5.
+    two = recommend(line(0.1, 0.7, 0.7, 0.2))  # which have no middle
+    assert (two.trial, two.reason) == (1, "2 trials tie at 0.7000: k 2, 3. Recommended: k=2, the first of them.")
+    # Of several plateaus the widest: k = 1 alone, then 2 is worse, then 3 to 5.
     found = recommend(line(0.7, 0.1, 0.7, 0.7, 0.7, 0.1))
     assert found.trial == 3
     assert "k 1, 3, 4, 5." in found.reason  # not "1 to 5": 2 is worse
@@ -68,9 +63,7 @@ def test_the_middle_of_a_plateau_of_two_keys():
     found = recommend(points(rows, ["x", "y"]))
     assert rows[found.trial][1] == {"x": "2", "y": "2e0"}
     assert found.reason.endswith("Recommended: x=2 y=2e0, in the middle.")
-
-
-def test_points_drawn_at_random_have_the_middle_of_all_that_tie():
+    # Points drawn at random have the middle of all that tie.
     places = [(1.0, 9.0), (2.0, 2.0), (5.0, 5.5), (9.0, 1.0)]
     found = recommend(points([(0.5, {"x": str(x), "y": str(y)}) for x, y in places], ["x", "y"]))
     assert found.trial == 2
@@ -84,6 +77,10 @@ def test_of_other_keys_the_quickest_wins():
         "6 trials tie at 0.5000: retriever hybrid, bm25; k 1 to 3. "
         "Recommended: retriever=bm25, which takes the least time per query, and k=2, in the middle."
     )
+    for ms in ({}, {0: 1.0, 1: 1.0}, {1: 1.0}):  # equal or unknown
+        first = recommend(points([(0.5, {"gate": "none"}), (0.5, {"gate": "auto"})], [], ms))
+        assert first.trial == 0
+        assert "gate=none, the first of them" in first.reason
 
 
 def test_of_other_keys_one_that_asks_no_language_model_wins():
@@ -115,13 +112,6 @@ def test_trials_that_lack_a_key_are_no_points_of_its_line():
     climbing = [(0.3, {"gate": "none"}), *((k / 10, {"gate": "score", "k": str(k)}) for k in (1, 2, 4))]
     assert [edge.key for edge in found_edges(points(climbing, ["k"]), 3)] == ["k"]
     assert found_edges(points([(0.9, {"gate": "none"}), *climbing[1:]], ["k"]), 0) == []
-
-
-@pytest.mark.parametrize("ms", [{}, {0: 1.0, 1: 1.0}, {1: 1.0}])
-def test_with_equal_or_unknown_times_the_first_wins(ms):
-    found = recommend(points([(0.5, {"gate": "none"}), (0.5, {"gate": "auto"})], [], ms))
-    assert found.trial == 0
-    assert "gate=none, the first of them" in found.reason
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.5]), st.integers(0, 5), st.sampled_from("ab")), min_size=1))
@@ -158,14 +148,11 @@ def test_an_edge_that_is_better_by_chance_is_none():
     assert noted(draw, 0, {"w": Interval(0, 3.0, log=False)}, noise=1.0) == []
 
 
-def test_beyond_a_fraction_is_a_small_step():
+def test_beyond_a_fraction_is_a_small_step_and_neighbours_differ_in_one_key():
     rows = [(value, {"b": text}) for value, text in ((0.1, "0.5"), (0.2, "0.75"), (0.3, "1"))]
     [(beyond, _)] = noted(points(rows, ["b"]), 2)
     assert float(beyond) == pytest.approx(1.0025)
-
-
-def test_neighbours_differ_in_this_key_alone():
-    """a=3 is better than a=2 for b=1 alone; the best trial has b=2, where it is not."""
+    # a=3 is better than a=2 for b=1 alone; the best trial has b=2, where it is not.
     grid = {(1, 1): 0.1, (2, 1): 0.2, (3, 1): 0.3, (1, 2): 0.1, (2, 2): 0.5, (3, 2): 0.5}
     given = points([(value, {"a": str(a), "b": str(b)}) for (a, b), value in grid.items()], ["a", "b"])
     assert noted(given, 5) == []

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,7 +21,7 @@ from harness.statistics.split import Split
 from harness.storage.append_log import START
 from harness.sweeps import trials
 from harness.sweeps.ending import expected
-from harness.sweeps.trials import Context, TrialResult, read_journal, run_job, write_journal
+from harness.sweeps.trials import Context, TrialResult, claim_sweep, read_journal, run_job, write_journal
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import Tracker, mlflow_name
 from retrievers.base import Qrels, Ranking
@@ -94,25 +95,19 @@ def concluded(monkeypatch):
     return made
 
 
-def drop_last_line(journal):
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
-
-
 def test_a_job_started_again_does_nothing_twice(handed, runs, concluded):
     [(job, mine)] = handed(*GRID)
+    [written] = mine.jobs.iterdir()
+    trials_of = json.loads(written.read_text("utf-8"))["trials"]
+    assert not any("tracking" in one["config"] for one in trials_of), "an address may hold a password"
     first = run_job(job, mine)
     assert [result.status for result in first] == ["FINISHED"] * 3
     assert read_journal(mine)[0] == first
     assert run_job(job, mine) == first
     assert concluded == [0, 1, 2]
     assert [run.run_id for run in runs()] == [result.run_id for result in first]
-
-
-def test_a_job_started_again_takes_up_what_was_left_running(handed, runs, concluded):
-    [(job, mine)] = handed(*GRID)
-    first = run_job(job, mine)
-    drop_last_line(mine.journal)
-    runs()
+    # It takes up what was left running.
+    mine.journal.write_bytes(b"".join(mine.journal.read_bytes().splitlines(keepends=True)[:-1]))
     runs.tracker.client.update_run(first[2].run_id, status="RUNNING")  # as a worker leaves it that dies
     second = run_job(job, mine)
     assert second[:2] == first[:2]
@@ -139,21 +134,23 @@ def test_a_job_whose_worker_was_stopped_goes_on_with_the_trial_in_work(handed, r
     assert [result.status for result in run_job(job, mine)] == ["FINISHED"] * 3
 
 
-def test_a_job_of_an_earlier_start_does_nothing(handed, runs, concluded):
+def test_a_job_of_an_earlier_start_ends_before_its_next_trial(handed, runs, concluded, monkeypatch):
+    """Another start writes its token."""
     [(job, mine)] = handed(*GRID)
     mine.owner.write_text("another")
     assert run_job(job, mine) == []
     assert concluded == []
     assert runs() == []
+    mine.owner.write_text(mine.token)
+    plain = steps.conclude
 
+    def taken_over(*arguments, **named):
+        mine.owner.write_text("another")
+        return plain(*arguments, **named)
 
-@pytest.mark.slow
-def test_what_a_job_says_is_not_where_it_is_logged(handed, tmp_path):
-    """A tracking address may hold a password: it is in no file of the sweep, and every worker has its own."""
-    handed(*GRID, f"tracking.uri=sqlite:///{tmp_path}/secret.db")
-    written = list((tmp_path / "outputs" / "sweeps").glob("*/jobs/*.json"))
-    assert len(written) == 1
-    assert "secret" not in written[0].read_text("utf-8")
+    monkeypatch.setattr(steps, "conclude", taken_over)
+    assert [result.number for result in run_job(job, mine)] == [0]
+    assert concluded == [0]
 
 
 def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
@@ -219,29 +216,24 @@ def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
     assert len(read) == 1
 
 
-@pytest.mark.parametrize("name", ["documents.jsonl", "eval.jsonl", "qrels.jsonl"])
-def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, name):
-    [(job, mine)] = handed(*GRID)
-    text = (toy / name).read_text("utf-8")
-    changed = text.replace("위성", "친구").replace("안녕", "반가워").replace('"d1": 1', '"d1": 3')
-    assert changed != text
-    (toy / name).write_text(changed, "utf-8")
-    found = run_job(job, mine)
-    assert {result.error for result in found} == {
-        "RuntimeError: The data or the queries have changed since the sweep was planned. Start it again."
-    }
-    assert [run.status for run in runs()] == ["FAILED"] * 3
-    assert [run.run_id for run in runs()] == [result.run_id for result in found]
-
-
-def test_rewritten_queries_that_changed_since_the_plan_are_refused(handed, tmp_path):
+def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_path):
     rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "달의 모양"), (3, "끓는 물"), (5, "안녕"))]
-    write = lambda rows: (tmp_path / "said.jsonl").write_text("\n".join(map(json.dumps, rows)))  # noqa: E731
-    write(rows)
-    [(job, mine)] = handed(*GRID, "query.text=file", "query.file=said.jsonl", "tracking=none")
-    rows[0]["standalone_query"] = "물"
-    write(rows)
-    assert all("changed" in result.error for result in run_job(job, mine))
+    said = tmp_path / "said.jsonl"
+    said.write_text("\n".join(map(json.dumps, rows)))
+    [(job, mine)] = handed(*GRID, "query.text=file", "query.file=said.jsonl")
+    for number, file in enumerate((toy / "documents.jsonl", toy / "eval.jsonl", toy / "qrels.jsonl", said)):
+        text = file.read_text("utf-8")
+        changed = text.replace("위성", "친구").replace("안녕", "반가워").replace('"d1": 1', '"d1": 3')
+        changed = changed.replace(json.dumps("끓는 물"), '"물"')
+        assert changed != text
+        file.write_text(changed, "utf-8")
+        found = run_job(job, dataclasses.replace(mine, token=claim_sweep(mine.folder)))
+        file.write_text(text, "utf-8")
+        assert {result.error for result in found} == {
+            "RuntimeError: The data or the queries have changed since the sweep was planned. Start it again."
+        }, file
+        ended = runs("FAILED")[3 * number :]
+        assert [run.run_id for run in ended] == [result.run_id for result in found]
 
 
 # ---- luck
@@ -267,12 +259,15 @@ def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
     return TrialResult(number, f"key{number}", None, "FINISHED", objective=objective, hashes=hashes)
 
 
-SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0, "experiment_name": "e"}
+def config(**values):
+    """What decides what is expected."""
+    known = {"objective": "modified_map@3", "select_on": "all", "experiment_name": "e", "document": {}}
+    return SimpleNamespace(**known | values)
 
 
 def expecting(folder, results, **settings):
     numbered = {result.number: result for result in results}
-    return expected(numbered, results[0].number, Tracker(), context(folder), SETTINGS | settings)
+    return expected(numbered, results[0].number, NoTracker(), context(folder), config(**settings))
 
 
 def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
@@ -283,20 +278,13 @@ def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
     public = expecting(tmp_path, results, select_on="public")
     assert (public.how, public.private) == ("private", 12)
     replayed = expected(
-        {one.number: one for one in results}, 1, Tracker(), context(tmp_path), SETTINGS, Replay("s", 1, 0.5)
+        {one.number: one for one in results}, 1, NoTracker(), context(tmp_path), config(), Replay("s", 1, 0.5)
     )
     assert (replayed.how, replayed.runs, replayed.of) == ("replay", 3, 3)
-
-
-def test_a_fitted_trial_is_judged_by_what_it_scores_out_of_fold(tmp_path):
-    results = [scored(tmp_path, 1, {"q4"}), scored(tmp_path, 0, set(), oof_wrong={"q1", "q2", "q3"})]
-    found = expecting(tmp_path, results)
-    assert found.value <= 19 / 20
-
-
-def test_trials_of_the_same_key_are_one(tmp_path):
-    first = scored(tmp_path, 0, {"q1"})
-    assert expected({0: first, 1: first}, 0, Tracker(), context(tmp_path), SETTINGS) is None
+    # A fitted trial is judged by what it scores out of fold; trials of the same key are one.
+    fitted = [scored(tmp_path, 11, {"q4"}), scored(tmp_path, 10, set(), oof_wrong={"q1", "q2", "q3"})]
+    assert expecting(tmp_path, fitted).value <= 19 / 20
+    assert expected({0: results[0], 1: results[0]}, 0, NoTracker(), context(tmp_path), config()) is None
 
 
 def test_of_what_cannot_be_compared_nothing_is_expected(tmp_path):
@@ -313,7 +301,7 @@ def test_a_run_without_scores_by_query_is_named(handed, runs, tmp_path):
     found = {result.number: result for result in run_job(job, mine)}
     runs()
     best = max(found.values(), key=lambda one: one.objective.value).number
-    names = SETTINGS | {"experiment_name": runs.tracker.run(found[best].run_id).experiment}
+    names = config(experiment_name=runs.tracker.run(found[best].run_id).experiment)
     assert expected(found, best, runs.tracker, mine, names).runs == 2  # two of three return the same
     [lost] = [one.run_id for one in found.values() if one.objective.value < found[best].objective.value]
     [file] = (tmp_path / "outputs" / "artifacts").glob(f"*/{lost}/artifacts/scores.csv")

@@ -48,10 +48,9 @@ REPLAYS = "replays"  # in the cache
 
 
 class AutoCourse:
-    """The course of one sweep. folder: of the sweep, where the log is kept."""
+    """The course of one sweep. folder: of the sweep, where the log is kept. seconds: its budget."""
 
     def __init__(self, sweep: Sweep, folder: Path, seconds: float) -> None:
-        self.automatic: Automatic | None = None
         self._sweep, self._budget = sweep, seconds
         self._log = StepLog(folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
@@ -61,14 +60,16 @@ class AutoCourse:
         self._untried = list(self.choices.left_out)
         self._log.note("plan", time.perf_counter() - began)
 
-    def run(self, execution: Execution) -> None:
+    def __call__(self, execution: Execution) -> Automatic:
         tell(auto_plan_lines(self.choices, self._costs, self._budget))
         ran = self._systems(execution)
         if not ran:
             raise Failed("sweep=auto: the baseline failed, so that there is nothing to go by.")
         menu = self._menu(ran)
-        winner = self._climb(execution, menu)
-        self.automatic = self._judge(execution, menu, winner)
+        began = time.perf_counter()
+        winner = climb(menu, lambda asked: self._values(execution, asked))
+        self._log.note("choices", time.perf_counter() - began)
+        return self._judge(execution, menu, (winner, self._values(execution, [winner])[winner]))
 
     def _systems(self, execution: Execution) -> list[SystemTrial]:
         """Try the systems that the budget allows; returns those that did not fail."""
@@ -117,20 +118,6 @@ class AutoCourse:
                 self._untried.append((gate[0], f"about {seconds_text(cost)} are too many"))
         return Menu(tuple(one.system for one in ran), tuple(gates))
 
-    def _climb(self, execution: Execution, menu: Menu) -> tuple[Words, float]:
-        """Carry the procedure out with all labels; returns the winner and its value."""
-        steps, values = climb(menu), dict[Words, float]()
-        began = time.perf_counter()
-        asked = next(steps)
-        while True:
-            new = self._values(execution, asked)
-            values |= new
-            try:
-                asked = steps.send(new)
-            except StopIteration as over:
-                self._log.note("choices", time.perf_counter() - began)
-                return over.value, values[over.value]
-
     def _values(self, execution: Execution, asked: Sequence[Words]) -> dict[Words, float]:
         """The objectives of trials, which are run unless they are known; NaN where a trial failed."""
         planned: dict[Words, Trial] = {}
@@ -146,7 +133,7 @@ class AutoCourse:
 
     def _judge(self, execution: Execution, menu: Menu, winner: tuple[Words, float]) -> Automatic:
         """Replay the procedure without each fold, as often as the budget allows."""
-        arithmetic, settings = Arithmetic(self._sweep.planner), self._sweep.settings
+        arithmetic, config = Arithmetic(self._sweep.planner), self._sweep.config
         rows = arithmetic.labelled(menu.baseline).rows
         baseline = arithmetic.values(menu.baseline, rows)[rows]
         replays: list[Replayed] = []
@@ -157,12 +144,12 @@ class AutoCourse:
         result = next(one for one in execution.results.values() if one.objective is not None)
         assert result.objective is not None
         procedure = judge_procedure(
-            settings["objective"],
-            settings["select_on"],
+            config.objective,
+            config.select_on,
             replays,
             winner,
             (menu.baseline, baseline),
-            settings["seed"],
+            config.seed,
             raw=result.objective.estimate is not None,
         )
         parts = {"planning": "plan", "systems": "system", "choices": "choices", "replays": "replay"}
@@ -171,14 +158,12 @@ class AutoCourse:
 
     def _replay(self, menu: Menu, arithmetic: Arithmetic, number: int) -> Replayed:
         """One replay, from the cache if an earlier start has left it there."""
-        settings, labelled = self._sweep.settings, arithmetic.labelled(menu.baseline)
-        made_of = [VERSION, self._sweep.anchor, str(menu), settings["seed"], settings["select_on"], number]
+        config, labelled = self._sweep.config, arithmetic.labelled(menu.baseline)
+        made_of = [VERSION, self._sweep.anchor, str(menu), config.seed, config.select_on, number]
 
         def build(folder: Path) -> None:
             with self._log.step(f"replay {number}"), watch(f"replay {number + 1} of at most {REPEATS}") as progress:
-                made = replay(
-                    menu, arithmetic.values, labelled.rows, labelled.needs, settings["seed"], number, progress
-                )
+                made = replay(menu, arithmetic.values, labelled.rows, labelled.needs, config.seed, number, progress)
             write_text(folder / "replay.json", made.to_json())
 
         place = cache_of(self._sweep.planner.trial(0, menu.baseline)).folder(REPLAYS, {"made_of": made_of}, build)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from harness.config.commands import SweepConfig
 from harness.data.dataset import Dataset, conversations
 from harness.data.scripts import Writing
 from harness.errors import BadInput
@@ -23,7 +23,6 @@ from harness.runs.proposals.ladder import override_key
 from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
-Climb = Generator[list[Words], Mapping[Words, float], Words]
 
 LEADERS = 3  # systems that go on to other orders and to gates
 ORDERS = ("fusion", "weights")  # kinds that order what was found anew, one after the other
@@ -58,9 +57,7 @@ class Menu:
 
 @dataclass(frozen=True)
 class SystemTrial:
-    """A system that can run. trial: as it is, without a gate. promise: what such a system usually adds to plain BM25, a
-    rough share by which the budget is spent.
-    """
+    """A system that can run. trial: without a gate. promise: roughly what it adds to BM25, to spend a budget by."""
 
     system: Candidate
     trial: Trial
@@ -77,35 +74,34 @@ class Choices:
     left_out: tuple[tuple[str, str], ...]
 
 
-def climb(menu: Menu) -> Climb:
-    """Yield the configurations to try next, receive their values, and return the best of all that were tried.
+def climb(menu: Menu, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
+    """Try configurations, and return the best of all. score: gives each configuration its value, NaN if it failed.
 
     All systems are tried first, without a gate. The best few get other fusions, what is best then other weights, and at
-    last gates. A configuration that failed has the value NaN. Of equal values, the first one counts.
+    last gates. Of equal values, the first one counts.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
 
-    def tried(asked: Iterable[tuple[Words, Candidate]]) -> Generator[list[Words], Mapping[Words, float], None]:
-        new = {words: system for words, system in asked if words not in values}
-        of.update(new)
-        if new:
-            found = yield list(new)
+    def tried(asked: Iterable[tuple[Words, Candidate]]) -> None:
+        if new := {words: system for words, system in asked if words not in values}:
+            of.update(new)
+            found = score(list(new))
             values.update({one: -math.inf if math.isnan(found[one]) else found[one] for one in new})
 
     def leaders() -> list[tuple[Words, Candidate]]:
-        """The best configuration of each of the best systems; systems that failed are none of them."""
+        """Return the best configuration of each of the best systems that did not fail."""
         best: dict[Candidate, Words] = {}
         for one in sorted(values, key=lambda one: -values[one]):
             if values[one] > -math.inf:
                 best.setdefault(of[one], one)
         return [(words, system) for system, words in best.items()][:LEADERS]
 
-    yield from tried((system.words + menu.gates[0], system) for system in menu.systems)
+    tried((system.words + menu.gates[0], system) for system in menu.systems)
     for step in range(max((len(system.orders) for system in menu.systems), default=0)):
         steps = [(words, one, one.orders[step]) for words, one in leaders() if len(one.orders) > step]
-        yield from tried((changed(words, order), one) for words, one, orders in steps for order in orders)
-    yield from tried((changed(words, gate), one) for words, one in leaders() for gate in menu.gates)
+        tried((changed(words, order), one) for words, one, orders in steps for order in orders)
+    tried((changed(words, gate), one) for words, one in leaders() for gate in menu.gates)
     most = max(values.values())
     return next(one for one, value in values.items() if value >= most - CLOSE)
 
@@ -234,8 +230,8 @@ def _ordered(found: Iterable[SystemTrial], costs: CostModel) -> tuple[SystemTria
     return tuple(ordered)
 
 
-def check_request(base: Mapping[str, Any], swept: Iterable[str], fixed: Iterable[str]) -> None:
-    """BadInput for what sweep=auto cannot mean. base: the config that all trials share. swept: keys."""
+def check_request(base: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
+    """Raise BadInput for what sweep=auto cannot mean. base: what all trials share. swept: keys."""
     if keys := list(swept):
         raise BadInput(
             f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "
@@ -243,14 +239,14 @@ def check_request(base: Mapping[str, Any], swept: Iterable[str], fixed: Iterable
         )
     if recipe := next((word for word in fixed if override_key(word) == "experiment"), None):
         raise BadInput(f"{recipe} sets what sweep=auto chooses: leave one of them out.")
-    if "retriever" not in base:
+    if "retriever" not in base.document:
         raise BadInput("sweep=auto tries retrievers: it has nothing to try for a text task.")
-    if base["objectives"] and len(base["objectives"]) > 1:
+    if base.objectives and len(base.objectives) > 1:
         raise BadInput("sweep=auto goes by one objective: leave out objectives, or give one.")
     try:
-        fixed_mean(base["objective"])
+        fixed_mean(base.objective)
     except BadInput:
         raise BadInput(
-            f"objective={base['objective']} is not a mean over a fixed set of queries, which sweep=auto needs to score "
+            f"objective={base.objective} is not a mean over a fixed set of queries, which sweep=auto needs to score "
             "its choice on queries that it has not seen. Choose another, such as objective=mrr@10."
         ) from None

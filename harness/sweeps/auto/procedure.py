@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -172,27 +171,16 @@ def replay(
     values, chosen = np.full(len(rows), np.nan), []
     for one in range(fold.max() + 1):
         known, own = rows[fold != one], fold == one
-        words = choose(menu, partial(_mean, by_query, known))
+
+        def means(asked: list[Words], known: np.ndarray = known) -> dict[Words, float]:
+            return {words: float(by_query(words, known)[known].mean()) for words in asked}
+
+        words = climb(menu, means)
         values[own] = by_query(words, known)[rows[own]]
         chosen.append(words)
         if progress:
             progress(len(chosen), int(fold.max()) + 1, "folds")
     return Replayed(tuple(values.tolist()), tuple(chosen))
-
-
-def _mean(by_query: ByQuery, known: np.ndarray, words: Words) -> float:
-    return float(by_query(words, known)[known].mean())
-
-
-def choose(menu: Menu, value: Callable[[Words], float]) -> Words:
-    """What the procedure chooses where configurations have these values."""
-    steps_on = climb(menu)
-    asked = next(steps_on)
-    while True:
-        try:
-            asked = steps_on.send({words: value(words) for words in asked})
-        except StopIteration as over:
-            return over.value
 
 
 @dataclass(frozen=True)

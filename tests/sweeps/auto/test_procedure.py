@@ -9,8 +9,8 @@ import pytest
 from harness.commands import sweep
 from harness.gates.calibration import folds
 from harness.sweeps.auto import procedure
-from harness.sweeps.auto.menu import Candidate, Menu
-from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, choose, judge_procedure, replay
+from harness.sweeps.auto.menu import Candidate, Menu, climb
+from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, judge_procedure, replay
 from harness.sweeps.trials import dataset_of
 
 PLAIN = ("gate=none",)
@@ -63,10 +63,7 @@ def test_no_fold_sees_its_own_labels():
     fold = folds(NEEDS, FOLDS, 500)
     known = {tuple(rows) for _, rows in values.asked}
     assert known == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
-
-
-def test_few_queries_have_as_many_folds():
-    values = made(np.random.default_rng(1).random((30, 60)))
+    # Few queries have as many folds.
     found = replay(MENU, values.values, ROWS[:3], NEEDS, seed=0, number=0)
     assert len(found.chosen) == len(found.values) == 3
 
@@ -94,6 +91,9 @@ def test_the_numbers_by_hand():
     assert found.difference_low < 0.25 < found.difference_high
     # 20 queries of 40 differ, all in one direction: of 10,000 ways to swap, none is as far apart but by chance 2^-19.
     assert found.p < 0.001
+    assert "scores map 0.6250" in found.sentence
+    assert "0.2500 better than base (0.3750)" in found.sentence
+    assert "worse than base" in replace(found, difference=-0.1).sentence
     assert found.agreement == 0.5  # two of four folds chose the winner
     assert found.kind == "out of fold"
     assert numbers(values, [0.5, 0.25] * 20, select_on="public").kind == "public, out of fold"
@@ -112,13 +112,6 @@ def test_numbers_without_intervals(count, named, note):
     metrics = Automatic(found, 1, 1.0).metrics()
     assert "procedure/p" not in metrics
     assert metrics["procedure/value"] == 0.75
-
-
-def test_the_sentence_says_what_the_procedure_brings():
-    found = numbers([[1.0, 0.5] * 20], [0.5, 0.5] * 20)
-    assert "scores map 0.7500" in found.sentence
-    assert "0.2500 better than base (0.5000)" in found.sentence
-    assert "worse than base" in replace(found, difference=-0.1).sentence
 
 
 WORDS = (
@@ -144,7 +137,7 @@ def arithmetic(harness, monkeypatch):
 
 @pytest.mark.parametrize(
     ("learns", "select_on"),
-    [(("gate=none",), "all"), (AUTO, "public"), (("gate=none", *LEARNED), "all"), ((*AUTO, *LEARNED), "public")],
+    [(("gate=none",), "all"), ((*AUTO, *LEARNED), "public")],
 )
 def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, learns, select_on):
     words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
@@ -164,7 +157,7 @@ def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monk
     )
     menu = Menu(systems, (PLAIN,))
     gains, lucks = [], []
-    for draw in range(25):
+    for draw in range(16):
 
         def permuted(expected, name, draw=draw):
             dataset = dataset_of(expected, name)
@@ -180,10 +173,11 @@ def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monk
         labelled = one.labelled(menu.baseline)
         baseline = one.values(menu.baseline, labelled.rows)[labelled.rows].mean()
         found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
-        best = choose(menu, lambda words, one=one, rows=labelled.rows: one.values(words, rows)[rows].mean())
+        rows = labelled.rows
+        best = climb(menu, lambda asked, one=one, rows=rows: {w: one.values(w, rows)[rows].mean() for w in asked})
         gains.append(np.mean(found.values) - baseline)
         lucks.append(one.values(best, labelled.rows)[labelled.rows].mean() - baseline)
-    error = np.std(gains, ddof=1) / 5  # of the mean of 25
+    error = np.std(gains, ddof=1) / 4  # of the mean of 16
     assert abs(np.mean(gains)) < 3 * error + 1e-9
     assert np.mean(lucks) > np.mean(gains) + 2 * error
 
@@ -196,7 +190,7 @@ def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypa
     [ranking] = arithmetic._rankings.values()
     first = {query: next(iter(docs)) for query, docs in ranking.to_dict().items() if docs}
     gains = []
-    for draw in range(25):
+    for draw in range(16):
         needless = set(np.random.default_rng(draw).permutation(list(first))[: len(first) // 2])
 
         def drawn(expected, name, needless=needless):
@@ -209,4 +203,4 @@ def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypa
         labelled = one.labelled(menu.baseline)
         found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
         gains.append(np.mean(found.values) - one.values(menu.baseline, labelled.rows)[labelled.rows].mean())
-    assert abs(np.mean(gains)) < 3 * np.std(gains, ddof=1) / 5
+    assert abs(np.mean(gains)) < 3 * np.std(gains, ddof=1) / 4
