@@ -40,9 +40,8 @@ def sweep(request: Request) -> CommandAnswer:
     began = time.perf_counter()
     defined = define(launcher_of(request))
     if defined.config.dry_run:
-        show_plan(defined)
-    else:
-        run_trials_under(defined, began)
+        return show_plan(defined)
+    return run_trials_under(defined, began)
 
 
 def launcher_of(request: Request) -> HydraLauncher:
@@ -68,8 +67,8 @@ def launcher_of(request: Request) -> HydraLauncher:
     )
 
 
-def show_plan(sweep: Sweep) -> None:
-    """Print what the sweep would do, and do nothing."""
+def show_plan(sweep: Sweep) -> CommandAnswer:
+    """Say what the sweep would do, and do nothing."""
     outputs, tracker = sweep.config.outputs, sweep.tracker()
     finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):
@@ -95,7 +94,7 @@ def show_plan(sweep: Sweep) -> None:
             if trial.error:
                 console.print(f"cannot run: {' '.join(trial.overrides)}: {trial.error}")
 
-    terminal.emit(sweep.config.format, {"sweep_id": sweep.sweep_id, **counts}, show)
+    return CommandAnswer({"sweep_id": sweep.sweep_id, **counts}, show, style=sweep.config.format)
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
@@ -134,7 +133,7 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
                 automatic = course(execution)
             except (Exception, KeyboardInterrupt) as error:
                 raised = error
-            Ending(execution, parent, record, began, automatic).finish(raised)
+            return Ending(execution, parent, record, began, automatic).finish(raised)
 
 
 def course_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | None]:

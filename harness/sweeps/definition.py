@@ -85,7 +85,7 @@ class Sweep:
 
     @cached_property
     def kind(self) -> RunKind:
-        return run_kind(self.config.document)
+        return RunKind(self.config.document.get("task"))
 
     @property
     def trials_per_job(self) -> int | None:
@@ -103,7 +103,7 @@ class Sweep:
                 f"{self.config.objective}. Put that first, or set objective={names[0]}."
             )
         for name in names:
-            self.kind.check_objective(self.config.document, name)
+            self.kind.check_objective(self.config.metrics, name)
         return [SweepObjective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
 
     @property

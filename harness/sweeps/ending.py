@@ -52,7 +52,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> N
     and none where the public part chooses, since it would show the private scores of all trials.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
-    shown = isinstance(kind, Retrieval) and tracker.keeps_files and config.select_on == "all"
+    shown = kind.task is None and tracker.keeps_files and config.select_on == "all"
     if not shown or not kind.is_query_mean(config.objective):
         return
     for place, part in enumerate(summary.parts):
@@ -114,7 +114,10 @@ class Ending:
         document = self._document(summary, best, len(unsent))
         sweep = self.execution.sweep
         there = Place(sweep.config.document, {}, sweep.launcher.config_dir)
-        terminal.emit(sweep.config.format, document, sweep_report(summary, document, there))
+        style, failure = sweep.config.format, "" if failed or unsent else None
+        answer = CommandAnswer(document, sweep_report(summary, document, there), failed=failure, style=style)
+        if raised is not None:
+            answer.emit(style)
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
@@ -215,7 +218,8 @@ class Ending:
         sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
         found: dict[str, str] = {}
         with suppress(Unreachable):
-            sweep.kind.save_view(tracker, sweep.config.document)
+            if task := sweep.kind.task:
+                save_view(tracker, sweep.config.experiment_name, task)
             for place, part in enumerate(summary.parts):
                 if part.best is None:
                     continue
@@ -266,7 +270,7 @@ def expected(
     best: number of the best trial. replay: of its choices.
     """
     objective = config.objective
-    if not run_kind(config.document).is_query_mean(objective):
+    if not RunKind(config.document.get("task")).is_query_mean(objective):
         return None
     best_first = sorted(results, key=lambda number: number != best)
     different: dict[str, TrialResult] = {}

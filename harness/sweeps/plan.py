@@ -123,24 +123,20 @@ class Planner:
             self.config = self.config or SweepConfig.of(config)
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
-            run |= {
-                "outputs": str(Path(config["outputs"]).absolute()),
-                "store": cache,
-            }  # a worker may run in another folder
-            kind = run_kind(run)
-            describe = self._describe_text if isinstance(kind, Text) else self._describe_retrieval
-            describe(trial, run, choices)
+            run |= {"outputs": str(Path(config["outputs"]).absolute()), "store": cache}  # for workers in other folders
+            (self._describe_text if "task" in run else self._describe_retrieval)(trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
-            trial.rules = digest([kind.rules(run), run["objective"], chosen_by])
+            trial.rules = digest([RunKind(run.get("task")).rules, run["objective"], chosen_by])
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
 
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        trial.config, trial.choices = scored_file.with_absolute_files(config), choices
-        scored_file.requested_measures(scored_file.task_of(config), config)
-        trial.key, trial.job_key = task_run.task_trial_key(trial.config), "text"
-        trial.data = sha256_of(Path(trial.config["references"]))
+        trial.config, trial.choices = config, choices
+        plan = TextPlan.of(config)
+        trial.config = dict(plan.document)
+        trial.key, trial.job_key = task_run.task_trial_key(plan), "text"
+        trial.data = sha256_of(plan.references)
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         plan = Plan.of(retrieval_run.with_absolute_paths(document))

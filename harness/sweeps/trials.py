@@ -32,7 +32,6 @@ from harness.experiment.session import Clock, open_session, queries_digest, read
 from harness.experiment.writing import QueryWriter
 from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
-from harness.recording.run_kind import Text, run_kind
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
 from harness.sweeps.plan import Job, Trial
@@ -52,11 +51,12 @@ class FileTrials:
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
         """As of RetrievalTrials."""
-        scored = scored_file.judge_files(trial.config)
-        if reason := scored.judged.absent.get(objective := trial.config["objective"]):
+        plan = TextPlan.of(trial.config)
+        scored = judge_files(plan)
+        if reason := scored.judged.absent.get(objective := plan.objective):
             raise BadInput(f"objective={objective} is absent: {reason}")
-        tags = task_run.tags(trial.config, scored)
-        task_run.write_task_run(folder, record, trial.config, scored, light=not full)
+        tags = task_run.tags(plan, scored)
+        task_run.write_task_run(folder, record, plan, scored, light=not full)
         record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
 
 
@@ -263,7 +263,7 @@ class Runner:
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
         self.tracker, self.context = tracker, context
-        kind = FileTrials if isinstance(run_kind(job.trials[0].config), Text) else RetrievalTrials
+        kind = FileTrials if "task" in job.trials[0].config else RetrievalTrials
         self._trials: FileTrials | RetrievalTrials | Exception
         try:
             self._trials = kind(job)

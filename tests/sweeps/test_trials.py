@@ -267,7 +267,7 @@ def config(**values):
 
 def expecting(folder, results, **settings):
     numbered = {result.number: result for result in results}
-    return expected(numbered, results[0].number, NoTracker(), context(folder), config(**settings))
+    return expected(numbered, results[0].number, Tracker(), context(folder), config(**settings))
 
 
 def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
@@ -278,13 +278,13 @@ def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
     public = expecting(tmp_path, results, select_on="public")
     assert (public.how, public.private) == ("private", 12)
     replayed = expected(
-        {one.number: one for one in results}, 1, NoTracker(), context(tmp_path), config(), Replay("s", 1, 0.5)
+        {one.number: one for one in results}, 1, Tracker(), context(tmp_path), config(), Replay("s", 1, 0.5)
     )
     assert (replayed.how, replayed.runs, replayed.of) == ("replay", 3, 3)
     # A fitted trial is judged by what it scores out of fold; trials of the same key are one.
     fitted = [scored(tmp_path, 11, {"q4"}), scored(tmp_path, 10, set(), oof_wrong={"q1", "q2", "q3"})]
     assert expecting(tmp_path, fitted).value <= 19 / 20
-    assert expected({0: results[0], 1: results[0]}, 0, NoTracker(), context(tmp_path), config()) is None
+    assert expected({0: results[0], 1: results[0]}, 0, Tracker(), context(tmp_path), config()) is None
 
 
 def test_of_what_cannot_be_compared_nothing_is_expected(tmp_path):
