@@ -246,7 +246,7 @@ EMPTY_PNG = bytes.fromhex(
 
 @pytest.fixture
 def undrawn(request, monkeypatch):
-    """Figures are not rendered, which saves a third of a second per run, except in tests marked `drawn`."""
+    """Figures are not rendered, and those of a run not even laid out, except in tests marked `drawn`."""
     if request.node.get_closest_marker("drawn"):
         return
     from matplotlib.axis import _LazyTickList
@@ -263,7 +263,13 @@ def undrawn(request, monkeypatch):
     def blank(self, file, **_):
         file.write(EMPTY_PNG) if hasattr(file, "write") else Path(file).write_bytes(EMPTY_PNG)
 
+    def skipped(folder, outcome, view):
+        names = ["overview.png"] * bool(outcome.scores) + ["gate.png"] * bool(view)
+        for name in names:
+            (folder / name).write_bytes(EMPTY_PNG)
+
     monkeypatch.setattr(Figure, "savefig", blank)
+    monkeypatch.setattr("harness.reports.run_page._write_figures", skipped)
 
 
 @pytest.fixture
@@ -313,6 +319,7 @@ def logged(request, harness, tmp_path, fresh_database, common, store_kind):
             return [done.json["run_id"] for done in logged(WITHHELD, RUN)]
 
     with commands from tests/support/logged_runs.py where they will do, as each other list of commands costs its time.
+    `export` has to run in the test: the checksums of the ledger's lines hold for the folder that it was written in.
     Whatever a test patches comes after the call, and so does whatever opens its store (`tracker`).
     """
     templates = LoggedRuns(common / "logged", fresh_database)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -28,23 +28,28 @@ from retrievers.base import Predictions, Qrels, Ranking, remembered
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """The documents that lists show, for Q queries and K ranks.
+class ListedDocuments:
+    """The documents of lists, for Q queries and K ranks.
 
     docs: int32 [Q, K], indices into doc_ids; -1 pads the end of a row.
     query_ids: of the rows.
-    labels: where documents and evidence stand.
     """
 
     docs: np.ndarray
     doc_ids: Sequence[str]
     query_ids: Sequence[str]
-    labels: SpanQrels
 
-    def take(self, rows: np.ndarray) -> Shown:
-        """Only some of the queries. rows: bool [Q] or row numbers."""
+    def take(self, rows: np.ndarray) -> Self:
+        """Return only some of the queries. rows: bool [Q] or row numbers."""
         kept = np.arange(len(self.query_ids))[rows].tolist()
-        return Shown(self.docs[rows], self.doc_ids, [self.query_ids[row] for row in kept], self.labels)
+        return replace(self, docs=self.docs[rows], query_ids=[self.query_ids[row] for row in kept])
+
+
+@dataclass(frozen=True, eq=False)
+class Shown(ListedDocuments):
+    """The documents that lists show. labels: where documents and evidence stand."""
+
+    labels: SpanQrels
 
     def recall(self, k: int | None) -> np.ndarray:
         """The share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
@@ -113,23 +118,10 @@ def _best(spans: Sequence[Span], evidence: Sequence[Span]) -> Span:
 
 
 @dataclass(frozen=True, eq=False)
-class Holes:
-    """What labels say of returned documents that are not relevant, for Q queries and K ranks.
+class Holes(ListedDocuments):
+    """Returned documents that are not relevant. qrels: labels that say which documents were judged."""
 
-    docs: int32 [Q, K], indices into doc_ids; -1 pads the end of a row.
-    query_ids: of the rows.
-    qrels: labels that say which documents were judged.
-    """
-
-    docs: np.ndarray
-    doc_ids: Sequence[str]
-    query_ids: Sequence[str]
     qrels: Qrels
-
-    def take(self, rows: np.ndarray) -> Holes:
-        """Only some of the queries. rows: bool [Q] or row numbers."""
-        kept = np.arange(len(self.query_ids))[rows].tolist()
-        return Holes(self.docs[rows], self.doc_ids, [self.query_ids[row] for row in kept], self.qrels)
 
     @cached_property
     def not_relevant(self) -> np.ndarray:

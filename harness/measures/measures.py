@@ -18,7 +18,6 @@ import numpy as np
 
 from harness.data.spans import SpanQrels
 from harness.errors import BadInput, did_you_mean
-from harness.measures import ranking_measures  # noqa: F401
 from harness.measures.judged import Judged, at
 from harness.measures.ranking_measures import (
     CONDENSED,

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from harness.errors import BadInput, did_you_mean
 from harness.experiment.cached_parts import CachedTokenizer
 from harness.progress import watch
 from harness.storage.cache import Cache
-from harness.tasks.model_measures import ModelAbsent
+from harness.tasks.model_measures import ModelAbsent, PairMeasure
 from harness.tasks.task import JudgedItems, Marked
 from retrievers.lexical.tokenize import Tokens
 
@@ -128,12 +128,6 @@ KINDS = {group: kind for kind, group in TYPES.items()}
 Compared = dict[str, tuple[str, str]]  # group -> the texts to compare: (of the prediction, of the reference)
 
 
-class TextScorer(Protocol):
-    """A model that scores pairs of texts; raises ModelAbsent if the model is not available."""
-
-    def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A reference in composed form.
@@ -215,8 +209,8 @@ class Answers:
         self,
         scheme: Literal["rag_qa", "culture_qa"] = "rag_qa",
         tokenizer: Literal["kiwi", "whitespace"] = "kiwi",
-        bertscore: TextScorer | None = None,
-        bleurt: TextScorer | None = None,
+        bertscore: PairMeasure | None = None,
+        bleurt: PairMeasure | None = None,
     ) -> None:
         _check_choice("scheme", scheme, SCHEMES)
         _check_choice("tokenizer", tokenizer, TOKENIZERS)

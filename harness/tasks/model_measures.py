@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 from unicodedata import normalize
 
 import numpy as np
@@ -35,20 +35,8 @@ UNBOUNDED = 10**6  # a tokenizer whose limit is greater than this has none
 Pair = tuple[str, str]  # prediction, reference
 
 
-class PairModel(Protocol):
-    """A loaded model, in float32."""
-
-    def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """int64 [n]: tokens of the longest model input of each pair."""
-        ...
-
-    def score(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """float64 [n], in one batch; not finite if the model's weights are damaged."""
-        ...
-
-
 class TruncatedEncoder:
-    """An encoder cut off after `layer`, in the form that bert-score's own functions accept."""
+    """An encoder in float32, cut off after `layer`, in the form that bert-score's own functions accept."""
 
     def __init__(self, folder: Path, layer: int, device: str) -> None:
         with _opening(folder):
@@ -80,11 +68,13 @@ class TruncatedEncoder:
         self._model = model.to(device).eval()
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """Return the tokens of the longest model input of each pair, int64 [n]."""
         limit = self._tokenizer.model_max_length
         sides = [self._tokenizer(list(texts), truncation=True, max_length=limit) for texts in zip(*pairs, strict=True)]
         return np.array([[len(ids) for ids in side["input_ids"]] for side in sides]).max(axis=0)
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """Return float64 [n], computed in one batch; not finite if the model's weights are damaged."""
         from bert_score.utils import bert_cos_score_idf
 
         scores = np.zeros(len(pairs))
@@ -110,7 +100,7 @@ class TruncatedEncoder:
 
 
 class Regression:
-    """RemBERT with one output number per pair, and the tokenizer in the same folder."""
+    """RemBERT in float32 with one output number per pair, and the tokenizer in the same folder."""
 
     def __init__(self, folder: Path, device: str) -> None:
         with _opening(folder):
@@ -140,9 +130,11 @@ class Regression:
         self._model = model.to(device).eval()
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """Return the tokens of the longest model input of each pair, int64 [n]."""
         return np.array([len(ids) for ids, _ in map(self._joined, pairs)])
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """Return float64 [n], computed in one batch; not finite if the model's weights are damaged."""
         import torch
 
         joined = [self._joined(pair) for pair in pairs]
@@ -289,7 +281,7 @@ class ModelAbsent(Exception):
     """A model or a package is not available; the message gives the reason and the remedy."""
 
 
-class _PairMeasure:
+class PairMeasure:
     """What BertScore and Bleurt share: the model's arguments, the identity of scores, batches, and the cache.
 
     model:        a name on the hub.
@@ -364,10 +356,10 @@ class _PairMeasure:
             progress(done, len(pairs), "pairs")
 
     @cached_property
-    def _loaded(self) -> PairModel:
+    def _loaded(self) -> TruncatedEncoder | Regression:
         return self._load(self._found(models.locate_model), models.device_for(self._model.device))
 
-    def _load(self, folder: Path, device: str) -> PairModel:
+    def _load(self, folder: Path, device: str) -> TruncatedEncoder | Regression:
         raise NotImplementedError
 
     def _need(self, package: str) -> None:
@@ -394,7 +386,7 @@ class _PairMeasure:
             ) from None
 
 
-class BertScore(_PairMeasure):
+class BertScore(PairMeasure):
     """BERTScore's F1 (Zhang et al. 2020, arXiv:1904.09675), by the package bert-score: no idf weights, no rescaling.
 
     A token's vector is that of layer `layer` of the model. P: the mean, over the prediction's tokens, of the greatest
@@ -435,7 +427,7 @@ class BertScore(_PairMeasure):
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "layer": self._layer}
 
-    def _load(self, folder: Path, device: str) -> PairModel:
+    def _load(self, folder: Path, device: str) -> TruncatedEncoder | Regression:
         return TruncatedEncoder(folder, self._layer or self._usual_layer(), device)
 
     def _usual_layer(self) -> int:
@@ -447,7 +439,7 @@ class BertScore(_PairMeasure):
         return int(model2layers[model])
 
 
-class Bleurt(_PairMeasure):
+class Bleurt(PairMeasure):
     """BLEURT (Sellam et al. 2020, arXiv:2004.04696), a trained regression from a pair of texts to a number.
 
     A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; its pooled first output goes through one linear
@@ -474,7 +466,7 @@ class Bleurt(_PairMeasure):
     ) -> None:
         super().__init__(model, revision, path, device, batch_tokens)
 
-    def _load(self, folder: Path, device: str) -> PairModel:
+    def _load(self, folder: Path, device: str) -> TruncatedEncoder | Regression:
         if any(folder.glob("*.model")):
             self._need("sentencepiece")
         return Regression(folder, device)

@@ -12,9 +12,11 @@ from harness.tracking.tracker import RunRecord
 from retrievers.dense import models
 
 SMALL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "metrics=[modified_map@3]")
+RUN = ("run", *SMALL, "experiment_name=e", "format=json")
 ASK = ("advise", "experiment_name=e")
 
 
+@pytest.mark.slow
 def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_path):
     shutil.copyfile(fresh_database, tmp_path / "my runs.db")
     words = (f"tracking.uri=sqlite:///{tmp_path}/my runs.db", "experiment_name=실험 1")
@@ -42,8 +44,8 @@ def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_pat
     assert {one["kind"]: one["bound"] for one in apart["advice"]}["retriever"] == kinds["retriever"]["bound"]
 
 
-def test_models_whose_packages_are_not_installed_are_not_checked(harness, toy, monkeypatch):
-    harness("run", *SMALL, "experiment_name=e")
+def test_models_whose_packages_are_not_installed_are_not_checked(harness, logged, monkeypatch):
+    logged(RUN)
     for module in (models, catalogue):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in models.PACKAGES else find_spec(name))
     found = harness(*ASK, "format=json").json
@@ -84,12 +86,12 @@ def test_a_file_from_elsewhere_has_bounds_and_no_commands(harness, toy, tmp_path
     assert "made elsewhere" in found["notes"][0]
 
 
-def test_other_runs_that_cannot_be_read_are_counted(harness, toy, tracker):
-    for gate in ("none", "auto"):
-        harness("run", *SMALL, "experiment_name=e", f"gate={gate}")
-    best, other = sorted(tracker.runs("e", {}), key=lambda run: -run.objective.value)
-    (tracker.place(other.run_id) / "scores.csv").write_text("no table")
-    found = harness(*ASK, f"run={best.run_id}", "format=json").json
+def test_other_runs_that_cannot_be_read_are_counted(harness, logged, tmp_path):
+    runs = [done.json for done in logged(RUN, (*RUN, "gate=auto"))]
+    best, other = (run["run_id"] for run in sorted(runs, key=lambda run: -run["objective"]["value"]))
+    [table] = (tmp_path / "outputs" / "artifacts").glob(f"*/{other}/artifacts/scores.csv")
+    table.write_text("no table")
+    found = harness(*ASK, f"run={best}", "format=json").json
     assert found["notes"] == ["Left out: 1 other run whose scores.csv is missing or damaged."]
 
 
@@ -120,9 +122,9 @@ def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     assert "keeps no runs" in harness(*ASK, "tracking=none").err
 
 
-def test_changed_data_are_refused(harness, toy):
-    assert harness("run", *SMALL, "experiment_name=e").code == 0
-    (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
+def test_changed_data_are_refused(harness, logged, tmp_path):
+    logged(RUN)
+    (tmp_path / "toy" / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
     done = harness(*ASK)
     assert done.code == 2
     assert "the labels have changed" in done.err

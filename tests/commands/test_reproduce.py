@@ -31,9 +31,9 @@ def client(harness, tmp_path):
 
 
 @pytest.fixture
-def run_id(harness, toy):
+def run_id(logged):
     """A run on the toy data by words: '달의' and '모양은' find d3 for query 7; 물은 finds d2 for 3; nothing for 5."""
-    return harness("run", *TOY, LIGHT).json["run_id"]
+    return logged(("run", *TOY, LIGHT))[0].json["run_id"]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from logged_runs import RUN
 from rich.console import Console
 
 from harness.commands.export.history import _agreement, history_report, submissions_table
@@ -13,15 +14,14 @@ from harness.reports.report import show_report
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
 RECORD = ("export record", "submission=best.csv")
 BY = "modified_map_at_3"
 
 
 @pytest.fixture
-def submitted(harness, toy):
+def submitted(harness, logged):
     """One run, exported to best.csv; it is right everywhere."""
-    harness(*RUN)
+    logged(RUN)
     return harness("export", "experiment_name=e", "submission=best.csv", "format=json").json
 
 
