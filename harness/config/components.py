@@ -35,7 +35,8 @@ Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 SHARED = ("tokenizer", "encoder", "index", "llm")  # groups that other components refer to by interpolation
 # The protocols that arguments of components are annotated with -> the group of the components that have them.
 KINDS = {
-    "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm", "PairMeasure": "measure",
+    "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm",
+    "PairMeasure": "measure",
 }  # fmt: skip
 # Groups with one component each; `retriever` has one for each name.
 GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
