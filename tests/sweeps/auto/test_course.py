@@ -99,7 +99,6 @@ def test_requests_that_are_refused(harness, toy, tmp_path):
         ("objective=abstention_f1", "metrics=[abstention_f1]"): "is not a mean over a fixed set of queries",
         ("objectives=[modified_map@3,ms_per_query]",): "one objective",
         ("dataset.qrels=none.jsonl",): "none.jsonl",
-        ("dataset.qrels=one.jsonl",): "it needs two or more",
     }.items():
         done = harness("sweep", *TOY, *words)
         assert done.code == 2, words
@@ -107,3 +106,4 @@ def test_requests_that_are_refused(harness, toy, tmp_path):
     done = harness("sweep", *TOY[1:], "top_k=1,3", "budget=10m")
     assert "budget=10m is read with sweep=auto alone" in done.err
     assert not list(tmp_path.glob("outputs/sweeps/*"))
+    assert "it needs two or more" in harness("sweep", *TOY, "dataset.qrels=one.jsonl").err
