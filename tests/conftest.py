@@ -263,13 +263,9 @@ def undrawn(request, monkeypatch):
     def blank(self, file, **_):
         file.write(EMPTY_PNG) if hasattr(file, "write") else Path(file).write_bytes(EMPTY_PNG)
 
-    def skipped(folder, outcome, view):
-        names = ["overview.png"] * bool(outcome.scores) + ["gate.png"] * bool(view)
-        for name in names:
-            (folder / name).write_bytes(EMPTY_PNG)
-
     monkeypatch.setattr(Figure, "savefig", blank)
-    monkeypatch.setattr("harness.reports.run_page._write_figures", skipped)
+    monkeypatch.setattr("harness.reports.run_page.overview", lambda scores, file, *_: blank(None, file))
+    monkeypatch.setattr("harness.reports.run_page.draw_gate", lambda view: Figure())
 
 
 @pytest.fixture
