@@ -2,7 +2,7 @@
 
 A room imports from itself and from rooms before it in this order, never from later ones:
 
-errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < runs < sweeps < commands < api < cli
+errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < analysis < sweeps < commands < api < cli
 
 `retrievers/` lies below all of them. Importing `harness` imports none of them: `harness.run` and the other names below
 are looked up when they are used. docs/python.md describes them.

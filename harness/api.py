@@ -14,10 +14,8 @@ several threads may call.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from harness.commands.compare import Compared
@@ -91,16 +89,6 @@ testset_judge: Callable[..., CommandResult] = _function("testset judge")
 testset_pool: Callable[..., CommandResult] = _function("testset pool")
 testset_review: Callable[..., CommandResult] = _function("testset review")
 ui: Callable[..., CommandResult] = _function("ui")
-
-
-class _CallableRoom(ModuleType):
-    """The room `harness.runs`, which importing it puts in the place of the function of that name."""
-
-    def __call__(self, *words: Any) -> Any:
-        return runs(*words)
-
-
-sys.modules["harness.runs"].__class__ = _CallableRoom
 
 
 def load_dataset(*overrides: str) -> Dataset:

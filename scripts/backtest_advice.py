@@ -25,6 +25,17 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.analysis.proposals import ladder
+from harness.analysis.proposals.advising import (
+    BuiltRun,
+    OpenTrial,
+    Situation,
+    open_proposals,
+    open_trials,
+    tried_values,
+)
+from harness.analysis.proposals.catalogue import catalogue
+from harness.analysis.proposals.ladder import CommandLine, ComposedRun
 from harness.data.dataset import Dataset
 from harness.experiment import steps
 from harness.experiment.plan import Plan
@@ -33,10 +44,6 @@ from harness.gates.calibration import folds
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
 from harness.recording import retrieval_run
-from harness.runs.proposals import ladder
-from harness.runs.proposals.advising import BuiltRun, OpenTrial, Situation, open_proposals, open_trials, tried_values
-from harness.runs.proposals.catalogue import catalogue
-from harness.runs.proposals.ladder import CommandLine, ComposedRun
 from harness.storage.cache import Cache
 from retrievers.base import Qrels
 

@@ -277,13 +277,6 @@ def test_each_command_says_in_python_what_it_says_as_json(harness, logged, capsy
             result.nothing  # noqa: B018
 
 
-def test_a_room_and_a_command_have_one_name():
-    import harness.runs.ranking
-
-    assert callable(harness.runs)
-    assert harness.runs.ranking.SCORED
-
-
 def test_results_name_their_runs_for_every_command(harness, toy):
     words = (*TOY, "experiment_name=e", "outputs=elsewhere")
     first, second = package.run(*words, "gate=score", "gate.threshold=99"), package.run(*words)

@@ -5,6 +5,13 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+from harness.analysis.board.expected import shown_of_run
+from harness.analysis.proposals import advising
+from harness.analysis.proposals.advising import Ceiling, RunToImprove, Where, advise, part_ceilings
+from harness.analysis.proposals.catalogue import Proposal
+from harness.analysis.proposals.evidence import RANKS, RankCounts, rank_counts
+from harness.analysis.proposals.ladder import override_key
+from harness.analysis.ranking import needed_metric, settled
 from harness.config import consent
 from harness.config.check import Invocation
 from harness.config.commands import AdviseConfig
@@ -16,13 +23,6 @@ from harness.reports.markup import number, p_value
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
-from harness.runs.board.expected import shown_of_run
-from harness.runs.proposals import advising
-from harness.runs.proposals.advising import Ceiling, RunToImprove, Where, advise, part_ceilings
-from harness.runs.proposals.catalogue import Proposal
-from harness.runs.proposals.evidence import RANKS, RankCounts, rank_counts
-from harness.runs.proposals.ladder import override_key
-from harness.runs.ranking import needed_metric, settled
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."

@@ -11,6 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.board import expected, page, runs
+from harness.analysis.board.choice import Asked
+from harness.analysis.board.leaderboard import ALPHA
+from harness.analysis.board.page import Board, assembled
+from harness.analysis.ranking import needed_metric, settled
 from harness.config.check import Invocation
 from harness.config.commands import BoardConfig
 from harness.config.text import counted
@@ -23,11 +28,6 @@ from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
-from harness.runs.board import expected, page, runs
-from harness.runs.board.choice import Asked
-from harness.runs.board.leaderboard import ALPHA
-from harness.runs.board.page import Board, assembled
-from harness.runs.ranking import needed_metric, settled
 from harness.storage.atomic import write_text
 
 SHOWN = 20  # rows of a table on the terminal

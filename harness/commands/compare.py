@@ -9,6 +9,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis import ranking
+from harness.analysis.board.expected import expected_of_run
+from harness.analysis.comparison import page, retrieval_runs, task_runs
+from harness.analysis.comparison.choice import Choice, choose_runs, tested_family
+from harness.analysis.comparison.comparison import Comparison, compare_runs, judging_of
 from harness.config.check import Invocation
 from harness.config.commands import CompareConfig
 from harness.errors import BadInput
@@ -17,11 +22,6 @@ from harness.recording import provenance, recording, run_files
 from harness.recording.run_kind import RunKind
 from harness.reports import report
 from harness.reports.result import CommandAnswer
-from harness.runs import ranking
-from harness.runs.board.expected import expected_of_run
-from harness.runs.comparison import page, retrieval_runs, task_runs
-from harness.runs.comparison.choice import Choice, choose_runs, tested_family
-from harness.runs.comparison.comparison import Comparison, compare_runs, judging_of
 from harness.storage.atomic import write_text
 from harness.tracking.tracker import RunRecord, Tracker
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.proposals.catalogue import Setup
+from harness.analysis.proposals.ladder import Ladder
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
@@ -19,8 +21,6 @@ from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset
 from harness.reports.next_steps import flag
 from harness.reports.result import CommandAnswer
-from harness.runs.proposals.catalogue import Setup
-from harness.runs.proposals.ladder import Ladder
 from harness.storage.atomic import write_text
 
 if TYPE_CHECKING:

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.board.choice import Asked, chosen_runs, recommended_runs
+from harness.analysis.board.runs import BoardRun, check_by_query, judging, read_board_runs
+from harness.analysis.ranking import needed_metric, settled
 from harness.config.check import Invocation
 from harness.config.commands import PowerConfig
 from harness.config.text import counted
@@ -25,9 +28,6 @@ from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
-from harness.runs.board.choice import Asked, chosen_runs, recommended_runs
-from harness.runs.board.runs import BoardRun, check_by_query, judging, read_board_runs
-from harness.runs.ranking import needed_metric, settled
 from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.ranking import chosen_run, settled
 from harness.config.check import Invocation, check_config
 from harness.config.commands import ReproduceConfig, ScoreConfig, config_class
 from harness.config.components import reusable, target_class
@@ -37,7 +38,6 @@ from harness.reports import markup
 from harness.reports.report import show_table
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
-from harness.runs.ranking import chosen_run, settled
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 from retrievers.base import Predictions, Qrels

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.proposals.catalogue import Setup
+from harness.analysis.proposals.ladder import Ladder
+from harness.analysis.ranking import GET_LABELS, leader
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
 from harness.config.text import short_id
@@ -26,9 +29,6 @@ from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
-from harness.runs.proposals.catalogue import Setup
-from harness.runs.proposals.ladder import Ladder
-from harness.runs.ranking import GET_LABELS, leader
 from harness.storage.cache import open_cache
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from harness.analysis.board.expected import Expected, shown_of_run
+from harness.analysis.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.config.check import Invocation
 from harness.config.commands import RunsConfig
 from harness.config.text import counted
@@ -21,8 +23,6 @@ from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
-from harness.runs.board.expected import Expected, shown_of_run
-from harness.runs.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 

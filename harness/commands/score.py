@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.ranking import leader
 from harness.config.check import Invocation
 from harness.config.commands import ScoreConfig
 from harness.config.text import short_id
@@ -23,7 +24,6 @@ from harness.reports.report import show_table
 from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
-from harness.runs.ranking import leader
 from harness.storage.atomic import write_text
 from harness.tasks.scored_file import ScoredFile, TextPlan, judge_files
 from harness.tracking.tracker import NOTE, RunRecord, as_note

@@ -17,6 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.board import page
+from harness.analysis.board.choice import Asked, of_runs
+from harness.analysis.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
+from harness.analysis.board.runs import SCORES, of_chosen, tables
+from harness.analysis.ranking import RankedRun, distinct
 from harness.config.commands import RunConfig
 from harness.config.text import counted
 from harness.errors import BadInput
@@ -27,11 +32,6 @@ from harness.recording.run_kind import RunKind
 from harness.recording.task_run import save_view
 from harness.reports.next_steps import Place
 from harness.reports.result import CommandAnswer
-from harness.runs.board import page
-from harness.runs.board.choice import Asked, of_runs
-from harness.runs.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
-from harness.runs.board.runs import SCORES, of_chosen, tables
-from harness.runs.ranking import RankedRun, distinct
 from harness.storage.atomic import write_text
 from harness.sweeps import plan
 from harness.sweeps.auto.procedure import Automatic

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.board.settings import overrides_in_words
 from harness.config import check
 from harness.config.canonical import digest
 from harness.config.commands import RunConfig, SweepConfig
@@ -32,7 +33,6 @@ from harness.experiment.session import foreseen_queries, read_dataset
 from harness.measures.measures import requested
 from harness.recording import retrieval_run, task_run
 from harness.recording.run_kind import RunKind
-from harness.runs.board.settings import overrides_in_words
 from harness.storage.cache import Cache, open_cache
 from harness.sweeps.axes import MOST, Values, axis_of
 from harness.tasks.scored_file import TextPlan

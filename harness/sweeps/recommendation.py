@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
+from harness.analysis.board.plateau import LEAST, shape_along
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
-from harness.runs.board.plateau import LEAST, shape_along
 from harness.sweeps.axes import Axis, Interval
 
 _Others = tuple[tuple[str, str], ...]  # (key, value) of the other keys of a trial

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from harness.analysis.board.expected import Expected
 from harness.config.components import asks_model
 from harness.config.text import counted, short_id
 from harness.experiment.timing import MS
@@ -23,7 +24,6 @@ from harness.measures.measures import SPAN_MEASURES
 from harness.measures.objective import Objective
 from harness.measures.scores import plain
 from harness.reports import markup
-from harness.runs.board.expected import Expected
 from harness.sweeps.auto.procedure import Automatic
 from harness.sweeps.plan import Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend

@@ -13,12 +13,12 @@ from board_lists import made_dataset
 from boards import made_run
 from measuring import Table, timed
 
-from harness.runs.board import page
-from harness.runs.board.leaderboard import leaderboard
-from harness.runs.board.lists import Returned
-from harness.runs.board.page import Board
-from harness.runs.board.queries import Collected, ReadAgain
-from harness.runs.board.runs import LOSSES, BoardRun, BoardRuns
+from harness.analysis.board import page
+from harness.analysis.board.leaderboard import leaderboard
+from harness.analysis.board.lists import Returned
+from harness.analysis.board.page import Board
+from harness.analysis.board.queries import Collected, ReadAgain
+from harness.analysis.board.runs import LOSSES, BoardRun, BoardRuns
 
 POOL, COMPONENTS, TOP = 60, 4, 3  # documents per query, rankings, documents returned
 WITHHELD, MISRANKED = LOSSES.index("wrongly_withheld"), LOSSES.index("misranked")

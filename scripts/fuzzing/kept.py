@@ -24,6 +24,13 @@ from raw_server import RawServer, Wire
 
 from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
 from fuzzing.format import Files, Wrong, again, lines, reads, same, text, text_again, written
+from harness.analysis.board import runs as board_runs
+from harness.analysis.board.choice import Chosen
+from harness.analysis.board.lists import ListReader
+from harness.analysis.board.queries import Collected, ReadAgain
+from harness.analysis.comparison import retrieval_runs, task_runs
+from harness.analysis.comparison.comparison import compare_runs
+from harness.analysis.ranking import RankedRun
 from harness.commands import reproduce as reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import Proof, bare_rows, rows_sha256
@@ -54,13 +61,6 @@ from harness.measures.score_table import read_score_table
 from harness.recording import provenance, recording, task_run
 from harness.recording.logged_run import Ahead, in_full, read_config
 from harness.recording.run_kind import RunKind
-from harness.runs.board import runs as board_runs
-from harness.runs.board.choice import Chosen
-from harness.runs.board.lists import ListReader
-from harness.runs.board.queries import Collected, ReadAgain
-from harness.runs.comparison import retrieval_runs, task_runs
-from harness.runs.comparison.comparison import compare_runs
-from harness.runs.ranking import RankedRun
 from harness.statistics.agreement import Proportion
 from harness.statistics.prediction_powered import Estimate
 from harness.storage import cache as caches

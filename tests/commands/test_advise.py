@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 from search_server import SearchServer
 
-from harness.runs.proposals import catalogue
+from harness.analysis.proposals import catalogue
 from harness.tracking.tracker import RunRecord
 from retrievers.dense import models
 

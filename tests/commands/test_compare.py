@@ -11,8 +11,8 @@ import pytest
 from html_pages import Parts, data_of
 from unpacking import unpacked, unpacked_places
 
+from harness.analysis.comparison.comparison import Pair, pair_verdict
 from harness.measures import measures
-from harness.runs.comparison.comparison import Pair, pair_verdict
 from harness.statistics.significance import Difference
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -227,8 +227,8 @@ def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
 
 
 def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monkeypatch):
+    from harness.analysis.comparison import retrieval_runs
     from harness.measures import score_table
-    from harness.runs.comparison import retrieval_runs
 
     plain = score_table.read_score_table
 

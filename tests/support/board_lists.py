@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from harness.analysis.board.lists import GateRule, Retrieved, Returned
+from harness.analysis.board.queries import DETAILED, Collected, ReadAgain
 from harness.data.dataset import Dataset
-from harness.runs.board.lists import GateRule, Retrieved, Returned
-from harness.runs.board.queries import DETAILED, Collected, ReadAgain
 from retrievers.base import Document, Qrels, Query, Turn
 
 TOPICS = [

@@ -3,9 +3,9 @@
 from board_lists import made_details
 from boards import made_runs
 
-from harness.runs.board.leaderboard import leaderboard
-from harness.runs.board.matters import matters
-from harness.runs.board.page import Board
+from harness.analysis.board.leaderboard import leaderboard
+from harness.analysis.board.matters import matters
+from harness.analysis.board.page import Board
 
 
 def made_board(runs=None, details=None, **parts):

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
+from harness.analysis.board.runs import LOSSES, BoardRun, BoardRuns
 from harness.measures.objective import Objective
-from harness.runs.board.runs import LOSSES, BoardRun, BoardRuns
 from harness.tracking.tracker import LoggedRun
 
 RETRIEVERS = {"bm25": 0.0, "hybrid_lexical": 0.08, "hybrid_light": 0.1, "dense": 0.02}

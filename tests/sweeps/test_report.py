@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from harness.analysis.board.expected import Expected
 from harness.reports.next_steps import Place
 from harness.reports.report import show_report
 from harness.reports.tables import Number
-from harness.runs.board.expected import Expected
 from harness.sweeps import report
 from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials, write_sweep_files

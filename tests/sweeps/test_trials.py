@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from harness.analysis.board.expected import Replay
 from harness.data.files import sha256_of
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.measures.objective import Objective
 from harness.measures.score_table import score_table_text
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
-from harness.runs.board.expected import Replay
 from harness.statistics.prediction_powered import Estimate
 from harness.statistics.split import Split
 from harness.storage.append_log import START

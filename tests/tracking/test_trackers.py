@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.ranking import Wanted, best_run
 from harness.errors import BadInput
 from harness.measures.objective import Objective
-from harness.runs.ranking import Wanted, best_run
 from harness.tracking.file_hashes import seal
 from harness.tracking.mlflow_tracker import SCATTERED, MlflowTracker, charts
 from harness.tracking.tracker import Input, NoFile, RunRecord

@@ -19,12 +19,12 @@ from boards import made_runs
 from browsers import CHROMIUM, launched, narrow, picture, serious_faults
 
 from harness import cli
+from harness.analysis.board import page
+from harness.analysis.board.lists import Returned
+from harness.analysis.board.queries import Collected, Notice, ReadAgain
+from harness.analysis.board.runs import LOSSES
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Table
-from harness.runs.board import page
-from harness.runs.board.lists import Returned
-from harness.runs.board.queries import Collected, Notice, ReadAgain
-from harness.runs.board.runs import LOSSES
 from harness.statistics.significance import differences
 
 PATIENCE = 20_000  # ms that a test waits for an element

@@ -18,7 +18,7 @@ import pytest
 from browsers import CHROMIUM, launched, narrow, picture
 
 from harness import cli
-from harness.runs.board.settings import overrides_in_words
+from harness.analysis.board.settings import overrides_in_words
 
 PATIENCE = 90_000  # ms that a test waits for an element
 

@@ -10,8 +10,8 @@ import pytest
 from text_tasks import BETTER_SCORED, CORRECTIONS, WORSE_SCORED, write_corrections
 
 from harness import cli
+from harness.analysis import full_lists
 from harness.errors import BadInput
-from harness.runs import full_lists
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 PLAIN = ("tokenizer=whitespace", "format=json")

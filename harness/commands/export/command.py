@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.board.expected import shown_of_run
+from harness.analysis.ranking import SCORED, chosen_run, settled
 from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
@@ -20,8 +22,6 @@ from harness.recording.run_kind import RunKind, require_kind
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
 from harness.reports.result import CommandAnswer
-from harness.runs.board.expected import shown_of_run
-from harness.runs.ranking import SCORED, chosen_run, settled
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 

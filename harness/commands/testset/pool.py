@@ -12,6 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.analysis import full_lists
+from harness.analysis.full_lists import FullLists
+from harness.analysis.ranking import Wanted, settled
 from harness.config.check import Invocation
 from harness.config.commands import PoolConfig
 from harness.config.text import counted, short_id
@@ -25,9 +28,6 @@ from harness.recording.recording import open_store
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
-from harness.runs import full_lists
-from harness.runs.full_lists import FullLists
-from harness.runs.ranking import Wanted, settled
 from harness.testset.judge.judgements import Judgement, JudgementLog, current, held, text_digest
 from harness.testset.pool import pool as pools
 from harness.testset.pool import pooling

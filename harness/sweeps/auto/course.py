@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.proposals.costs import CostModel
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
 from harness.errors import BadInput, Failed
 from harness.experiment.plan import Plan
 from harness.gates.payoff import payoffs
 from harness.progress import watch
-from harness.runs.proposals.costs import CostModel
 from harness.storage.atomic import write_text
 from harness.sweeps.auto.budget import StepLog, seconds_text
 from harness.sweeps.auto.menu import LEADERS, Choices, Menu, SystemTrial, Words, choices, climb

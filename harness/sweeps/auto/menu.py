@@ -10,6 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from harness.analysis.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
+from harness.analysis.proposals.costs import CostModel, Workload
+from harness.analysis.proposals.ladder import override_key
 from harness.config.commands import SweepConfig
 from harness.data.dataset import Dataset, conversations
 from harness.data.scripts import Writing
@@ -17,9 +20,6 @@ from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.gates.calibration import CLOSE
 from harness.gates.payoff import fixed_mean
-from harness.runs.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
-from harness.runs.proposals.costs import CostModel, Workload
-from harness.runs.proposals.ladder import override_key
 from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value

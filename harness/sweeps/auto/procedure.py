@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.board.expected import Replay
 from harness.config.text import counted
 from harness.experiment import ordering, steps
 from harness.experiment.plan import Plan
@@ -23,7 +24,6 @@ from harness.experiment.session import Session, open_session
 from harness.gates.calibration import folds
 from harness.gates.payoff import Payoff
 from harness.measures.scores import plain
-from harness.runs.board.expected import Replay
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.significance import sign_flip_test
 from harness.statistics.split import Split

@@ -1,0 +1,349 @@
+"""What to expect on new queries of the best run of an experiment: one number, the most honest that is known.
+
+The same queries choose the best of many runs and score it, so that its score is too high: more so with more runs and
+with fewer queries. Three things correct that. Best are private queries, which had no part in the choice. Next is a
+replay: `sweep=auto` repeats all of its choices without the queries that score them. Last is the cross-validated choice
+among the runs that there are, which does not know how these came about.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.analysis.board.choice import Asked, chosen_runs
+from harness.analysis.board.recommendation import Words
+from harness.analysis.board.runs import BoardRun, BoardRuns, check_by_query, tables
+from harness.analysis.ranking import RankedRun, differ
+from harness.config.text import counted
+from harness.errors import BadInput
+from harness.gates.calibration import CLOSE, folds
+from harness.measures.score_table import ScoreTable
+from harness.reports.encoding import encoded
+from harness.reports.markup import interval
+from harness.statistics.bootstrap import bootstrap_means
+from harness.tracking.tracker import LoggedRun, Tracker, member_tag
+
+FOLDS, REPEATS, SEED = 10, 5, 0
+MOST = 200  # runs whose scores by query are read where a command is to be quick
+LUCK = 0.0005  # by which the best score is too high, from which on it is said
+
+How = Literal["private", "replay", "choice", "unknown"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What to expect on new queries of the best run.
+
+    run_id: of the best run; None if it is not logged. best: its score on the queries that chose it.
+    value, low, high: the score to expect, and its 95 % interval; NaN where unknown.
+    how: how it was found: the mean of the private queries, a replay, or the cross-validated choice among the runs.
+    runs: how many runs the number knows, of how many that compare.
+    private: the number of private queries that it is the mean of; 0 for others.
+    alone: whether it is about the trials of one sweep alone.
+    raw: whether the labels come partly from a model, so that all values are raw.
+    reason: why the value is unknown.
+    """
+
+    metric: str
+    run_id: str | None
+    best: float
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    how: How = "unknown"
+    runs: int = 0
+    of: int = 0
+    private: int = 0
+    alone: bool = False
+    raw: bool = False
+    reason: str = ""
+    json_too = ("sentence",)
+
+    @property
+    def sentence(self) -> str:
+        """What the number means and how it was found."""
+        return self.words.en
+
+    @property
+    def words(self) -> Words:
+        if self.how == "unknown":
+            return Words(self.reason, self.reason)
+        ends = interval(self.low, self.high, absent="")
+        value, best = f"{self.value:.3f}", f"{self.best:.3f}"
+        lucky = self.best - self.value > LUCK
+        en = [
+            f"Expect {'a raw value of ' if self.raw else ''}about {value} on new queries"
+            f"{f' (95 % interval {ends})' if ends else ''}: "
+            + (
+                f"{best} is partly luck, because the {self._chose.en} chose it."
+                if lucky
+                else "the choice shows no luck."
+            )
+        ]
+        ko = [
+            f"새 질의에서는 {'보정하지 않은 값으로 ' if self.raw else ''}약 {value}"
+            f"{f'(95 % 구간 {ends})' if ends else ''}을(를) 기대하십시오. "
+            + (
+                f"{self._chose.ko}로 골랐으므로 {best}에는 운이 섞여 있습니다."
+                if lucky
+                else "고르는 데 운은 보이지 않습니다."
+            )
+        ]
+        found = self._found
+        en.append(f"({found.en})")
+        ko.append(f"({found.ko})")
+        if self.runs < self.of and self.how != "private":
+            en.append(f"It rests on {self.runs:,} of the {self.of:,} runs that compare.")
+            ko.append(f"비교되는 실행 {self.of:,}개 가운데 {self.runs:,}개에 근거합니다.")
+        return Words(" ".join(en), " ".join(ko))
+
+    @property
+    def _chose(self) -> Words:
+        return Words("public queries", "public 질의") if self.how == "private" else Words("same labels", "같은 정답")
+
+    @property
+    def _found(self) -> Words:
+        """How the number was found."""
+        if self.how == "private":
+            queries = counted(self.private, "private query")
+            return Words(
+                f"Mean of {queries}, which had no part in the choice.",
+                f"선택에 쓰지 않은 private 질의 {self.private:,}개의 평균",
+            )
+        if self.how == "replay":
+            return Words("Replay of the whole sweep, out of fold.", "스윕 전체를 폴드 밖에서 되풀이한 값")
+        among = f"{self.runs:,} trials of this sweep" if self.alone else f"{self.runs:,} runs"
+        return Words(f"Cross-validated choice among {among}.", f"실행 {self.runs:,}개 가운데 고르기를 교차 검증한 값")
+
+    def to_json(self) -> dict[str, Any]:
+        return encoded(self)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a sweep's choices score when they are repeated without the queries that score them.
+
+    sweep_id: of the sweep. winner: what its best trial scores.
+    """
+
+    sweep_id: str
+    winner: float
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class QueryValues:
+    """float64 [R, Q], what R runs score, NaN where the measure does not apply; bool [Q]: what is known of the queries.
+
+    needs: whether the query needs retrieval. public: whether it is in the public part.
+    """
+
+    values: np.ndarray
+    needs: np.ndarray
+    public: np.ndarray
+
+    @classmethod
+    def of(cls, scores: Sequence[ScoreTable], metric: str) -> QueryValues:
+        """Of the scores of runs, all with the same queries; out of fold where something was learnt."""
+        values = np.stack([one.oof.get(metric, one.values[metric]) for one in scores])
+        return cls(values, scores[0].needs, scores[0].public)
+
+    def first(self, count: int) -> QueryValues:
+        return replace(self, values=self.values[:count])
+
+
+@dataclass(frozen=True, eq=False)
+class RunFamily:
+    """Runs that compare by a measure, the best first, among which one is chosen.
+
+    select_on: the queries that rank them, "all" or "public". of: how many runs compare, these among them.
+    read: the values of the first so many of them. alone: as in `Expected`.
+    """
+
+    metric: str
+    select_on: str
+    runs: Sequence[RankedRun | BoardRun]
+    of: int
+    read: Callable[[int], QueryValues]
+    alone: bool = False
+
+    def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
+        """What to expect of the best; None with fewer than two runs, or fewer than two queries that choose.
+
+        replay: of a sweep whose best trial may be the best. most: more runs than that are not read.
+        """
+        if len(self.runs) < 2:
+            return None
+        first = self.runs[0]
+        start = Expected(
+            metric=self.metric,
+            run_id=first.run.run_id or None,
+            best=first.score.value,
+            runs=len(self.runs),
+            of=max(self.of, len(self.runs)),
+            alone=self.alone,
+            raw=first.score.estimate is not None,
+        )
+        try:
+            return self._found(start, replay, most)
+        except BadInput as error:
+            return replace(start, runs=0, reason=f"What to expect on new queries is unknown: {error}")
+
+    def _found(self, start: Expected, replay: Replay | None, most: int | None) -> Expected | None:
+        if self.select_on == "public" and (known := self._private(start)):
+            return known
+        if replay and replay.winner > start.best - CLOSE:
+            member = member_tag(replay.sweep_id)
+            knows = sum(self.alone or any(member in run.tags for run in (one.run, *one.also)) for one in self.runs)
+            return replace(start, how="replay", value=replay.value, low=replay.low, high=replay.high, runs=knows)
+        if most is not None and len(self.runs) > most:
+            return replace(
+                start,
+                runs=0,
+                reason=f"{len(self.runs):,} runs compare, more than the {most:,} that are read here: `harness board` "
+                "says what to expect on new queries.",
+            )
+        return self._choice(start)
+
+    def _private(self, start: Expected) -> Expected | None:
+        """The mean of the private queries; None if there are none."""
+        known = self.read(1)
+        values = known.values[0, ~known.public]
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return None
+        [low], [high], _ = bootstrap_means(values[None], SEED)
+        mean = float(values.mean())
+        return replace(start, how="private", value=mean, low=float(low), high=float(high), private=len(values))
+
+    def _choice(self, start: Expected) -> Expected | None:
+        known = self.read(len(self.runs))
+        counts = ~np.isnan(known.values).any(axis=0)
+        counts &= known.public if self.select_on == "public" else True
+        if counts.sum() < 2:
+            return None
+        value = cross_validated_choice(known.values[:, counts], known.needs[counts])
+        return replace(start, how="choice", value=value)
+
+
+def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
+    """What to expect of the best run of a board. whole: whether all runs of the experiment that compare are on it."""
+    best, of = runs.runs[0], len(runs.runs)
+    if not whole:
+        asked = Asked(best.run.experiment, runs.metric, runs.select_on, like=best.run)
+        of = len(_family(tracker, asked))
+    known = QueryValues(runs.values, runs.needs, runs.public)
+    return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, known.first))
+
+
+def of_family(
+    tracker: Tracker, family: RunFamily, most: int | None = None, replay: Replay | None = None
+) -> Expected | None:
+    """What to expect of the best of these runs. most, replay: as for `of_experiment`."""
+    return family.expected(replay or _replay(tracker, family), most)
+
+
+def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
+    """What to expect of a run that is the best of those of its experiment that compare; None for others.
+
+    For commands that are to be quick: of more than MOST runs the scores are not read. select_on: None: as the run was
+    ranked.
+    """
+    select_on = select_on or run.select_on
+    score = run.score(metric, select_on)
+    found = of_experiment(tracker, Asked(run.experiment, metric, select_on, like=run), MOST) if score else None
+    return found if found and score and score.value > found.best - CLOSE else None
+
+
+def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
+    """As `expected_of_run`; a private score that it shows is counted as seen."""
+    found = expected_of_run(tracker, run, metric, select_on)
+    if found and found.how == "private":
+        tracker.count_private_view(run.experiment)
+    return found
+
+
+def of_experiment(
+    tracker: Tracker, asked: Asked, most: int | None = None, replay: Replay | None = None
+) -> Expected | None:
+    """What to expect of the best of the runs of an experiment that compare; None if nothing has been chosen among them.
+
+    asked: its `runs` do not count. most: more runs than that are not read. replay: of a sweep that is about to end.
+    """
+    try:
+        check_by_query(asked.metric)
+        found = chosen_runs(tracker, replace(asked, runs=None))
+    except BadInput:  # no two runs by such a measure
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+
+        def read(count: int) -> QueryValues:
+            own = tables(tracker, [one.run for one in found.runs[:count]], asked.metric, Path(folder))
+            return QueryValues.of(own, asked.metric)
+
+        family = RunFamily(asked.metric, found.select_on, found.runs, len(found.runs), read)
+        return of_family(tracker, family, most, replay)
+
+
+def _family(tracker: Tracker, asked: Asked) -> Sequence[RankedRun]:
+    """The runs of the experiment that compare; () if there are no two."""
+    try:
+        return chosen_runs(tracker, asked).runs
+    except BadInput:
+        return ()
+
+
+def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
+    """The replay that knows most of the runs, of the sweeps whose best trial is as good as the best run."""
+    runs, metric, select_on = family.runs, family.metric, family.select_on
+    best, found = runs[0], []
+    for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):
+        made = _logged_replay(sweep, metric, select_on)
+        if made and made.winner > best.score.value - CLOSE and _compares(tracker, sweep, best.run, metric, select_on):
+            member = member_tag(made.sweep_id)
+            found.append((sum(any(member in run.tags for run in (one.run, *one.also)) for one in runs), made))
+    return max(found, key=lambda one: one[0], default=(0, None))[1]
+
+
+def _logged_replay(sweep: LoggedRun, metric: str, select_on: str) -> Replay | None:
+    one, value = sweep.objective, sweep.metrics.get("procedure/value")
+    if one is None or value is None or (one.name, one.select_on) != (metric, select_on):
+        return None
+    low, high = (sweep.metrics.get(f"procedure/{end}", math.nan) for end in ("low", "high"))
+    return Replay(sweep.tags["sweep.id"], one.value, value, low, high)
+
+
+def _compares(tracker: Tracker, sweep: LoggedRun, best: LoggedRun, metric: str, select_on: str) -> bool:
+    try:
+        winner = tracker.run(sweep.tags.get("best.run_id", ""))
+    except BadInput:  # it was deleted
+        return False
+    return not differ(best, winner, metric, select_on)
+
+
+def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
+    """The mean over queries, each scored with the run that is best on the other folds, or the mean of those that are.
+
+    Any order among equals could prefer the one that is better on the fold itself.
+
+    values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval, by which folds are drawn.
+    """
+    count = min(FOLDS, values.shape[1])
+    means = []
+    for repeat in range(REPEATS):
+        inside = folds(needs, count, 1000 * seed + repeat) == np.arange(count)[:, None]
+        sums = values @ inside.T.astype(np.float64)  # [R, folds]
+        sizes = inside.sum(axis=1)
+        others = (sums.sum(axis=1, keepdims=True) - sums) / (values.shape[1] - sizes)
+        best = others > others.max(axis=0) - CLOSE
+        means.append(((sums * best).sum(axis=0) / best.sum(axis=0)).sum() / values.shape[1])
+    return float(np.mean(means))

@@ -1,0 +1,356 @@
+"""What matters: which of the keys in which runs differ moves the score, how much, and how far a number can move.
+
+Keys of the same runs: the share of each in the variance of the scores, and the effect of each of its values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.analysis.board.plateau import Plateau, plateau_of
+from harness.analysis.board.runs import BoardRuns
+from harness.analysis.board.settings import VariedKey, comparable, runs_by_keys, varied
+from harness.config.text import counted
+from harness.data.files import some
+from harness.measures.measures import grows_with
+from harness.reports.encoding import INLINE
+from harness.reports.tables import Cell, Column, Number, Table
+from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.factors import Effects, Importance, Share, effects, importance
+from harness.tracking.tracker import LoggedRun
+
+LEAST_QUERIES = 10  # for shares
+WORTH_SAYING = 0.01  # share of a pair
+SEED, RESAMPLES = 0, 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One value of a key.
+
+    runs: how many have it. best: the greatest mean of any of them.
+    mean: over the other keys, each value of which weighs the same; over the runs where keys cannot be told apart.
+    low, high: the 95 % interval of its distance from the mean of all values of the key, added to that mean: by how much
+        values differ is known better than where they all lie.
+    """
+
+    value: str
+    runs: int
+    best: float
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class KeyMatters:
+    """What a key does to the score.
+
+    alone: its share of the variance by itself; total: with all pairs that it is in. Both are None, with a reason, where
+    these runs do not show them: "only" where no other key varies, or one of `matters.REASONS`.
+    """
+
+    key: VariedKey = field(metadata=INLINE)
+    alone: Share | None
+    total: Share | None
+    reason: str
+    levels: tuple[Level, ...]
+    plateau: Plateau | None
+
+    @property
+    def tells(self) -> bool:
+        """Whether the key surely moves the score: by its share; if it alone varies, by the intervals of its values."""
+        if self.total is not None:
+            return self.total.low > 0
+        worst = min(self.levels, key=lambda level: level.mean)
+        return self.reason == "only" and self.best.low > worst.high
+
+    @property
+    def best(self) -> Level:
+        return max(self.levels, key=lambda level: level.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyPair:
+    """What two keys do together beyond what each does alone."""
+
+    first: str
+    second: str
+    share: Share
+
+
+@dataclass(frozen=True, eq=False)
+class KeyGroup:
+    """Keys that are compared among the same runs, the one that matters most first.
+
+    paired: whether effects of pairs are known; pairs: those that surely matter, and enough to be spoken of.
+    rest: the share that neither keys nor pairs explain; None, as `spread`, where no share is known.
+    spread: the standard deviation of scores over the space of tried values, in units of the measure.
+    whole: whether every combination of tried values ran.
+    beyond_chance: whether a test at .05 tells the runs apart at all.
+    """
+
+    runs: int
+    keys: tuple[KeyMatters, ...]
+    paired: bool = False
+    pairs: tuple[KeyPair, ...] = ()
+    rest: Share | None = None
+    spread: float | None = None
+    whole: bool = True
+    beyond_chance: bool = True
+
+
+def compare_settings(
+    metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
+) -> KeyGroup:
+    """having: bool [R], the runs that have just these keys. keys: as they are compared. axes: all, as they are.
+
+    values: float64 [R, Q] of the metric, the best run first, all finite.
+    """
+    own = values[having]
+    found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
+    shares = importance(found) if found and len(keys) > 1 and own.shape[1] >= LEAST_QUERIES else None
+    near = [axis.among(having) for axis in axes]
+    described = [_described(place, key, near, own, found, shares, metric) for place, key in enumerate(keys)]
+    ordered = tuple(sorted(described, key=lambda one: -one.alone.value if one.alone else math.inf))
+    if shares is None or found is None:
+        return KeyGroup(int(having.sum()), ordered)
+    return KeyGroup(
+        runs=int(having.sum()),
+        keys=ordered,
+        paired=any(len(part) == 2 for part in found.parts),
+        pairs=tuple(
+            KeyPair(keys[first].name, keys[second].name, one)
+            for (first, second), one in shares.pairs.items()
+            if one.low > 0 and one.value >= WORTH_SAYING
+        ),
+        rest=shares.rest,
+        spread=shares.spread,
+        whole=found.whole,
+        beyond_chance=shares.beyond_chance,
+    )
+
+
+def _described(
+    place: int,
+    key: VariedKey,
+    axes: Sequence[VariedKey],
+    values: np.ndarray,
+    found: Effects | None,
+    shares: Importance | None,
+    metric: str,
+) -> KeyMatters:
+    """One key, whose number in `found` and `shares` is `place`. axes, values: of the runs that have it."""
+    alone = shares.alone.get(place) if shares else None
+    known = shares is not None and alone is not None and not math.isnan(alone.value)
+    averages = found.mean + found.parts[place,] if found and (place,) in found.parts else None
+    own = key.among(key.having)
+    return KeyMatters(
+        key=key,
+        alone=alone if known else None,
+        total=shares.total[place] if known and shares else None,
+        reason="" if known else _reason(place, values.shape[1], found, shares),
+        levels=_levels(own, values, averages),
+        plateau=plateau_of(own, axes, values, averages, grows_with(metric, key.name)),
+    )
+
+
+def _reason(place: int, queries: int, found: Effects | None, shares: Importance | None) -> str:
+    """Why a key has no share, as in `KeyMatters`."""
+    if queries < LEAST_QUERIES:
+        return "queries"
+    if found is None:
+        return "runs"
+    if shares is None:
+        return "only"
+    return "same" if place in shares.alone else "mixed"
+
+
+def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
+    """averages: float64 [L, Q]; None: the plain means of the runs with each value."""
+    having = [values[key.places == number] for number in range(len(key.values))]
+    rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages
+    centre = rows.mean()
+    low, high, _ = bootstrap_means(rows - rows.mean(axis=0), SEED, resamples=RESAMPLES)
+    return tuple(
+        Level(
+            value=value,
+            runs=len(some),
+            best=float(some.mean(axis=1).max()),
+            mean=float(row.mean()),
+            low=float(centre + low[number]),
+            high=float(centre + high[number]),
+        )
+        for number, (value, some, row) in enumerate(zip(key.values, having, rows, strict=True))
+    )
+
+
+MOST_MAPPED = 10  # keys that have heat maps, those that matter most
+MOST_CELLS = 1000  # of a heat map
+SHOWN = 5  # keys on a terminal
+
+COLUMNS = (
+    Column("key"),
+    Column("values", "count"),
+    Column("share", "percent", 1),
+    Column("with pairs", "percent", 1),
+    Column("best value"),
+    Column("adjusted mean", "value"),
+)
+
+# Why the share of a key is not known, by what a page calls it
+REASONS = {
+    "runs": "there are too few runs for so many keys",
+    "queries": "too few queries have a value in every run",
+    "mixed": "these runs cannot tell such effects from those of other keys",
+    "same": "all scores are the same",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """The mean score of the runs that have each two values of two keys, float64 [L1, L2]; NaN where no run has both."""
+
+    first: str
+    second: str
+    means: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Matters:
+    """What matters among runs.
+
+    runs, queries: how many; left_out: queries without a value in some run.
+    groups: keys that the same runs have are compared among those, the group of the most runs first.
+    axes: every key that varies, with its values as they are; the keys of groups may have numbers in groups.
+    """
+
+    metric: str
+    runs: int
+    queries: int
+    left_out: int
+    groups: tuple[KeyGroup, ...]
+    axes: tuple[VariedKey, ...] = field(repr=False)
+    maps: tuple[Map, ...] = field(repr=False)
+
+    @property
+    def table(self) -> Table:
+        """The keys that surely matter, with their shapes, and one sentence for the others."""
+        keys = sorted((one for group in self.groups for one in group.keys if one.tells), key=_share, reverse=True)
+        return Table("What matters", COLUMNS, [_row(one) for one in keys[:SHOWN]], self._lines(keys[:SHOWN]), "matters")
+
+    def _lines(self, shown: Sequence[KeyMatters]) -> list[str]:
+        lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
+        if shown:
+            about = (
+                f"Shares of the variance of {self.metric} over the values tried; intervals are over the queries; means "
+                "are adjusted for the other keys."
+            )
+            lines = [about, *lines]
+        others = [one for group in self.groups for one in group.keys if one not in shown]
+        lines += [" ".join(_others(others))] if others else []
+        if self.left_out:
+            lines.append(f"Left out: {counted(self.left_out, 'query')} without a value in some run.")
+        return lines
+
+
+def matters(runs: BoardRuns) -> Matters | None:
+    """Which keys matter, by the queries that rank the runs; None if none varies, or no query has a value in every run.
+
+    Keys that only some runs have are compared among those. Values out of fold are values as any. Scored files have no
+    settings and do not count. Runs with other settings that return the same do: they say that these change nothing.
+    """
+    rows, made = _configurations(runs)
+    axes = varied([one.params for one in made])
+    chosen = runs.public if runs.select_on == "public" else np.ones(len(runs.query_ids), bool)
+    known = chosen & ~np.isnan(runs.values[rows]).any(axis=0)
+    if not axes or not known.any():
+        return None
+    values = runs.values[rows][:, known]
+    found = [
+        compare_settings(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))
+    ]
+    return Matters(
+        metric=runs.metric,
+        runs=len(made),
+        queries=int(known.sum()),
+        left_out=int((chosen & ~known).sum()),
+        groups=tuple(found),
+        axes=tuple(axes),
+        maps=tuple(_maps([one.key for group in found for one in group.keys][:MOST_MAPPED], values)),
+    )
+
+
+def _configurations(runs: BoardRuns) -> tuple[list[int], list[LoggedRun]]:
+    """(rows of values, the runs they are of): each configuration once, the best first."""
+    found: dict[str, tuple[int, LoggedRun]] = {}
+    for row, one in enumerate(runs.runs):
+        for run in (one.run, *one.also):
+            if run.has_settings:
+                found.setdefault(run.tags.get("trial_key", run.run_id), (row, run))
+    return [row for row, _ in found.values()], [run for _, run in found.values()]
+
+
+def _maps(keys: Sequence[VariedKey], values: np.ndarray) -> list[Map]:
+    scores, found = values.mean(axis=1), []
+    for first, second in itertools.combinations(keys, 2):
+        both = first.having & second.having
+        shape = len(first.values), len(second.values)
+        if both.any() and shape[0] * shape[1] <= MOST_CELLS:
+            sums, counts = np.zeros(shape), np.zeros(shape)
+            where = first.places[both], second.places[both]
+            np.add.at(sums, where, scores[both])
+            np.add.at(counts, where, 1)
+            means = np.divide(sums, counts, out=np.full(shape, np.nan), where=counts > 0)
+            found.append(Map(first.name, second.name, np.round(means, 8)))
+    return found
+
+
+def _row(one: KeyMatters) -> list[Cell]:
+    shares: list[Cell] = [None, None]
+    if one.alone and one.total:
+        shares = [Number(one.alone.value, one.alone.low, one.alone.high), one.total.value]
+    return [one.key.name, len(one.levels), *shares, one.best.value, one.best.mean]
+
+
+def _others(keys: Sequence[KeyMatters]) -> list[str]:
+    """What is said of the keys that are not shown."""
+    kinds: dict[str, list[str]] = {}
+    for one in keys:
+        why = f"Not known, since {REASONS[one.reason]}" if one.reason in REASONS else "No clear effect"
+        kinds.setdefault("Smaller shares" if one.tells else why, []).append(one.key.name)
+    return [f"{said}: {some(names, SHOWN)}." for said, names in kinds.items()]
+
+
+def _share(one: KeyMatters) -> float:
+    return one.alone.value if one.alone else 1.0
+
+
+def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> list[str]:
+    """What limits the numbers of the keys of a group that are shown, and their shapes."""
+    own = [one for one in group.keys if one in shown]
+    lines = []
+    if group.rest and not group.beyond_chance:
+        names = some([one.key.name for one in group.keys], SHOWN)
+        lines.append(f"The scores of these runs differ no more than by chance: which of {names} matters is not known.")
+    if own and group.runs < runs:
+        lines.append(f"Among the {counted(group.runs, 'run')} that have it: {', '.join(one.key.name for one in own)}.")
+    if own and group.rest and not group.whole:
+        model = "keys and pairs of keys" if group.paired else "single keys"
+        lines.append(f"Not every combination of values was tried: a model of {model} stands for the others.")
+    for one in own:
+        if one.key.also:
+            together = f"{', '.join([one.key.name, *one.key.also[:-1]])} and {one.key.also[-1]}"
+            lines.append(f"{together} were always changed together: their effects cannot be separated.")
+    names_shown = {one.key.name for one in own}
+    for pair in group.pairs:
+        if {pair.first, pair.second} <= names_shown:
+            lines.append(
+                f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone."
+            )
+    return lines + [one.plateau.sentence(one.key.name) for one in own if one.plateau]

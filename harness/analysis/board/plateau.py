@@ -1,0 +1,119 @@
+"""Plateau or spike: how far a number can move from its best value before scores fall.
+
+A value is on the plateau if it and all values between it and the best one are within one standard error of the best, by
+the differences on the same queries (as `gates.calibration.plateau` says of thresholds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from harness.analysis.board.settings import VariedKey
+from harness.gates.calibration import CLOSE
+
+LEAST = 3  # values that have a shape
+BEYOND = 1.96  # standard errors by which a value lies below the best one, beyond chance
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Around the best value of a key.
+
+    along: "run": runs that differ from the best one in this key alone; "average": means over all other keys.
+    values: as texts, ascending; means: of each. best, low, high: places of the best value and of the plateau's ends.
+    below: how far each lies below the best; error: the standard error of that, 0 for the best itself.
+    grows: whether the measure grows with the key by construction.
+    """
+
+    along: Literal["run", "average"]
+    values: tuple[str, ...]
+    means: tuple[float, ...]
+    best: int
+    low: int
+    high: int
+    below: tuple[float, ...]
+    error: tuple[float, ...]
+    grows: bool = False
+    json_too = ("shape", "at_end", "clear", "beside")
+
+    @property
+    def clear(self) -> bool:
+        """Whether some value lies below the best one beyond chance."""
+        return any(below > BEYOND * error + CLOSE for below, error in zip(self.below, self.error, strict=True))
+
+    @property
+    def shape(self) -> Literal["flat", "spike", "plateau"]:
+        if self.low == 0 and self.high == len(self.values) - 1:
+            return "flat"
+        return "spike" if self.low == self.high else "plateau"
+
+    @property
+    def at_end(self) -> Literal["", "least", "greatest"]:
+        """Whether the best value is the least or the greatest that was tried, beyond chance and not by construction."""
+        if not self.clear or 0 < self.best < len(self.values) - 1:
+            return ""
+        return "least" if self.best == 0 else "" if self.grows else "greatest"
+
+    @property
+    def beside(self) -> int:
+        """The place of the next value outside the plateau, the nearer in score; the best if it is flat."""
+        outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
+        return min(outside, key=lambda place: self.below[place], default=self.best)
+
+    def sentence(self, name: str) -> str:
+        over = "" if self.along == "run" else ", on average over the other keys"
+        first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
+        if not self.clear:
+            where = over or ", all else as in the best run"
+            return f"{name}: {self.values[0]} to {self.values[-1]} differ no more than by chance{where}."
+        gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
+        reach = f"plateau from {first} to {last}, best at {best}"
+        if self.shape == "spike":
+            reach = f"spike, only {best} reaches it"
+        beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
+        if self.grows and self.best == len(self.values) - 1:
+            beyond = " The measure grows with it by construction, so that this is no reason to go beyond."
+        return f"{name}: {reach}; {gap}{over}.{beyond}"
+
+
+def plateau_of(
+    key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
+) -> Plateau | None:
+    """The shape around the best value of a key; None unless it is a number with three values or more to compare.
+
+    key: as it is compared. keys: all that vary, as they are. values: float64 [R, Q], the best run first, all finite.
+    averages: float64 [L, Q], the means of the key's values over the other keys; None where there are none.
+    grows: whether the measure grows with the key by construction.
+    """
+    if key.numbers is None or len(key.values) < LEAST:
+        return None
+    [raw] = [one for one in keys if one.name == key.name]
+    line = _line(raw, [one for one in keys if one.name not in (key.name, *key.also)])
+    if len(line) >= LEAST:
+        return shape_along("run", [raw.values[raw.places[run]] for run in line], values[line], grows)
+    return None if averages is None else shape_along("average", key.values, averages, grows)
+
+
+def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
+    """The runs that differ from the best that has the key in it alone, one for each value, ascending."""
+    best = int(np.argmax(key.having))
+    places = np.array([one.places for one in others]).reshape(-1, len(key.places))
+    alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)
+    return [int(run) for run in alike[np.unique(key.places[alike], return_index=True)[1]]]
+
+
+def shape_along(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray, grows: bool) -> Plateau:
+    """Return the shape of values by query. texts: of the key, ascending; rows: float64 [len(texts), Q], all finite."""
+    means = rows.mean(axis=1)
+    best = int(np.argmax(means))
+    less = rows[best] - rows
+    below, error = less.mean(axis=1), less.std(axis=1, ddof=1) / np.sqrt(rows.shape[1])
+    reached = below <= error + CLOSE
+    low = best - int(np.argmin([*reached[best::-1], False])) + 1
+    high = best + int(np.argmin([*reached[best:], False])) - 1
+    floats = [tuple(float(one) for one in row) for row in (means, below, error)]
+    return Plateau(along, tuple(texts), floats[0], best, low, high, floats[1], floats[2], grows)

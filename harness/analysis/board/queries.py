@@ -1,0 +1,340 @@
+"""What a board shows of single queries: every run's value and list on each, its documents, and what its gate saw.
+
+The data of a board's runs, read again: the same documents, queries and labels once for all runs that share them.
+
+Numbers and texts packed small for a page, which unpacks them in the browser: raw deflate, as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.board.lists import (
+    DEPTH,
+    MOST_TEXT,
+    GateRule,
+    ListReader,
+    Retrieved,
+    Returned,
+    files_of,
+    set_by_hand,
+)
+from harness.analysis.board.runs import LOSSES, BoardRuns
+from harness.data.dataset import Dataset
+from harness.errors import BadInput
+from harness.gates.rule import json_number
+from harness.progress import stage, watch
+from harness.recording.logged_run import Ahead, load_unchanged, logged_config, logged_value
+from harness.reports.markup import snippet
+from harness.tracking.tracker import LoggedRun, Tracker
+from retrievers.base import one_word
+
+PARTS = ("data.documents", "data.queries", "data.qrels")
+
+
+@dataclass(frozen=True, eq=False)
+class ReadAgain:
+    """The data of some runs as they are now.
+
+    dataset: None where its documents or queries have changed, or cannot be read.
+    grades: query_id -> {doc_id: grade} of relevant documents; None where the labels have changed, or cannot be read.
+    """
+
+    dataset: Dataset | None = None
+    grades: Mapping[str, Mapping[str, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that a board does not show, in words that its page has in its reader's language.
+
+    kind: unread (data could not be read again), unmarked (labels have changed), gone (lists that are no more), best
+        (what only the best runs have), cut (documents without text). count: of runs or documents. why: a reason.
+    """
+
+    kind: str
+    count: int
+    why: str = ""
+
+
+def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
+    """(the data, the place in them of each run's, what could not be read again)."""
+    keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
+    distinct = list(dict.fromkeys(keys))
+    found, notes = [], []
+    for key in distinct:
+        data, why = _read(runs[keys.index(key)], tracker)
+        found.append(data)
+        if why:
+            notes.append(Notice("unmarked" if data.dataset else "unread", keys.count(key), why))
+    return found, [distinct.index(key) for key in keys], notes
+
+
+def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
+    """(the data of a run, why some of them are missing)."""
+    if "data.documents" not in run.tags:
+        return ReadAgain(), "scored files name no documents."
+    try:
+        with stage("reading the data again"):
+            dataset = load_unchanged(run, logged_value(logged_config(tracker, run), "dataset", dict))
+    except (BadInput, OSError) as error:
+        return ReadAgain(), str(error)
+    if dataset.qrels is None or dataset.fingerprints["qrels"] != run.tags.get("data.qrels"):
+        return ReadAgain(dataset), f"The labels are not those of run {run.short_id}."
+    return ReadAgain(dataset, dataset.qrels.grades), ""
+
+
+DIGITS, FEWER_DIGITS = 6, 4  # of a value; fewer where the values are too many to be listed
+LISTED = 65_536  # pairs of a value and a kind of loss, at most, for the longer values
+_DEFLATED = -15  # zlib's sign for a stream without header and checksum, DecompressionStream's "deflate-raw"
+
+
+def packed(content: bytes) -> str:
+    """Bytes as text that JSON and HTML take as it is."""
+    packer = zlib.compressobj(level=9, wbits=_DEFLATED)
+    return base64.b64encode(packer.compress(content) + packer.flush()).decode()
+
+
+def packed_json(value: Any) -> str:
+    return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
+
+
+def packed_places(places: np.ndarray) -> dict[str, Any]:
+    """Whole numbers from 0 as {bits, data}: little-endian, in the fewest of 8, 16 and 32 bits that fit the greatest."""
+    most = int(places.max(initial=0))
+    bits = next(one for one in (8, 16, 32) if most < 2**one)
+    return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
+
+
+def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
+    """Pack the value and the kind of loss of R runs on Q queries as {table, cells}.
+
+    table: the distinct pairs (value, place of the kind of loss), the value None where it is undefined. cells: the pair
+    of each query and run, [Q, R]: runs agree on easy queries, so that rows of queries pack smaller than rows of runs.
+
+    Values are rounded to six decimals; to four where there would be more than 65,536 pairs.
+
+    values: float [R, Q], NaN where undefined. losses: int [R, Q].
+    """
+    for digits in (DIGITS, FEWER_DIGITS):
+        rounded = np.round(values.T, digits) + 0.0  # which makes 0.0 of -0.0
+        known, value_at = np.unique(rounded, return_inverse=True)  # all NaN as one, the last
+        kinds = int(losses.max(initial=0)) + 1
+        pairs, cells = np.unique(value_at.reshape(rounded.shape) * kinds + losses.T, return_inverse=True)
+        if len(pairs) <= LISTED:
+            break
+    listed = [None if value != value else value for value in known.tolist()]
+    table = [(listed[pair // kinds], pair % kinds) for pair in pairs.tolist()]
+    return {"table": table, "cells": packed_places(cells)}
+
+
+DETAILED = 200  # the best runs, of which scores, signals and the documents before the gate are shown
+MISSED = 5  # relevant documents shown of a query that stand below the first DEPTH of a list
+RELEVANT = 20  # relevant documents of a query that are known to the page, the highest grades first
+BLOCK = 64  # documents that are packed together
+TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; of one, at least
+QUERY_TEXT = 300  # characters of a query in lists
+NAMED = 5  # runs that a notice names
+
+
+def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
+    """Return what the runs did on each query, from their logged files and their data. folder: for downloads.
+
+    What is missing, since files are gone or data have changed, is among the notices. BadInput for damaged files.
+    """
+    logged = [one.run for one in runs.runs]
+    data, data_of, notices = read_again(logged, tracker)
+    collected = Collected(runs, data)
+    gates: list[GateRule | None] = [None] * len(logged)
+    gone = []
+    with watch("reading lists") as progress, Ahead(tracker, files_of(logged, DETAILED), folder) as files:
+        reader = ListReader(files)
+        for place, run in enumerate(logged):
+            returned = reader.returned(run)
+            if returned is None:
+                gone.append(run.short_id)
+            else:
+                detailed = place < DETAILED
+                gates[place] = reader.gate(run) if detailed else set_by_hand(run)
+                collected.add(place, data_of[place], returned, reader.retrieved(run) if detailed else None)
+            progress(place + 1, len(logged), "runs")
+    if gone:
+        notices.append(Notice("gone", len(gone), ", ".join(gone[:NAMED])))
+    if len(logged) > DETAILED:
+        notices.append(Notice("best", DETAILED))
+    return collected.details(gates, notices)
+
+
+@dataclass
+class _Query:
+    """What is collected of one query: values, each once, by their places."""
+
+    lists: dict[tuple[int, int, tuple[str, ...]], int] = field(default_factory=dict)  # (count, data, doc_ids)
+    texts: dict[str, int] = field(default_factory=dict)
+    scores: dict[tuple[float, ...], int] = field(default_factory=dict)
+    seen: dict[int, list[Any]] = field(default_factory=dict)
+
+
+class Collected:
+    """Collects what runs did on the queries of a board. Equal lists of many runs are kept once.
+
+    data: of the runs, of which each has one by its place.
+    """
+
+    def __init__(self, runs: BoardRuns, data: list[ReadAgain]) -> None:
+        self._runs, self._data = runs, data
+        self._queries = [_Query() for _ in runs.query_ids]
+        self._lists = np.zeros((len(runs.query_ids), len(runs.runs)), np.int32)
+        self._texts = np.zeros_like(self._lists)
+        self._documents: dict[tuple[int, str], int] = {}  # (place of the data, doc_id) -> place
+        self._contents: dict[tuple[int, str], str] = {}  # what predictions say, of data that cannot be read again
+        self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
+        self._words = [
+            {word: one for one in (each.dataset.by_id if each.dataset else ()) if (word := one_word(one)) != one}
+            for each in data
+        ]  # those ids that TREC runs have as other words
+
+    def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
+        """Collect a run. place: its own. data: the place of its data. behind: None where it is not shown."""
+        detailed = place < DETAILED
+        lists, texts = [0] * len(self._queries), [0] * len(self._queries)
+        for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):
+            if (one := returned.get(query_id)) is None:
+                continue
+            if not self._data[data].dataset:
+                self._contents |= {(data, doc): text for doc, text in zip(one.docs, one.contents, strict=False)}
+            docs, scores, below = one.docs, one.scores, []
+            if behind and (candidates := behind.of(query_id)):
+                words = self._words[data]
+                ranked = [words.get(word, word) for word in candidates]
+                docs, scores = tuple(ranked[:DEPTH]), tuple([*candidates.values()][:DEPTH])
+                below = self._below(data, query_id, ranked)
+            lists[row] = query.lists.setdefault((one.count, data, docs), len(query.lists)) + 1
+            if one.text is not None:
+                texts[row] = query.texts.setdefault(one.text, len(query.texts)) + 1
+            if detailed and (scores or behind):
+                shown = tuple(_short(score) for score in scores or ())
+                at = query.scores.setdefault(shown, len(query.scores)) if scores else None
+                signal = behind.signals.get(query_id) if behind else None
+                query.seen[place] = [at, None if signal is None else _short(signal), below, int(bool(behind))]
+        self._lists[:, place], self._texts[:, place] = lists, texts
+
+    def details(self, gates: list[GateRule | None], notices: list[Notice]) -> dict[str, Any]:
+        """Return all that was collected, as the page of a board unpacks it.
+
+        ids: of the Q queries, ascending. needs, multi_turn, public: of each "1" or "0". matrix: of `packed_matrix`.
+        titles: the text of each query; None where it is not known.
+        queries: of each query `about`, and for each run its list and searched text: the place in `about`, plus 1; 0
+            where there is none. `about` has turns [role, text] or None; lists [number of documents returned, places of
+            the first documents]; texts searched; grades {document: grade} or None; scores, each those of a list; seen
+            {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant ones below, whether
+            the list is that before the gate]}.
+        documents: [id, title, beginning of the text or None], in blocks; `about` names them by their places.
+        gates: of each run [name, levels, thresholds], None without a threshold; what gates learnt is there for the best
+            runs.
+        notices: what is not shown, and why.
+        """
+        runs = self._runs
+        lists = self._listed()
+        grades = [self._grades(query_id) for query_id in runs.query_ids]
+        turns = [self._turns(query_id) for query_id in runs.query_ids]
+        documents, cut = self._shown_documents()
+        flags = {"needs": runs.needs, "multi_turn": runs.multi_turn, "public": runs.public}
+        rules = [one and [one.name, one.levels, [json_number(value) for value in one.thresholds]] for one in gates]
+        return {
+            "kinds": LOSSES,
+            "ids": runs.query_ids,
+            **{name: "".join("01"[int(one)] for one in values) for name, values in flags.items()},
+            "matrix": packed_matrix(runs.values, runs.losses),
+            "titles": packed_json([self._title(row, turns[row]) for row in range(len(turns))]),
+            "queries": [
+                {
+                    "about": packed_json({
+                        "turns": turns[row],
+                        "lists": lists[row],
+                        "texts": list(query.texts),
+                        "grades": grades[row],
+                        "scores": list(query.scores),
+                        "seen": query.seen,
+                    }),
+                    "lists": packed_places(self._lists[row]),
+                    "texts": packed_places(self._texts[row]),
+                }
+                for row, query in enumerate(self._queries)
+            ],
+            "block": BLOCK,
+            "documents": [packed_json(documents[at : at + BLOCK]) for at in range(0, len(documents), BLOCK)],
+            "gates": packed_json(rules),
+            "notices": [astuple(one) for one in (*notices, *cut)],
+        }  # fmt: skip
+
+    def _place(self, data: int, doc_id: str) -> int:
+        return self._documents.setdefault((data, doc_id), len(self._documents))
+
+    def _listed(self) -> list[list[tuple[int, list[int]]]]:
+        """Of each query [number of documents returned, places of the first documents] of each list.
+
+        Documents of the lists that come first, which are those of the best runs, get the first places.
+        """
+        found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
+        for lists in zip_longest(*(query.lists for query in self._queries)):
+            for row, one in enumerate(lists):
+                if one is not None:
+                    count, data, docs = one
+                    found[row].append((count, [self._place(data, doc) for doc in docs]))
+        return found
+
+    def _below(self, data: int, query_id: str, ranked: list[str]) -> list[list[int]]:
+        """[document, rank] of the first relevant documents that stand below the first DEPTH."""
+        relevant = (self._data[data].grades or {}).get(query_id, {})
+        found = [(rank, doc) for rank, doc in enumerate(ranked, start=1) if rank > DEPTH and doc in relevant]
+        return [[self._place(data, doc), rank] for rank, doc in found[:MISSED]]
+
+    def _grades(self, query_id: str) -> dict[int, float] | None:
+        """{document: grade} of the relevant documents; None where no labels are known."""
+        if all(one.grades is None for one in self._data):
+            return None
+        found: dict[int, float] = {}
+        for data, one in enumerate(self._data):
+            graded = sorted((one.grades or {}).get(query_id, {}).items(), key=lambda item: (-item[1], item[0]))
+            known = [(doc, grade) for doc, grade in graded if (data, doc) in self._documents]
+            found |= {self._place(data, doc): grade for doc, grade in dict([*graded[:RELEVANT], *known]).items()}
+        return found
+
+    def _turns(self, query_id: str) -> list[tuple[str, str]] | None:
+        turns = self._asked.get(query_id)
+        return None if turns is None else [(turn.role, turn.content) for turn in turns]
+
+    def _title(self, row: int, turns: list[tuple[str, str]] | None) -> str | None:
+        """The user's turns; where they are not known, what the best run searched."""
+        asked = " ".join(text for role, text in turns or () if role == "user")
+        searched = next(iter(self._queries[row].texts), None)
+        return snippet(asked, QUERY_TEXT) if asked else searched and snippet(searched, QUERY_TEXT)
+
+    def _shown_documents(self) -> tuple[list[tuple[str, str, str | None]], list[Notice]]:
+        """(all documents in their places, a notice if texts are left out)."""
+        most = TEXTS // LEAST_TEXT
+        length = min(MOST_TEXT, max(LEAST_TEXT, TEXTS // max(len(self._documents), 1)))
+        found = []
+        for number, (data, doc_id) in enumerate(self._documents):
+            dataset = self._data[data].dataset
+            document = dataset.by_id.get(doc_id) if dataset and number < most else None
+            text = document.text if document else self._contents.get((data, doc_id)) if number < most else None
+            title = snippet(document.title, length) if document else ""
+            found.append((doc_id, title, None if text is None else snippet(text, length)))
+        left = len(found) - most
+        return found, [Notice("cut", left)] * (left > 0)
+
+
+def _short(value: float) -> float:
+    """Five digits, which is what is shown."""
+    return float(f"{value:.5g}")

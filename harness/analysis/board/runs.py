@@ -1,0 +1,175 @@
+"""Retrieval runs that compare: what ranks each, and its value and its kind of loss on every query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.analysis.board.choice import Asked, Chosen, chosen_runs
+from harness.analysis.board.settings import short_names
+from harness.data.files import some
+from harness.errors import BadInput
+from harness.measures.measures import KINDS, LOSING, MeasureFamily, parse_measure
+from harness.measures.objective import Objective
+from harness.measures.score_table import ScoreTable, read_score_table
+from harness.progress import watch
+from harness.recording.logged_run import Ahead
+from harness.statistics.significance import RESAMPLES, SEED
+from harness.tracking.tracker import LoggedRun, Tracker
+
+LOSSES = KINDS
+CODES = {kind: code for code, kind in enumerate(LOSSES)}
+SCORES = "scores.csv"
+CLOSE = 1e-9  # values that differ by less are equal
+
+
+@dataclass(frozen=True, eq=False)
+class BoardRun:
+    """A finished run on a board.
+
+    name: short, unique on the board, such as "hybrid_light · auto". score: what ranks the run. also: the runs that are
+    the same, for which it stands.
+    """
+
+    run: LoggedRun
+    name: str
+    score: Objective
+    also: tuple[LoggedRun, ...] = ()
+
+    @property
+    def twins(self) -> str:
+        """The same runs, as a row says them: `also first.csv, 7cd4c06a`; "" without any."""
+        return f"also {some(dict.fromkeys(one.called for one in self.also), 3)}" if self.also else ""
+
+
+@dataclass(frozen=True, eq=False)
+class BoardRuns:
+    """R runs that compare by a measure, the best first, on the same Q queries.
+
+    select_on: the queries that rank the runs, "all" or "public".
+    query_ids: ascending.
+    needs, multi_turn, public: bool [Q], as in `evaluation.score_table.ScoreTable`.
+    values: float64 [R, Q], the measure, out of fold where something was learnt from labels; NaN where it is undefined.
+    losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, and where the
+        measure is 1 or does not apply.
+    notes: what a reader must know besides, such as which runs of the experiment are not here, and why.
+    seed, resamples: of the tests of pairs.
+    """
+
+    metric: str
+    select_on: str
+    runs: tuple[BoardRun, ...]
+    query_ids: tuple[str, ...]
+    needs: np.ndarray
+    multi_turn: np.ndarray
+    public: np.ndarray
+    values: np.ndarray
+    losses: np.ndarray
+    notes: tuple[str, ...] = ()
+    seed: int = SEED
+    resamples: int = RESAMPLES
+
+
+def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
+    """The runs that are asked for, with their scores by query. folder: for downloads.
+
+    BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
+    """
+    check_by_query(asked.metric)
+    return of_chosen(tracker, chosen_runs(tracker, asked), asked.metric, folder)
+
+
+def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
+    """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read_board_runs`."""
+    runs = [one.run for one in found.runs]
+    scored = tables(tracker, runs, metric, folder)
+    names = short_names(runs)
+    placed = [BoardRun(one.run, name, one.score, one.also) for one, name in zip(found.runs, names, strict=True)]
+    return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), found.notes)
+
+
+def of_tables(
+    metric: str,
+    select_on: str,
+    scored: Sequence[tuple[BoardRun, ScoreTable]],
+    notes: Sequence[str] = (),
+) -> BoardRuns:
+    """The runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
+    first = scored[0][1]
+    values = np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored])
+    losses = np.stack([_losses(table) for _, table in scored])
+    if metric != LOSING:  # a list may be the best possible by one measure and not by another
+        losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
+    return BoardRuns(
+        metric=metric,
+        select_on=select_on,
+        runs=tuple(one for one, _ in scored),
+        query_ids=first.query_ids,
+        needs=first.needs,
+        multi_turn=first.multi_turn,
+        public=first.public,
+        values=values,
+        losses=losses,
+        notes=tuple(notes),
+    )
+
+
+def check_by_query(metric: str) -> None:
+    """BadInput for a measure that has no value for each query."""
+    if parse_measure(metric).family is MeasureFamily.POOLED:
+        raise BadInput(
+            f"metric={metric} is no mean over queries, so that nothing can be said query by query. Choose another "
+            "measure, such as metric=modified_map@3."
+        )
+
+
+def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
+    """Return the queries or items that judge, bool [N]. BadInput if the public ones choose, and there are no others.
+
+    public: bool [N], the public part. unit: what is scored, in the plural.
+    """
+    if select_on == "all":
+        return np.ones(len(public), bool)
+    if public.all():
+        raise BadInput(
+            f"select_on=public: all {len(public):,} {unit} of these runs are public, so that none are left to "
+            "judge. Score the runs with a smaller share: public=0.4."
+        )
+    judges: np.ndarray = ~public
+    return judges
+
+
+def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[ScoreTable]:
+    """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
+    found: list[ScoreTable] = []
+    wanted = [(run, SCORES) for run in runs]
+    with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
+        for run in runs:
+            found.append(_table(files, run, metric))
+            if extra := set(found[-1].query_ids) ^ set(found[0].query_ids):
+                raise BadInput(
+                    f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
+                    f"one of them: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same "
+                    "queries."
+                )
+            progress(len(found), len(runs), "runs")
+    return found
+
+
+def _table(files: Ahead, run: LoggedRun, metric: str) -> ScoreTable:
+    file = files.download(run, SCORES)
+    try:
+        table = read_score_table(file, only=metric)
+    except BadInput as error:
+        raise BadInput(f"Run {run.named}: {error}") from None
+    if metric not in table.values:
+        raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure or other runs: metric=NAME.")
+    return table.by_id()
+
+
+def _losses(table: ScoreTable) -> np.ndarray:
+    """int8 [Q], the place in LOSSES of each query's kind of loss; 0 also where it is unknown."""
+    return np.array([CODES[kind] for kind in table.loss or [""] * len(table.query_ids)], np.int8)

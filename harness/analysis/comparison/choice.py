@@ -1,0 +1,170 @@
+"""Which runs `harness compare` compares: those named by id, or the best of the experiment."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from harness.analysis.board.choice import Asked, chosen_runs, recommended_runs, same_queries
+from harness.analysis.board.expected import Expected, QueryValues, RunFamily, of_family
+from harness.analysis.board.runs import judging, tables
+from harness.analysis.ranking import RankedRun, Wanted, distinct, rank, repeated_note
+from harness.config.commands import CompareConfig
+from harness.config.text import counted
+from harness.errors import BadInput
+from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse_measure
+from harness.recording.run_kind import RunKind, require_kind
+from harness.statistics.significance import against_first
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
+
+CUT = (
+    "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
+    "on the cut: a document of one run is none of another. Those of spans compare the runs by characters of evidence"
+)
+LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
+
+
+@dataclass(frozen=True)
+class Choice:
+    """select_on: "public" if the public queries have chosen; then the private ones judge. notes: how it was chosen.
+
+    family: all runs among which these were found to be the best, the best first; () where they were named.
+    """
+
+    runs: Sequence[LoggedRun]
+    select_on: str
+    notes: Sequence[str] = ()
+    family: Sequence[RankedRun] = ()
+
+    @property
+    def labelled(self) -> dict[str, LoggedRun]:
+        return dict(zip(LABELS, self.runs, strict=False))
+
+
+def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
+    """The runs that the config's `runs` names; otherwise the `top` best of the experiment.
+
+    BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
+    documents that were cut from the same texts in different ways compare, with a note.
+    """
+    if config.runs:
+        runs = _named(tracker, config)
+        made_on_public = all(run.select_on == "public" for run in runs)
+        choice = Choice(runs, config.select_on or ("public" if made_on_public else "all"))
+    else:
+        choice = _best(tracker, config, kind)
+    return replace(choice, notes=[*choice.notes, *_check(choice.runs, kind, config.metric)])
+
+
+def _named(tracker: Tracker, config: CompareConfig) -> list[LoggedRun]:
+    """The runs whose ids, or beginnings of ids, are given."""
+    words = config.runs or ()
+    if not 2 <= len(words) <= len(LABELS):
+        raise BadInput(f"runs names {counted(len(words), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
+    return recommended_runs(tracker, words)
+
+
+def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
+    """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
+    metric, experiment = config.metric, config.experiment_name
+    if kind.name == RETRIEVAL:  # as on a board
+        found = chosen_runs(tracker, Asked(experiment, metric, config.select_on))
+        ranked, notes, select_on = list(found.runs), list(found.notes), found.select_on
+    else:
+        ranked, notes, select_on = _of_task(tracker, config, kind)
+    best = [one.run for one in ranked[: config.top]]
+    if len(best) < 2:
+        raise BadInput(
+            f"experiment {experiment!r} has {counted(len(ranked), 'different finished run')} with {metric}, and top="
+            f"{config.top}: a comparison takes at least two. Make more runs, raise top, or name runs: "
+            f"'runs=[ID,ID]'. {' '.join(notes)}".rstrip()
+        )
+    notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
+    if len(ranked) > len(best) and select_on == "all":
+        notes.append(
+            f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
+            f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
+        )
+    return Choice(best, select_on, notes, ranked if kind.name == RETRIEVAL else ())
+
+
+def _of_task(tracker: Tracker, config: CompareConfig, kind: RunKind) -> tuple[list[RankedRun], list[str], str]:
+    """(the submissions of a text task, the best first; notes; the items that rank them)."""
+    ranking = rank(tracker, Wanted(config.experiment_name, config.metric, config.select_on, kind.name))
+    ranked = distinct(ranking.runs)
+    notes = repeated_note(ranked)
+    scheme = (config.task or {}).get("scheme")
+    if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
+        ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
+        notes += [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
+    ranked, left_out = same_queries(ranked)
+    return ranked, [*notes, *left_out], ranking.select_on
+
+
+def _kinds(ranked: Sequence[RankedRun]) -> str:
+    """What the scores rest on: `in sample`, or `in sample (3 runs) or out of fold (2 runs)`."""
+    counts = Counter(one.score.kind for one in ranked)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return " or ".join(f"{kind} ({count} run{'s' * (count != 1)})" for kind, count in counts.items())
+
+
+def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]:
+    """BadInput unless the runs compare. Returns notes on what to mind."""
+    shared = dict(kind.shared(metric))
+    if recut := _cut_in_different_ways(chosen):
+        shared.pop("data.qrels", None)
+    for run in chosen:
+        if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
+            raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
+        if run.status != "FINISHED":
+            raise BadInput(f"Run {run.named} is {run.status}: only finished runs can be compared.")
+        require_kind(kind, run, "compare it")
+        for tag, meaning in shared.items():
+            _check_same(tag, meaning, run, [other for other in chosen if tag in other.tags])
+    return [CUT + ("." if of_spans(metric) else f", as metric={SPAN_MEASURES[0]} does.")] if recut else []
+
+
+def _cut_in_different_ways(runs: Sequence[LoggedRun]) -> bool:
+    """Whether the runs have the same evidence, but other labels, as the texts were cut into other documents."""
+    evidence = {run.tags.get("data.evidence") for run in runs}
+    return len(evidence) == 1 and None not in evidence and len({run.tags.get("data.qrels") for run in runs}) > 1
+
+
+def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedRun]) -> None:
+    """BadInput if the tag of the run differs from that of the first of the `tagged` runs.
+
+    A run may lack the tag: a file that was scored without queries has no `data.queries`.
+    """
+    if tag in run.tags and run.tags[tag] != tagged[0].tags[tag]:
+        first = tagged[0]
+        raise BadInput(
+            f"Run {run.named} has other {meaning} than run {first.named}: {tag} is "
+            f"{run.tags[tag][:12]} and {first.tags[tag][:12]}. Only runs with the same data and measures can be "
+            "compared."
+        )
+
+
+def tested_family(
+    tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
+) -> tuple[np.ndarray | None, Expected | None]:
+    """Test the best run of an experiment against all runs among which it was chosen.
+
+    Return p against each run of the choice's family, in their order, after Holm's correction over all of them, float64
+    [R], and what to expect of the best on new queries.
+
+    It is (None, None) where runs were named, and for a measure without values by query. folder: for downloads.
+    """
+    metric, ranked = config.metric, choice.family
+    if not ranked or parse_measure(metric).family is MeasureFamily.POOLED:
+        return None, None
+    folder.mkdir()
+    known = QueryValues.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)
+    expected = of_family(tracker, RunFamily(metric, choice.select_on, ranked, len(ranked), known.first))
+    judges = judging(known.public, choice.select_on)
+    return against_first(known.values[:, judges], config.seed, config.resamples)[1], expected

@@ -1,0 +1,461 @@
+"""A comparison as a report, as tables to paste, and as a page.
+
+Runs of retrieval have the page of a board; submissions to a text task one with every item.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.analysis.board import page as board_page
+from harness.analysis.board.runs import BoardRun, of_tables
+from harness.analysis.board.settings import changed_settings, short_names
+from harness.analysis.comparison.comparison import (
+    ALPHA,
+    Changed,
+    Comparison,
+    PairedResult,
+    PartDifference,
+    RunScores,
+    ShownDocument,
+)
+from harness.analysis.comparison.retrieval_runs import ComparedRun, RetrievalRuns, known_mean
+from harness.analysis.comparison.task_runs import ComparedItem, TaskRuns
+from harness.config.commands import CompareConfig
+from harness.config.text import counted
+from harness.measures.objective import Objective
+from harness.measures.objective import score_kind as kind_of_value
+from harness.measures.scores import UNANSWERABLE
+from harness.reports.markup import ABSENT, number, rounded_or_none
+from harness.reports.page import TEMPLATES, fill_page
+from harness.reports.report import Report, page_data
+from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
+from harness.statistics.split import Standing
+
+TEMPLATE = TEMPLATES / "comparison.html"
+GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
+LISTED = 1000  # items on a page
+PLACES = 5  # named in a note
+WIDE = 6  # measures that fit beside each other in a pasted table; more stand below each other
+ALONE = "p is of each pair and measure alone, without correction."
+
+
+# ---- As a report
+
+
+def title(comparison: Comparison) -> str:
+    """`3 runs of first on 110 queries`."""
+    runs, experiment = comparison.runs, comparison.runs[0].run.experiment
+    return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
+
+
+def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
+    """Return what was found, the verdict first.
+
+    details: all pairs and measures; otherwise all pairs by the metric, and more on the first pair only.
+    changed: with the queries or items that differ most, which a page has by itself.
+    """
+    tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
+    pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
+    whole = {one.pair: one.found.n for one in comparison.in_metric}
+    parts = [one for one in comparison.splits if one.pair in pairs and one.measure == comparison.metric]
+    parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # a part has some of the queries, not all
+    if parts:
+        tables.append(_by_part(comparison, parts))
+    if comparison.loses:
+        tables.append(_losses(comparison.runs))
+    if details and comparison.shake_up:
+        tables.append(_shake_up(comparison))
+    if changed:
+        tables += _changed(comparison, details)
+    expected = [comparison.expected.sentence] if comparison.expected else []
+    notes = [*comparison.notes, *(comparison.left_out if details else ())]
+    return Report(title(comparison), [*comparison.verdicts, *expected], tables, notes)
+
+
+def _runs(comparison: Comparison) -> Table:
+    """Return what the runs score: on a screen by the metric, with what else is known of them."""
+    runs, metric = comparison.runs, comparison.metric
+    kinds = list(dict.fromkeys(run.kind for run in runs))
+    estimated = comparison.estimated
+    columns = [Column("", on="screen"), Column("run", on="paste"), Column("id", on="screen")]
+    others = [name for name in _measures(comparison) if name != metric]
+    screened = [metric, *others] if comparison.task else []  # without intervals: these are many
+    name = f"estimate of {metric}" if estimated else metric
+    columns += [Column(name, "value", on="paste" if screened else None), Column("raw", "value", on="screen")]
+    columns += [Column(name, "value", on="paste") for name in others]
+    columns += [Column(name, "value", on="screen") for name in screened]
+    columns.append(Column("kind", on="screen"))
+    columns += [Column(name, "value", on="screen") for name in _beside_names(comparison)]
+    columns.append(Column("run", on="screen"))
+    marked = {name: best_marked([_score(comparison, run, name) for run in runs]) for name in (metric, *others)}
+    rows: Rows = []
+    for place, (run, name) in enumerate(zip(runs, _names(runs), strict=True)):
+        rows.append([
+            run.label,
+            name,
+            run.run.short_id,
+            marked[metric][place],
+            run.metrics[metric] if estimated else None,
+            *(marked[other][place] for other in others),
+            *(run.metrics[other] for other in screened),
+            run.kind if len(kinds) > 1 or not screened else "",
+            *_beside(comparison, run),
+            run.run.name,
+        ])  # fmt: skip
+    said = f"{' or '.join(kinds).capitalize()}. Public and private: {metric}, and ranks in brackets."
+    return Table(comparison.noun.capitalize(), columns, rows, [said] if screened else [], "runs")
+
+
+def _beside_names(comparison: Comparison) -> list[str]:
+    """Return the names of what a screen shows beside the scores."""
+    if comparison.task:
+        return ["public", "private"]
+    return [f"judged@{comparison.unjudged.k}" if comparison.unjudged else "judged", UNANSWERABLE]
+
+
+def _beside(comparison: Comparison, run: RunScores) -> list[Cell]:
+    if comparison.task:
+        return _ranked(run.board)
+    return [comparison.unjudged.judged[run.label] if comparison.unjudged else None, run.unanswerable]
+
+
+def _ranked(board: Standing | None) -> list[Cell]:
+    """Return what a run scores on the public and the private part, with its ranks."""
+    if board is None:
+        return [None, None]
+    halves = ((board.public, board.public_rank), (board.private, board.private_rank))
+    return [Number(math.nan if value is None else value, beside=rank) for value, rank in halves]
+
+
+def _settings(comparison: Comparison) -> list[Table]:
+    """Return the settings in which the runs differ."""
+    settings = changed_settings([one.run.params for one in comparison.runs])
+    rows: Rows = [
+        [name, *(ABSENT if value is None else value for value in values)] for name, values in settings.items()
+    ]
+    columns = [Column(name) for name in ("", *(run.label for run in comparison.runs))]
+    return [Table("What differs", columns, rows)] if rows else []
+
+
+def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
+    """Yield the pairs by the metric, and what there is in other measures."""
+    metric, several = comparison.metric, comparison.several
+    if several:
+        yield replace(_paired(comparison, comparison.in_metric, True, details), caption=f"Differences in {metric}")
+    if details or not several:
+        rest = [one for one in comparison.differences if details or one.pair == comparison.first_pair]
+        lines = [] if comparison.estimated or comparison.pairs == 1 else [ALONE]
+        found = _paired(comparison, rest, False, details)
+        yield replace(found, caption="Differences in all measures", notes=[*lines, *found.notes])
+
+
+def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: bool, details: bool) -> Table:
+    """Return one row per difference, with the reason where a value or an interval is missing.
+
+    corrected: whether p is corrected for all pairs; estimates have no other. details: with other tests, and the effect.
+    """
+    estimated = comparison.estimated
+    correction = comparison.correction if corrected or estimated else ""
+    paired, measured = comparison.several, not comparison.several or len({one.measure for one in rows}) > 1
+    columns = [
+        *([Column("pair")] if paired else []),
+        *([Column("measure")] if measured else []),
+        Column("estimate" if estimated else "difference", "difference"),
+        Column(f"p ({correction})" if correction else "p", "p"),
+        Column("raw mean", "difference", on="screen"),
+        *(Column(name, "count", on="paste") for name in ("wins", "ties", "losses")),
+        Column("win/tie/loss", on="screen"),
+        Column(comparison.unit, "count"),
+        *(Column(name, "p", on="screen") for name in ("raw p" if estimated else "p", "p of t-test")),
+        Column("Cohen's d", "difference", 2, on="screen"),
+    ]
+    cells: Rows = []
+    for one in rows:
+        found, alone = one.found, one.found.p if details and (corrected or estimated) else None
+        cells.append([
+            *([str(one.pair)] if paired else []),
+            *([one.measure] if measured else []),
+            _difference(one),
+            one.p_holm if corrected or estimated else found.p,
+            found.mean if estimated else None,
+            found.wins,
+            found.ties,
+            found.losses,
+            f"{found.wins}/{found.ties}/{found.losses}",
+            found.n,
+            alone,
+            *((found.p_t, found.effect) if details and not estimated else (None, None)),
+        ])  # fmt: skip
+    return Table("Differences", columns, cells, _reasons(rows), "differences").without_empty()
+
+
+def _reasons(rows: Sequence[PairedResult]) -> list[str]:
+    """Return each note on differences with those that it is about."""
+    notes: dict[str, list[str]] = {}
+    several = len({one.measure for one in rows}) > 1
+    for one in rows:
+        if note := one.estimate.found.note if one.estimate else one.found.note:
+            notes.setdefault(note, []).append(f"{one.pair} {one.measure}" if several else str(one.pair))
+    return [f"{', '.join(at[:PLACES])}{' …' if len(at) > PLACES else ''}: {note}." for note, at in notes.items()]
+
+
+def _by_part(comparison: Comparison, found: Sequence[PartDifference]) -> Table:
+    """Return the differences by kind of query or item, a column per pair."""
+    cells = {(str(one.pair), one.part): Number(one.mean, beside=one.n) for one in found}
+    pairs, parts = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
+    rows: Rows = [[part, *(cells.get((pair, part)) for pair in pairs)] for part in parts]
+    columns = [Column("kind"), *(Column(pair, "difference") for pair in pairs)]
+    noun = {"queries": "query", "items": "item"}[comparison.unit]
+    note = f"Mean difference ({comparison.unit}), not tested."
+    return Table(f"Differences in {comparison.metric} by kind of {noun}", columns, rows, [note])
+
+
+def _losses(runs: Sequence[RunScores]) -> Table:
+    lost = {run.label: run.losses or {} for run in runs}
+    kinds = list(dict.fromkeys(kind for losses in lost.values() for kind, value in losses.items() if value))
+    rows: Rows = [[label, *(losses.get(kind) for kind in kinds)] for label, losses in lost.items()]
+    columns = [Column(""), *(Column(kind, "value") for kind in kinds)]
+    return Table("Where the score is lost", columns, rows, ["Parts of 1 − modified_map@3."])
+
+
+def _shake_up(comparison: Comparison) -> Table:
+    """Return how often the rank of each run moves between the public and the private part, drawn anew."""
+    assert comparison.shake_up is not None
+    draws = comparison.shake_up.draws
+    boards = {run.label: run.board for run in comparison.runs if run.board}
+    rows: Rows = []
+    for run in comparison.shake_up.runs:
+        moved = [(int(shift), count / draws) for shift, count in run.shifts.items()]
+        falls, stays, rises = (
+            sum(share for shift, share in moved if is_so(shift))
+            for is_so in (lambda shift: shift > 0, lambda shift: shift == 0, lambda shift: shift < 0)
+        )
+        rows.append([run.label, *_ranked(boards[run.label]), falls, stays, rises, run.mean_shift])
+    columns = [
+        Column(""),
+        Column("public", "value"),
+        Column("private", "value"),
+        *(Column(name, "percent", 0) for name in ("falls", "stays", "rises")),
+        Column("ranks moved on average", "value", 2),
+    ]
+    note = f"{comparison.metric} and ranks in the actual split; how often a rank moves in {draws:,} random ones."
+    return Table("How ranks move from public to private", columns, rows, [note])
+
+
+def _changed(comparison: Comparison, details: bool) -> Iterator[Table]:
+    """Yield for each pair what differs most."""
+    for pair in dict.fromkeys(one.pair for one in comparison.changed if details or one.pair == comparison.first_pair):
+        mine = [one for one in comparison.changed if one.pair == pair]
+        noun = comparison.unit.capitalize()
+        caption = f"{noun} that differ most in {comparison.metric} between {pair.first} and {pair.second}"
+        if comparison.task:
+            yield _items_table(mine, caption)
+        else:
+            yield Table(caption, notes=[line for one in mine for line in _query_lines(one)])
+
+
+def _query_lines(one: Changed) -> Iterator[str]:
+    """Yield a query as lines: the text of the first document of each list, the ids of the others."""
+    yield ": ".join(filter(None, (one.item_id, one.about["query"])))
+    for label, documents in (one.documents or {}).items():
+        first, *rest = documents or [ShownDocument("nothing returned")]
+        said = " ".join(filter(None, ("✓" if first.relevant else "", first.doc_id, first.snippet)))
+        others = f"; {', '.join(document.doc_id for document in rest)}" if rest else ""
+        yield f"  {label} {number(one.values[label])}  {said}{others}"
+
+
+def _items_table(items: Sequence[Changed], caption: str) -> Table:
+    """Return items of a pair with both values, the texts given and both predictions."""
+    labels = (items[0].pair.first, items[0].pair.second)
+    given = [name for name in GIVEN if any(one.about.get(name) for one in items)]
+    columns = [Column("id"), *(Column(label, "value") for label in labels), *map(Column, given)]
+    rows: Rows = [
+        [
+            one.item_id,
+            *(one.values[label] for label in labels),
+            *(one.about.get(name) or ABSENT for name in given),
+            *((one.predictions or {}).get(label) or ABSENT for label in labels),
+        ]
+        for one in items
+    ]
+    return Table(caption, [*columns, *(Column(f"{label} says") for label in labels)], rows)
+
+
+# ---- Ready to paste
+
+
+def pasted(comparison: Comparison, style: str) -> list[Table]:
+    """Return the tables in a style: for CSV all numbers in one, else the runs and the differences of the pairs."""
+    return [_all(comparison)] if style == "csv" else [_pasted_runs(comparison), _pasted_differences(comparison)]
+
+
+def _pasted_runs(comparison: Comparison) -> Table:
+    """Return what the runs score, one row per run; one row per measure where there are more of these than fit."""
+    runs, found = comparison.runs, _runs(comparison)
+    measures = _measures(comparison)
+    what = "estimates" if comparison.estimated else "means"
+    caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {_kinds(runs)}."
+    legend = f"Bold: the highest. {MARK} differs from {comparison.best} at {ALPHA}: {_test(comparison)}."
+    found = replace(found, caption=caption, notes=[legend, *_other_counts(comparison)])
+    columns = [Column("run"), *(Column(name, "value") for name in measures)]
+    rows: Rows = [[*row] for row in found.for_medium("paste").rows]
+    if len(measures) > WIDE:
+        columns = [Column("measure"), *(Column(str(row[0]), "value") for row in rows)]
+        rows = [[name, *(row[place] for row in rows)] for place, name in enumerate(measures, start=1)]
+    return replace(found, columns=columns, rows=rows)
+
+
+def _pasted_differences(comparison: Comparison) -> Table:
+    """Return one row per pair by the metric; of two runs one row per measure."""
+    several = comparison.several
+    wanted = comparison.in_metric if several else _ordered(comparison)
+    over = f"in {comparison.metric}" if several else f"of {comparison.first_pair}"
+    caption = f"Differences {over} on {comparison.count:,} {comparison.judges}{comparison.unit}, 95 % intervals."
+    notes = [f"{'; '.join(_names(comparison.runs))}.", f"{MARK} differs from 0 at {ALPHA}: {_test(comparison)}."]
+    return replace(_paired(comparison, wanted, several, False), caption=caption, notes=notes)
+
+
+def _all(comparison: Comparison) -> Table:
+    """Return all numbers: first a row for each run and measure, then one for each pair of runs and measure."""
+    texts = [Column(name) for name in ("run", "run_id", "name", "minus", "minus_id", "measure", "kind")]
+    numbers = [Column("value", "value"), Column("p", "p"), Column("p_holm", "p")]
+    counts = [Column(name, "count") for name in ("pairs", comparison.unit, "wins", "ties", "losses")]
+    n = {one.measure: one.found.n for one in comparison.differences}
+    rows: Rows = [
+        [
+            *(run.label, run.run.run_id, run.run.name, "", "", name, run.kind),
+            *(_score(comparison, run, name), None, None, None, n[name], None, None, None),
+        ]
+        for run in comparison.runs
+        for name in _measures(comparison)
+    ]
+    runs = {run.label: run.run for run in comparison.runs}
+    for one in _ordered(comparison):
+        first, second = runs[one.pair.first], runs[one.pair.second]
+        pairs = comparison.pairs if one.measure == comparison.metric else len(comparison.in_metric)
+        p = one.estimate.found.p if one.estimate else one.found.p
+        rows.append([
+            *(one.pair.first, first.run_id, first.name, one.pair.second, second.run_id, one.measure, ""),
+            *(_difference(one), p, one.p_holm, pairs, one.found.n, one.found.wins, one.found.ties, one.found.losses),
+        ])  # fmt: skip
+    return Table(title(comparison), [*texts, *numbers, *counts], rows, name="comparison")
+
+
+def _names(runs: Sequence[RunScores]) -> list[str]:
+    return [f"{run.label}: {name}" for run, name in zip(runs, short_names([one.run for one in runs]), strict=True)]
+
+
+def _measures(comparison: Comparison) -> list[str]:
+    """Return the measures that are compared, that of the verdicts first."""
+    return list(dict.fromkeys([comparison.metric, *(one.measure for one in comparison.differences)]))
+
+
+def _ordered(comparison: Comparison) -> list[PairedResult]:
+    """Return the differences, those in the metric first."""
+    rest = [one for one in comparison.differences if one.measure != comparison.metric]
+    return [*comparison.in_metric, *rest]
+
+
+def _score(comparison: Comparison, run: RunScores, name: str) -> Number:
+    """Return what a run scores; the mark where it differs from the best run."""
+    both = {comparison.best, run.label}
+    marked = any(
+        one.p_holm <= ALPHA
+        for one in comparison.differences
+        if one.measure == name and {one.pair.first, one.pair.second} == both
+    )
+    if run.estimates:
+        found = run.estimates.get(name)
+        return Number(found.value, found.low, found.high, marked) if found else Number(math.nan)
+    return Number(run.metrics[name], *run.intervals.get(name, (math.nan, math.nan)), marked)
+
+
+def _difference(one: PairedResult) -> Number:
+    found, significant = one.found, one.p_holm <= ALPHA
+    if one.estimate:
+        return Number(one.estimate.found.value, one.estimate.found.low, one.estimate.found.high, significant)
+    return Number(found.mean, found.low, found.high, significant)
+
+
+def _kinds(runs: Sequence[RunScores]) -> str:
+    """What the values rest on: `out of fold`, or `in sample (A) or out of fold (B, C)`."""
+    kinds: dict[str, list[str]] = {}
+    for run in runs:
+        kinds.setdefault(run.kind, []).append(run.label)
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return " or ".join(f"{kind} ({', '.join(labels)})" for kind, labels in kinds.items())
+
+
+def _test(comparison: Comparison) -> str:
+    test = "Student's test of estimates (PPI++)" if comparison.estimated else "two-sided paired randomisation test"
+    if not comparison.correction:
+        return test
+    shown = len(comparison.in_metric)
+    others = "" if shown == comparison.pairs else f" in {comparison.metric}, over {counted(shown, 'pair')} in others"
+    return f"{test}, Holm's correction over {comparison.pairs:,} pairs{others}"
+
+
+def _other_counts(comparison: Comparison) -> list[str]:
+    """Return a note on measures that apply to some of the queries only."""
+    n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
+    of = {count: [name for name in n if n[name] == count] for count in n.values()}
+    return [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in of.items()]
+
+
+# ---- As a page
+
+
+def board_html(comparison: Comparison, runs: RetrievalRuns, folder: Path, config: CompareConfig) -> str:
+    """Return the board of compared runs, which have their labels in their names. folder: for downloads."""
+    names, select_on = short_names([run.run for run in runs.runs]), config.select_on or "all"
+    placed = [
+        (BoardRun(run.run, f"{run.label}: {name}", _objective(run, config.metric, select_on)), run.table)
+        for run, name in zip(runs.runs, names, strict=True)
+    ]
+    placed.sort(key=lambda one: -one[0].score.value)
+    found = of_tables(config.metric, select_on, placed, comparison.notes)
+    found = replace(found, seed=config.seed, resamples=config.resamples)
+    said = comparison_report(comparison, details=True, changed=False)
+    return board_page.html(board_page.assembled(found, runs.tracker, folder, comparison.expected, said))
+
+
+def _objective(run: ComparedRun, metric: str, select_on: str) -> Objective:
+    """Return what ranks a run; its mean where it has logged none by this measure."""
+    if known := run.run.score(metric, select_on):
+        return known
+    values = run.values[metric]
+    counts = values[run.table.public] if select_on == "public" else values
+    return Objective(metric, known_mean(counts), kind=kind_of_value(bool(run.table.oof), select_on))
+
+
+def items_html(comparison: Comparison, runs: TaskRuns) -> str:
+    """Return the page of compared submissions: the tables, and the items on which they differ most."""
+    return fill_page(
+        TEMPLATE,
+        {
+            "title": title(comparison),
+            "metric": comparison.metric,
+            "nouns": ["item", "items"],
+            "total": comparison.count,
+            "runs": [{"label": run.label, "name": run.run.name} for run in comparison.runs],
+            "sections": page_data(comparison_report(comparison, details=True, changed=False)),
+            "rows": [_item(one) for one in runs.most_different(comparison.metric, LISTED)],
+        },
+    )
+
+
+def _item(one: ComparedItem) -> dict[str, Any]:
+    """said: for each run its prediction in pieces, each [text, mark]; null where it is unknown."""
+    texts = [[name, text] for name, text in one.texts.items() if text]
+    return {
+        "id": one.item_id,
+        "texts": texts,
+        "values": [rounded_or_none(value) for value in one.values],
+        "said": [None if pieces is None else [[*piece] for piece in pieces] for pieces in one.said],
+    }

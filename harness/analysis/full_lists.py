@@ -1,0 +1,136 @@
+"""The full lists of logged retrieval runs: all that each retrieved, before its gate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.analysis.ranking import Wanted, distinct, rank
+from harness.config.text import counted
+from harness.data.dataset import Dataset
+from harness.data.predictions import trec_scores
+from harness.errors import BadInput
+from harness.recording.logged_run import recommended
+from harness.recording.retrieval_run import RUN_FILE
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
+from retrievers.base import one_word
+
+LIGHT = "has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness run`"
+
+
+@dataclass(frozen=True)
+class FullLists:
+    """lists: query_id -> all documents that the run retrieved, best first; queries without any may be missing."""
+
+    run: LoggedRun
+    lists: Mapping[str, Sequence[str]]
+
+
+def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path) -> list[FullLists]:
+    """The runs whose ids, or beginnings of ids, are given. BadInput unless all are finished retrieval runs on the
+    documents and queries of the dataset, with their full lists.
+
+    folder: for downloads.
+    """
+    names = _Names(dataset)
+    found: dict[str, FullLists] = {}
+    for word in words:
+        run = recommended(tracker, tracker.run(word))
+        if run.run_id in found:
+            raise BadInput(f"runs names {run.short_id} twice. Name different runs.")
+        if why := _unfit(run, dataset):
+            raise BadInput(f"Run {run.named} {why}.")
+        found[run.run_id] = _read(tracker, run, names, folder)
+    return list(found.values())
+
+
+def best_repeatable(
+    tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
+) -> tuple[list[FullLists], list[str]]:
+    """(the `top` best runs of an experiment that `named` would take, a repeated configuration once; why others were
+    left out). BadInput if there is none.
+
+    folder: for downloads.
+    """
+    names = _Names(dataset)
+    found: list[FullLists] = []
+    left: Counter[str] = Counter()
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # they may differ before the gate
+        if len(found) == top:
+            break
+        if why := _unfit(one.run, dataset):
+            left[why] += 1
+        elif (file := _download(tracker, one.run, folder)) is None:
+            left[LIGHT] += 1
+        else:
+            found.append(FullLists(one.run, _lists(file, one.run, names)))
+    notes = [f"Left out: {counted(count, 'run')} that {why}." for why, count in left.items()]
+    if not found:
+        raise BadInput(f"Experiment {wanted.experiment!r} has no run to pool. {' '.join(notes)}")
+    return found, notes
+
+
+def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
+    """Why a run has no full lists of this dataset: what follows "the run"."""
+    if (verb := run.tags.get("harness.verb")) == "score":
+        return "is a file that was scored, which may be cut and need not be a retrieval. Name a run of `harness run`"
+    if verb != "run":
+        return f"is a record of `harness {verb}`, which retrieved nothing"
+    if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
+        return f"is of task={task}, which ranks no documents"
+    if run.status == "RUNNING":
+        return "has not ended. Wait for it"
+    if run.status != "FINISHED":
+        return f"is {run.status}, so that its lists may be incomplete. Repeat it"
+    for name in ("documents", "queries"):
+        if run.tags.get(f"data.{name}") != dataset.fingerprints[name]:
+            edited = ", or these were edited since" if name == "queries" else ", or these were prepared anew since"
+            return f"was made with other {name} than the test set has{edited}. Repeat it"
+    return None
+
+
+def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> FullLists:
+    if (file := _download(tracker, run, folder)) is None:
+        raise NoFile(f"Run {run.named} {LIGHT}.")
+    return FullLists(run, _lists(file, run, names))
+
+
+def _download(tracker: Tracker, run: LoggedRun, folder: Path) -> Path | None:
+    """The run's file of full lists; None if it has none."""
+    try:
+        return tracker.download(run, RUN_FILE, folder / run.run_id)
+    except NoFile:
+        return None
+
+
+def _lists(file: Path, run: LoggedRun, names: _Names) -> dict[str, list[str]]:
+    """BadInput, which names the run, if its file is damaged."""
+    try:
+        found = trec_scores(file)
+    except BadInput as error:
+        raise BadInput(f"{RUN_FILE} of run {run.named} is damaged: {error}") from None
+    try:
+        return {names.queries[query]: [names.documents[one] for one in scores] for query, scores in found.items()}
+    except KeyError as error:
+        raise BadInput(
+            f"{RUN_FILE} of run {run.named} is damaged: the test set has no query or document {error.args[0]!r:.60}."
+        ) from None
+
+
+class _Names:
+    """Ids as they are written in TREC runs, where white space is percent-encoded such as %20 -> ids."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.queries = _words(query.query_id for query in dataset.queries)
+        self.documents = _words(document.doc_id for document in dataset.documents)
+
+
+def _words(ids: Iterable[str]) -> dict[str, str]:
+    """The word that stands for an id -> the id. BadInput for two ids with the same word."""
+    found: dict[str, str] = {}
+    for one in ids:
+        if (other := found.setdefault(one_word(one), one)) != one:
+            raise BadInput(f"The ids {other!r:.60} and {one!r:.60} are the same in TREC runs. Change one of them.")
+    return found

@@ -1,0 +1,460 @@
+"""What to try next after a run: the proposals that can run on this machine and are new, with cost and command line.
+
+A logged run as proposals need it: its command line, its lists from the cache, and what other runs have tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.analysis import full_lists
+from harness.analysis.board.plateau import plateau_of
+from harness.analysis.board.settings import varied
+from harness.analysis.proposals.catalogue import (
+    ENCODERS,
+    NOT_INSTALLED,
+    Beyond,
+    Proposal,
+    Setup,
+    gain,
+    models,
+    perfect_gate,
+    proposals,
+    ranked,
+)
+from harness.analysis.proposals.costs import CostModel, Workload
+from harness.analysis.proposals.evidence import Lists, RunEvidence
+from harness.analysis.proposals.ladder import CommandLine, ComposedRun, plain_value, words_of_run
+from harness.analysis.ranking import SCORED, Wanted, best_run, compares, is_same, require_labels
+from harness.config.check import check_values
+from harness.config.components import component_identity
+from harness.config.messages import explain
+from harness.config.text import counted
+from harness.data.dataset import Dataset
+from harness.data.scripts import Writing
+from harness.errors import BadInput
+from harness.experiment import preflight, steps
+from harness.experiment.plan import Plan
+from harness.experiment.session import Session, cache_for, foreseen_queries
+from harness.gates.calibration import CLOSE
+from harness.measures.measures import SHOWN, grows_with
+from harness.measures.score_table import read_score_table
+from harness.recording.logged_run import Ahead, load_unchanged, logged_config, recommended
+from harness.recording.retrieval_run import retrieval_trial_key
+from harness.statistics.significance import ALPHA, sign_flip_test
+from harness.storage.cache import Cache, open_cache
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
+from retrievers.base import Ranking
+from retrievers.dense.models import INSTALL
+
+LEAST = 0.001  # a proposal that usually adds less is not worth a line
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a perfect part would add to the run's value, the others unchanged. of: the part, in words."""
+
+    of: str
+    bound: float
+
+
+def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
+    """What each perfect part would add, in the order of the pipeline.
+
+    elsewhere: float64 [Q], the best value of each query in the other runs of the experiment; None where there are none.
+    """
+    found = [Ceiling("a ranking with all relevant documents first", ranked(evidence.perfect, evidence))]
+    if evidence.lists is not None:
+        if len(evidence.lists.rankings) > 1:
+            pooled = "the documents of all component rankings in the best order"
+            found.append(Ceiling(pooled, ranked(evidence.pooled, evidence)))
+        best = ranked(evidence.reordered(), evidence)
+        found.append(Ceiling("the documents that were found in the best order", best))
+        found.append(Ceiling("a gate that is always right", perfect_gate(evidence)))
+    if elsewhere is not None:
+        better = np.fmax(evidence.values, elsewhere)
+        count = counted(int((better > evidence.values + CLOSE).sum()), "query")
+        name = f"the best run of the experiment for each query ({count} solved better by another)"
+        found.append(Ceiling(name, gain(better, evidence)))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """Where a run stands.
+
+    setup: what the catalogue is made for. line: that repeats the run. facts, cache, costs: what its data are, where
+    results are cached, and what computing takes. tried: the trial keys of all runs on these data.
+    """
+
+    setup: Setup
+    line: CommandLine
+    facts: preflight.DataFacts
+    cache: Cache
+    costs: CostModel
+    tried: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTrial:
+    """A configuration that a proposal stands for. values: those of the proposal's changes. line: that runs it."""
+
+    values: tuple[str, ...]
+    line: CommandLine
+    plan: Plan
+    key: str
+
+
+def advise(situation: Situation, top: int) -> list[Proposal]:
+    """At most `top` things to try, one of each kind, what usually adds most first; [] if nothing is worth it."""
+    found: dict[str, Proposal] = {}
+    for proposal, trials in open_proposals(situation, found):
+        found[proposal.kind] = _composed(situation, proposal, trials)
+        if len(found) == top:
+            break
+    return list(found.values())
+
+
+def open_proposals(situation: Situation, kinds: Collection[str] = ()) -> Iterator[tuple[Proposal, list[OpenTrial]]]:
+    """(a proposal, what it has to try), the greatest usual gain first. kinds: left out; they may grow meanwhile."""
+    for proposal in proposals(situation.setup):
+        if proposal.expected < LEAST:
+            return
+        if proposal.kind not in kinds and (trials := list(open_trials(situation, proposal))):
+            yield proposal, trials
+
+
+def _composed(situation: Situation, proposal: Proposal, trials: Sequence[OpenTrial]) -> Proposal:
+    """The proposal with its cost and its command line."""
+    tried = {key: dict.fromkeys(one.values[place] for one in trials) for place, key in enumerate(proposal.changes)}
+    swept = {key: several for key, several in tried.items() if len(several) > 1}
+    said = [word for word in trials[0].line.words if word.partition("=")[0] not in swept]
+    return replace(
+        proposal,
+        cost=situation.costs.cost([Workload.of(one.plan, situation.facts) for one in trials]),
+        verb="sweep" if swept else "run",
+        words=(*said, *(f"{key}={','.join(several)}" for key, several in swept.items())),
+    )
+
+
+def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]:
+    """The configurations that a proposal stands for, without those that were tried or cannot run here."""
+    line, facts = situation.line, situation.facts
+    groups = {key: values for key, values in proposal.changes.items() if "." not in key}
+    plain = {key: values for key, values in proposal.changes.items() if "." in key}
+    for chosen in itertools.product(*groups.values()):
+        try:
+            composed = line.changed(dict(zip(groups, chosen, strict=True))).composed()
+        except Exception as error:  # Hydra's, which has many
+            if explain(error, "run", ()) is None and not isinstance(error, BadInput):
+                raise
+            continue
+        for values in itertools.product(*plain.values()):
+            given = dict(zip([*groups, *plain], [*chosen, *values], strict=True))
+            try:
+                plan = Plan.of(check_values(_with(composed.config, dict(zip(plain, values, strict=True))), "run"))
+                preflight.check_inputs(plan, facts, situation.cache)
+                key = retrieval_trial_key(plan, facts.fingerprints, facts.texts)
+            except BadInput:
+                continue
+            if key not in situation.tried:
+                yield OpenTrial(tuple(given[name] for name in proposal.changes), line.changed(given), plan, key)
+
+
+def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """A config with other plain values, numbers where they look like numbers."""
+    made: dict[str, Any] = copy.deepcopy(dict(config))
+    for key, text in values.items():
+        *groups, name = key.split(".")
+        node = made
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[name] = plain_value(text)
+    return made
+
+
+MOST = 100  # runs whose scores by query are read, the best first
+SCORES = "scores.csv"
+KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
+ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
+NOT_CACHED = "The run's rankings are not in the cache (store.path), so that its component rankings are unknown."
+NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where runs and results are, and by what they are ranked. Values as of the keys of `harness advise`."""
+
+    experiment: str
+    run: str | None
+    metric: str
+    select_on: str | None
+    cache: str
+    config_dir: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OtherRuns:
+    """Runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN for those not scored.
+
+    unread: why others are not among them -> how many.
+    """
+
+    runs: Sequence[LoggedRun]
+    values: np.ndarray
+    unread: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """Which runs that compare were left out, and why."""
+        return [f"Left out: {counted(count, 'other run')} {why}." for why, count in self.unread.items()]
+
+    @property
+    def best(self) -> np.ndarray | None:
+        """The best value of each query, float64 [Q]; None without runs."""
+        return np.fmax.reduce(self.values) if len(self.runs) else None
+
+
+@dataclass(frozen=True, eq=False)
+class RunToImprove:
+    """situation: None where no command line repeats the run. others: the other finished runs that compare with it.
+
+    notes: what is not known of it, and why.
+    """
+
+    run: LoggedRun
+    evidence: RunEvidence
+    situation: Situation | None
+    others: OtherRuns
+    notes: Sequence[str] = ()
+
+
+def read_advised(tracker: Tracker, where: Where) -> RunToImprove:
+    """The run that is named, or the best of the experiment. BadInput for a run that nothing can be said of."""
+    run = _chosen(tracker, where)
+    peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
+    peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
+    evidence, situation, notes = _known(tracker, run, where)
+    others = _others(tracker, peers, evidence)
+    notes = [*notes, *others.notes, *_unchecked()]
+    if situation:
+        setup = replace(
+            situation.setup,
+            varied=tried_values(run.params, (one.params for one in peers if one.has_settings)),
+            beyond=beyond(run.params, evidence, others),
+        )
+        tried = frozenset(one.tags.get("trial_key", "") for one in (run, *peers))
+        situation = replace(situation, setup=setup, tried=tried)
+    return RunToImprove(run, evidence, situation, others, notes)
+
+
+def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
+    if where.run is None:
+        return best_run(tracker, Wanted(where.experiment, where.metric, where.select_on))
+    run = recommended(tracker, tracker.run(where.run))
+    if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
+        raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
+    if run.tags.get("harness.verb") not in ("run", "score"):
+        raise BadInput(f"Run {run.named} is a record of `harness {run.tags.get('harness.verb')}`, without scores.")
+    if run.status != "FINISHED":
+        raise BadInput(f"Run {run.named} is {run.status}: advice needs a finished run.")
+    require_labels(run)
+    return run
+
+
+def _known(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[RunEvidence, Situation | None, list[str]]:
+    """(evidence, where the run stands, notes on what is not known of it)."""
+    logged = logged_config(tracker, run)
+    if run.tags["harness.verb"] == "score":
+        labels = load_unchanged(run, logged["dataset"], ("qrels",))
+        return _of_files(tracker, run, where, labels), None, [ELSEWHERE_MADE]
+    dataset = load_unchanged(run, logged["dataset"], ("documents", "queries", "qrels"))
+    try:
+        line = words_of_run(run.params, logged, where.config_dir)
+        if where.metric != logged["objective"]:
+            line = line.changed({"objective": where.metric})
+        composed = line.composed()
+    except Exception as error:  # Hydra's, which has many
+        if (why := explain(error, "run", ())) is None:
+            raise
+        note = f"No command can be given that builds on this run: {why}"
+        return _of_files(tracker, run, where, dataset), None, [note]
+    built = BuiltRun(composed, line, dataset, open_cache(where.cache))
+    evidence = built.evidence() if built.cached else _of_files(tracker, run, where, dataset)
+    notes = [] if built.cached else [NOT_CACHED if evidence.lists else f"{NOT_CACHED} {NO_LISTS}"]
+    return evidence, built.situation(evidence), notes
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltRun:
+    """A configuration on data, with what has been tried on them: all that proposals need besides a tracker.
+
+    composed, line: of the run. tried: trial keys. varied: as in `Setup`.
+    """
+
+    composed: ComposedRun
+    line: CommandLine
+    dataset: Dataset
+    cache: Cache
+    tried: frozenset[str] = frozenset()
+    varied: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def config(self) -> Plan:
+        return Plan.of(self.composed.config)
+
+    @cached_property
+    def facts(self) -> preflight.DataFacts:
+        return preflight.DataFacts.of(self.dataset, *foreseen_queries(self.config, self.dataset))
+
+    @cached_property
+    def session(self) -> Session:
+        return Session(self.dataset, self.facts.queries, self.cache, timed="never")
+
+    @property
+    def cached(self) -> bool:
+        """Whether the run's queries, rankings and scored pairs are in the cache, so that it takes arithmetic alone."""
+        if self.facts.unwritten:
+            return False
+        if "rerank" in self.config.active and not self.cache.holds_pairs(component_identity(self.config.rerank)):
+            return False
+        for node in self.config.retriever.values():
+            ranking = steps.ranking_identity(steps.index_identity(node, self.dataset), self.session.queries_digest)
+            if not cache_for(node, self.cache).holds_ranking(ranking, self.config.depth):
+                return False
+        return True
+
+    def evidence(self) -> RunEvidence:
+        """Compute the run's steps again, from what is cached, and return what its lists and labels say."""
+        return RunEvidence.of_outcome(self.config, steps.run_steps(self.config, self.session), self.dataset)
+
+    def situation(self, evidence: RunEvidence) -> Situation:
+        setup = Setup(
+            plan=self.config,
+            choices=self.composed.invocation.choices,
+            writing=Writing.of(self.dataset.documents),
+            documents=len(self.dataset.documents),
+            encoders=(*ENCODERS, *(choice for choice, why in models("encoder").items() if not why)),
+            rerankers=[choice for choice, why in models("rerank").items() if not why],
+            evidence=evidence,
+            varied=self.varied,
+        )
+        arithmetic = sum(self.session.clock.seconds.values())
+        costs = CostModel.of(self.cache, self.dataset, self.facts.indexed, arithmetic)
+        return Situation(setup, self.line, self.facts, self.cache, costs, self.tried)
+
+
+def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) -> RunEvidence:
+    """What the files of a run say: its scores by query, and its full lists if it has logged any."""
+    assert dataset.qrels is not None
+    with tempfile.TemporaryDirectory() as folder:
+        table = read_score_table(tracker.download(run, SCORES, Path(folder)), where.metric)
+        lists = None
+        if dataset.queries:
+            with contextlib.suppress(NoFile):  # a trial of a sweep has none
+                [logged] = full_lists.named(tracker, [run.run_id], dataset, Path(folder))
+                lists = Lists(_ranking(dataset, logged.lists), {})
+    top_k = int(run.params.get("top_k", SHOWN))
+    found = RunEvidence.of_table(table, where.metric, where.select_on or run.select_on, dataset.qrels, top_k)
+    return replace(found, lists=lists)
+
+
+def _ranking(dataset: Dataset, lists: Mapping[str, Sequence[str]]) -> Ranking:
+    """Lists of documents, best first, as a ranking of all queries."""
+    scores = {
+        one.query_id: {doc: -float(rank) for rank, doc in enumerate(lists.get(one.query_id, ()))}
+        for one in dataset.queries
+    }
+    return Ranking.from_scores(scores)
+
+
+def _unchecked() -> list[str]:
+    """A note on the models that nothing is proposed of, since the packages that load them are not installed."""
+    names = [choice for group in ("encoder", "rerank") for choice, why in models(group).items() if why == NOT_INSTALLED]
+    return [f"Not checked: {names[0]} and {counted(len(names) - 1, 'other model')} ({INSTALL})."] if names else []
+
+
+def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) -> OtherRuns:
+    """Those of the runs with scores by query, the best first."""
+    name, found, values, unread = evidence.measure.name, [], [], Counter[str]()
+    ranked = sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)
+    if len(ranked) > MOST:
+        unread[f"that scored lower than the {MOST} best"] = len(ranked) - MOST
+    wanted = [(run, SCORES) for run in ranked[:MOST]]
+    with tempfile.TemporaryDirectory() as folder, Ahead(tracker, wanted, Path(folder)) as files:
+        for run in ranked[:MOST]:
+            try:
+                table = read_score_table(files.download(run, SCORES), name)
+            except BadInput:  # damaged
+                unread[f"whose {SCORES} is missing or damaged"] += 1
+                continue
+            if name not in table.values:
+                unread[f"without {name} by query"] += 1
+                continue
+            of = dict(zip(table.query_ids, (table.oof or table.values)[name].tolist(), strict=True))
+            found.append(run)
+            values.append([of.get(query_id, np.nan) for query_id in evidence.query_ids])
+    return OtherRuns(found, np.array(values).reshape(len(found), len(evidence.query_ids)), unread)
+
+
+def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Group or key -> how many other values of it have been tried. own: params of the best run. others: of the rest."""
+    found: dict[str, set[str]] = {}
+    for params in others:
+        for key, value in params.items():
+            if value != own.get(key, value):
+                found.setdefault(key, set()).add(value)
+    return {key: len(values) for key, values in found.items()}
+
+
+def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Beyond]:
+    """The numbers whose best value lies at the end of what was tried, with one step beyond it."""
+    whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
+    rows = np.vstack([evidence.values[None], others.values[whole]])
+    keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
+    found = []
+    for key in keys:
+        grows = grows_with(evidence.measure.name, key.name)
+        shape = plateau_of(key, keys, rows, None, grows) if key.places[0] >= 0 and key.name not in KNOWN else None
+        if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
+            beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
+            found.append(Beyond(key.name, _step(shape.values[shape.best], beside), shape.sentence(key.name)))
+    return found
+
+
+def _step(best: str, beside: str) -> str:
+    """One more step from the value beside the best: by the same factor where both are above 0, else by as much."""
+    last, before = float(best), float(beside)
+    if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
+        return str(int(2 * last - before))
+    return f"{last * last / before if last > 0 and before > 0 else 2 * last - before:.4g}"
+
+
+@dataclass(frozen=True)
+class Untold:
+    """A run that the queries do not tell from another. p: of the pair alone."""
+
+    run: LoggedRun
+    p: float
+
+
+def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
+    """The best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
+    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # as everywhere, for one p
+    for run, values in zip(others.runs, others.values, strict=True):
+        gaps = np.nan_to_num(evidence.values - values)[by_id]
+        if gaps.any() and not is_same(one, run):
+            (p,), _ = sign_flip_test(gaps[None])
+            return Untold(run, float(p)) if p > ALPHA else None
+    return None

@@ -1,0 +1,400 @@
+"""The catalogue: everything that may be tried from a configuration, with its bound and its usual gain.
+
+A bound is computed from a run's lists and labels; without them it is 1, the most that a mean can be. What a proposal
+usually adds of its bound is a *share*, which only orders proposals. Shares are rough and the same for all data: a gate
+with a good signal wins most of what a perfect gate would, a ranking that reads the language better wins a fifth of what
+a perfect one would, and settings of what is there win a few hundredths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.proposals.costs import Cost
+from harness.analysis.proposals.evidence import RunEvidence
+from harness.config import manual, yaml_files
+from harness.config.text import counted
+from harness.data.scripts import STEMMERS, Writing
+from harness.experiment.plan import Plan
+from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
+
+# Shares of the bound. A gate's is multiplied by how much better than chance its signal is.
+GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
+STEMS = 0.25  # a tokenizer that knows the word forms of the language, where there was none
+PLAIN = 0.02  # another tokenizer
+BIGRAMS = 0.2  # where tokenizers split word forms differently, or no spaces separate words
+OTHER_BIGRAMS = -0.05  # elsewhere: McNamee and Mayfield (2004) found that n-grams need inflection to help
+ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # that need no model from elsewhere, added to BM25
+MODEL = 0.3  # a large model that is on this machine, as an encoder or a reranker
+MODEL_ALONE = 0.2  # the same without BM25
+LEXICAL = 0.1  # BM25 added to an encoder
+LEARNED_FUSION, WEIGHTS, FUSIONS, PASSAGES, BM25 = 0.08, 0.03, 0.02, 0.03, 0.03
+DEEPER, LAST_TURN, REWRITTEN, BEYOND = 0.05, 0.05, 0.3, 0.04
+STALE = 0.6  # of a share, for each other value of the same key that was tried and is not the best
+LEFT = 0.15  # of a share, where a gate that learns is there already
+
+COMPONENTS = {  # choice of retriever -> its component rankings
+    "hybrid_lexical": ("bm25", "bigram"),
+    "hybrid_light": ("bm25", "bigram", "dense"),
+    "hybrid": ("bm25", "dense"),
+    "dense": ("dense",),
+    "bge_m3_sparse": ("bge_m3_sparse",),
+}
+ADDED = {"bm25": "BM25", "bigram": "BM25 on character bigrams", "dense": "an encoder"}
+BM25_VALUES = {"k1": ("0.9", "1.5", "2.4"), "b": ("0.4", "0.75", "0.9")}
+BM25_FEW = (("0.9", "0.4"), ("2.4", "0.75"))  # of k1 and b: for short and for long documents
+FUSION_CHOICES = ("weighted_sum", "combmnz", "distribution_based", "rrf")
+WEIGHT_VALUES = ("0.3", "0.5", "1", "2", "3")
+NOT_INSTALLED = f"its packages are not installed ({INSTALL})"
+PASSAGE_CHOICES = ("none", "sentences", "window")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One thing to try.
+
+    kind: what is changed. title: in a few words. why: the evidence, in one sentence; "" without evidence.
+    changes: group or key -> its values; several make a sweep. few: of their combinations, those to try where all are
+    too many; (): one value of each key at a time. bound: the most that it can add to the objective.
+    share: how much of that such a change usually adds. exact: whether the bound is what it adds on these queries.
+    cost, verb, words: what it costs on this machine, and its command line after `harness VERB` without the words that
+    say where runs are; known once it has been composed.
+    """
+
+    kind: str
+    title: str
+    why: str
+    changes: Mapping[str, Sequence[str]]
+    bound: float
+    share: float
+    exact: bool = False
+    few: Sequence[tuple[str, ...]] = ()
+    cost: Cost | None = None
+    verb: str = "run"
+    words: tuple[str, ...] = ()
+
+    @property
+    def expected(self) -> float:
+        """What such a change usually adds, by which proposals are ordered."""
+        return self.bound * self.share
+
+    def to_json(self) -> dict[str, Any]:
+        named = ("kind", "title", "why", "bound", "expected", "exact", "verb")
+        cost = self.cost and asdict(self.cost)
+        return {name: getattr(self, name) for name in named} | {"cost": cost, "words": list(self.words)}
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A number whose best value is the least or the greatest that was tried. value: one just beyond it, as text."""
+
+    key: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """A configuration and what is known of its data: what the catalogue is made for.
+
+    choices: config group -> choice. documents: how many there are. needless: how many labelled queries need no
+    documents. conversations: how many of the others have several user turns.
+    encoders, rerankers: choices that can be used on this machine. evidence: of a run; None before there is one.
+    varied: key -> how many other values were tried. beyond: where runs got better up to the end of what was tried.
+    """
+
+    plan: Plan
+    choices: Mapping[str, str | None]
+    writing: Writing
+    documents: int
+    needless: int = 0
+    conversations: int = 0
+    encoders: Sequence[str] = tuple(ENCODERS)
+    rerankers: Sequence[str] = ()
+    evidence: RunEvidence | None = None
+    varied: Mapping[str, int] = field(default_factory=dict)
+    beyond: Sequence[Beyond] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the component rankings."""
+        return set(self.plan.retriever)
+
+    @property
+    def bigrams(self) -> float:
+        """What BM25 on character bigrams adds."""
+        return BIGRAMS if self.writing.reads_bigrams else OTHER_BIGRAMS
+
+    @cached_property
+    def rankings(self) -> float:
+        """What perfect rankings would add."""
+        return ranked(self.evidence.perfect, self.evidence) if self.evidence else 1.0
+
+    @cached_property
+    def ranks(self) -> str:
+        """Where the first relevant documents stand, in one sentence; "" without evidence."""
+        evidence = self.evidence
+        if evidence is None:
+            return ""
+        needs = int(evidence.needs.sum())
+        if evidence.lists is None:
+            lost = int((evidence.values[evidence.needs] < 1).sum())
+            return f"{lost} of {counted(needs, 'query')} that need documents are not ranked perfectly."
+        top, low, never = evidence.first_within(1, 1), evidence.first_within(2), evidence.never
+        return (
+            f"Of {counted(needs, 'query')} that need documents, {top} have a relevant one first in some ranking, {low} "
+            f"only further down, and {never} nowhere."
+        )
+
+
+def proposals(setup: Setup) -> list[Proposal]:
+    """What may be tried, what usually adds most first; without what adds nothing, or hardly ever does."""
+    found = [one for one in catalogue(setup) if one.bound > 0 and one.share > 0]
+    return sorted(found, key=lambda one: -one.expected)
+
+
+def catalogue(setup: Setup) -> list[Proposal]:
+    """Everything that may be tried, in no order. Where other values of a key were tried in vain, shares are smaller."""
+    found = [
+        *_gates(setup),
+        *_fewer(setup),
+        *_tokenizers(setup),
+        *_mixtures(setup),
+        *_settings(setup),
+        *_orders(setup),
+        *_queries(setup),
+    ]
+    tried = (max(setup.varied.get(key, 0) for key in one.changes) for one in found)
+    fresh = (replace(one, share=one.share * STALE**count) for one, count in zip(found, tried, strict=True))
+    return [*fresh, *_beyond(setup)]
+
+
+def _gates(setup: Setup) -> Iterator[Proposal]:
+    evidence, gate = setup.evidence, setup.choices.get("gate")
+    if evidence is None:
+        if not setup.needless:
+            known = {"none": 1.0} if gate != "none" else {}
+        else:
+            known = {choice: share for choice, share in GATES.items() if gate not in GATES}
+        for choice, share in known.items():
+            yield Proposal("gate", _gate_title(choice), "", {"gate": [choice]}, 1.0, share)
+        return
+    if evidence.shown is None:
+        return
+    if gate != "none":
+        all_shown = gain(evidence.shown[:, -1], evidence)
+        why = f"The gate costs {all_shown:.4f}: without it, every query would have its documents."
+        exact = setup.choices.get("fusion") != "learned"
+        yield Proposal("gate", _gate_title("none"), why, {"gate": ["none"]}, all_shown, 1.0, exact)
+    needless = ~evidence.needs
+    if not needless.any() or not np.nan_to_num(evidence.shown[needless, 0]).any():
+        return  # withholding documents earns nothing
+    perfect, signal = perfect_gate(evidence), evidence.auroc
+    apart = 0.5 if signal is None else max(0.0, 2 * signal - 1)
+    if gate in GATES:
+        why = f"Out of fold, the gate is {perfect:.4f} below one that is always right."
+    else:
+        wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
+        name = setup.plan.gate.get("signal", "top_score")
+        told = f" The signal {name} tells the two kinds apart with AUROC {signal:.3f}." if signal is not None else ""
+        why = f"{wrong} of {count} that need no documents get some.{told}"
+    for choice in (one for one in GATES if one != gate):
+        bound = gain(evidence.shown.max(axis=1), evidence) if choice == "depth" else perfect
+        share = GATES[choice] * apart * (LEFT if gate in GATES else 1.0)
+        yield Proposal("gate", _gate_title(choice), why, {"gate": [choice]}, bound, share)
+
+
+def _gate_title(choice: str) -> str:
+    return "No gate" if choice == "none" else f"A gate that learns from the labels ({choice})"
+
+
+def _fewer(setup: Setup) -> Iterator[Proposal]:
+    """Smaller values of top_k, whose effect is known."""
+    evidence = setup.evidence
+    if evidence is None or evidence.shown is None or not evidence.reads_shown:
+        return
+    if setup.choices.get("fusion") == "learned":
+        return
+    for k in range(1, evidence.top_k):
+        more = gain(evidence.kept * evidence.shown[:, k] + (1 - evidence.kept) * evidence.shown[:, 0], evidence)
+        why = f"On these queries the first {counted(k, 'document')} alone would score {evidence.value + more:.4f}."
+        yield Proposal("top_k", f"Return {counted(k, 'document')}", why, {"top_k": [str(k)]}, more, 0.5, exact=True)
+
+
+def _tokenizers(setup: Setup) -> Iterator[Proposal]:
+    if "tokenizer" not in setup.plan.active or "bm25" not in setup.names:
+        return
+    own, language, script = setup.choices.get("tokenizer"), setup.writing.language, setup.writing.script
+    better = setup.writing.better_tokenizer(own)
+    stemmer = STEMMERS.get(language) or (better.name if better else "snowball" if script == "LATIN" else None)
+    for choice in dict.fromkeys(filter(None, (stemmer, "char_ngram", "word"))):
+        share = STEMS if choice == stemmer else PLAIN if own != stemmer else 0.0
+        told = f"The documents are in {script.capitalize()} script. " if choice == stemmer and setup.ranks else ""
+        if choice != own:
+            changes = {"tokenizer": [choice]}
+            why = told + setup.ranks
+            yield Proposal("tokenizer", f"Other tokens: {choice}", why, changes, setup.rankings, share)
+
+
+def _mixtures(setup: Setup) -> Iterator[Proposal]:
+    """Other mixtures of rankings, and other encoders."""
+    names = setup.names
+    if not names <= ADDED.keys():
+        return  # of another kind, such as a search engine
+    for choice, encoder, share in _mixture_shares(setup):
+        changes = {"retriever": [choice], **({"encoder": [encoder]} if encoder else {})}
+        parts = COMPONENTS[choice]
+        if names & set(parts):
+            title = f"Add {' and '.join(ADDED[one] for one in parts if one not in names) or 'another encoder'}"
+        else:
+            title = f"Another ranking: {encoder or choice}"
+        yield Proposal("retriever", title, setup.ranks, changes, setup.rankings, share)
+
+
+def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
+    """(retriever, encoder if it is to be named, share), of mixtures other than the run's."""
+    names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
+    adds = 0.0 if "bigram" in names else setup.bigrams
+    left = -setup.bigrams if "bigram" in names else 0.0  # what leaving them out adds
+    light = 0.0 if "dense" in names else ENCODERS["use_multilingual"]
+    if lexical and names != {"bm25", "bigram"}:
+        yield "hybrid_lexical", None, adds
+    if names == {"dense"}:
+        yield "hybrid", None, LEXICAL
+        yield "hybrid_light", None, LEXICAL + adds
+    elif names != {"bm25", "bigram", "dense"}:
+        yield "hybrid_light", None, adds + light
+    base = ENCODERS.get(own or "", MODEL) if "dense" in names else 0.0
+    for encoder in setup.encoders:
+        if "dense" in names and encoder == own:
+            continue
+        share = ENCODERS.get(encoder, MODEL)
+        instead = max(share - base, PLAIN) if "dense" in names else share
+        if "bigram" in names:
+            yield "hybrid_light", encoder, max(share - base, PLAIN)
+        yield "hybrid", encoder, instead + left
+        if encoder not in ENCODERS and lexical and "dense" not in names:
+            yield "dense", encoder, MODEL_ALONE
+    if "bge_m3" in setup.encoders:
+        yield "bge_m3_sparse", None, MODEL_ALONE
+
+
+def _settings(setup: Setup) -> Iterator[Proposal]:
+    """Settings of the component rankings."""
+    if "bm25" in setup.names:
+        changes = {f"retriever.bm25.{name}": values for name, values in BM25_VALUES.items()}
+        yield Proposal("bm25", "BM25's k1 and b", setup.ranks, changes, setup.rankings, BM25, few=BM25_FEW)
+    if isinstance(dense := setup.plan.retriever.get("dense"), Mapping) and "passages" in dense:
+        cut = {"retriever.dense.passages": PASSAGE_CHOICES}
+        yield Proposal("passages", "Passages of documents", setup.ranks, cut, setup.rankings, PASSAGES)
+
+
+def _orders(setup: Setup) -> Iterator[Proposal]:
+    """Other orders of what was found: fusions, weights and rerankers; and more depth."""
+    evidence, config = setup.evidence, setup.plan
+    if evidence and evidence.lists is None:
+        return
+    if len(config.retriever) > 1 and not (evidence and evidence.lists and not evidence.lists.rankings):
+        yield from _fusions(setup)
+    for choice in setup.rerankers:
+        depth = int(config.rerank.get("depth") or 0) or 20
+        bound = ranked(evidence.reordered(depth), evidence) if evidence else 1.0
+        second = evidence.first_within(2, depth) if evidence else 0
+        why = f"Relevant documents of {counted(second, 'query')} stand at ranks 2 to {depth}." if evidence else ""
+        if choice != setup.choices.get("rerank"):
+            yield Proposal("reranker", f"A reranker ({choice})", why, {"rerank": [choice]}, bound, MODEL)
+    deeper = min(3 * config.depth, setup.documents)
+    if deeper > config.depth and not (evidence and not evidence.never):
+        bound = ranked(evidence.perfect, evidence, ~np.isfinite(evidence.first_hit)) if evidence else 1.0
+        count = counted(evidence.never, "query") if evidence else ""
+        why = f"The relevant document of {count} is nowhere among the first {config.depth}." if evidence else ""
+        title = f"{deeper} documents in place of {config.depth}"
+        yield Proposal("depth", title, why, {"depth": [str(deeper)]}, bound, DEEPER)
+
+
+def _fusions(setup: Setup) -> Iterator[Proposal]:
+    evidence, why, bound = setup.evidence, "", 1.0
+    if evidence:
+        bound = ranked(evidence.pooled, evidence)
+        there, needs = int((evidence.needs & np.isfinite(evidence.first_hit)).sum()), int(evidence.needs.sum())
+        why = (
+            f"All rankings together have a relevant document for {there} of {counted(needs, 'query')} that need one; "
+            f"the score would be {evidence.value + bound:.4f} if these came first."
+        )
+    if setup.choices.get("fusion") != "learned":
+        title = "A fusion that learns from the labels"
+        yield Proposal("fusion", title, why, {"fusion": ["learned"]}, bound, LEARNED_FUSION)
+    for name in setup.plan.retriever:
+        weights = {f"fusion.weights.{name}": WEIGHT_VALUES}
+        yield Proposal("weights", f"Other weights of {name}", why, weights, bound, WEIGHTS)
+    yield Proposal("fusion", "Other fusions", why, {"fusion": FUSION_CHOICES}, bound, FUSIONS)
+
+
+def _queries(setup: Setup) -> Iterator[Proposal]:
+    """Other texts to search for."""
+    evidence, own = setup.evidence, setup.plan.query_text
+    many = evidence.multi_turn & evidence.needs if evidence else None
+    if not (setup.conversations if many is None else many.any()):
+        return
+    bound, why = 1.0, ""
+    if evidence and many is not None:
+        bound, lost = ranked(evidence.perfect, evidence, many), float((1 - evidence.values[many]).mean())
+        why = f"{counted(int(many.sum()), 'query')} are conversations; they lose {lost:.4f} each."
+    other = "user_turns" if own == "last" else "last"
+    title = f"Search for {'the last turn' if other == 'last' else 'all user turns'}"
+    yield Proposal("query", title, why, {"query.text": [other]}, bound, LAST_TURN)
+    if setup.plan.llm.get("model") and own != "rewrite":
+        title = "Let the language model rewrite conversations"
+        yield Proposal("query", title, why, {"query.text": ["rewrite"]}, bound, REWRITTEN)
+
+
+def _beyond(setup: Setup) -> Iterator[Proposal]:
+    """Values beyond the end of what was tried, where the best lies there."""
+    for one in setup.beyond:
+        gated = setup.evidence is not None and one.key.startswith("gate.")
+        bound = perfect_gate(setup.evidence) if setup.evidence and gated else setup.rankings
+        title = f"Beyond what was tried: {one.key}"
+        yield Proposal(f"beyond {one.key}", title, one.why, {one.key: [one.value]}, bound, BEYOND)
+
+
+def gain(values: np.ndarray, evidence: RunEvidence) -> float:
+    """How much the mean rises if the queries have these values."""
+    return float(values.mean() - evidence.values.mean())
+
+
+def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = None) -> float:
+    """The same where the gate decides as it does, and lists that are shown have these values.
+
+    rows: bool [Q], the queries whose lists change; None: all. Those that need no documents keep their values.
+    """
+    changed = evidence.needs if rows is None else evidence.needs & rows
+    return gain(np.where(changed, evidence.kept * values, evidence.values), evidence)
+
+
+def perfect_gate(evidence: RunEvidence) -> float:
+    """What a gate that is always right would add to the run's value."""
+    if evidence.shown is None:
+        return 0.0
+    changes = ~evidence.needs | (evidence.kept < 1)
+    return gain(np.where(changes, np.maximum(evidence.shown[:, 0], evidence.shown[:, -1]), evidence.values), evidence)
+
+
+def models(group: str) -> dict[str, str]:
+    """Choice of a group that names a model -> why it cannot be used as things are; "" if it can."""
+    installed, found = all(map(find_spec, PACKAGES)), {}
+    for choice, path in manual.choice_files(group).items():
+        node = yaml_files.load_yaml(path)
+        if not isinstance(node, Mapping) or not (model := node.get("model")):
+            continue
+        if not installed:
+            found[choice] = NOT_INSTALLED
+        else:
+            there = here(ModelSource(model, node.get("revision"), node.get("path")))
+            found[choice] = "" if there else f"the model {model} is not on this machine"
+    return found

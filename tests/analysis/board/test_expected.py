@@ -1,0 +1,248 @@
+"""What to expect of the best of many runs: by hand, by plain loops, in simulations with a known truth, everywhere."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from boards import made_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.analysis.board.expected import (
+    FOLDS,
+    MOST,
+    REPEATS,
+    Expected,
+    QueryValues,
+    Replay,
+    RunFamily,
+    cross_validated_choice,
+)
+from harness.gates.calibration import folds
+from harness.statistics.prediction_powered import Estimate
+
+
+def family(rows, public=None, needs=None, of=0, **more):
+    """Runs of these values, the best first. public: the queries that choose; None: all."""
+    values = np.array(rows, float)
+    everywhere = np.ones(values.shape[1], bool)
+    known = QueryValues(
+        values, everywhere if needs is None else np.array(needs), np.array(everywhere if public is None else public)
+    )
+    choosing = everywhere if public is None else known.public
+    runs = [made_run(n, "bm25", "none", n, float(np.nanmean(row[choosing]))) for n, row in enumerate(values)]
+    return RunFamily("modified_map@3", "all" if public is None else "public", runs, of, known.first, **more)
+
+
+def test_one_run_or_one_query_is_not_enough():
+    assert family([[1, 0, 1]]).expected(None) is None
+    assert family([[1], [0]]).expected(None) is None
+    assert family([[1, math.nan, math.nan], [0, 1, 0]]).expected(None) is None
+
+
+def test_queries_that_do_not_count_in_every_run_are_left_out():
+    rows = np.array([[1, 0, 1, 0.5, 1], [0, 1, 1, 0, 0.5]])
+    needs = np.array([1, 1, 0, 1, 1], bool)
+    spoilt = np.insert(rows, [1, 3], math.nan, axis=1)
+    spoilt[0, 1], spoilt[1, 4] = 0.7, 0.9  # NaN in one run is enough
+    found = family(spoilt, needs=np.insert(needs, [1, 3], True)).expected(None)
+    assert found.value == family(rows, needs=needs).expected(None).value
+
+
+def test_where_the_public_queries_choose_the_private_ones_say():
+    generator = np.random.default_rng(1)
+    rows, public = generator.random((9, 40)), generator.random(40) < 0.4
+    rows = rows[np.argsort(-rows[:, public].mean(axis=1))]
+    found = family(rows, public=public).expected(Replay("s", 1.0, 0.1))
+    assert found.how == "private"  # whatever a replay of the public queries says
+    assert (found.value, found.private) == (pytest.approx(rows[0, ~public].mean()), 40 - public.sum())
+    assert found.low < found.value < found.high
+    assert "Mean of" in found.sentence
+    assert "the public queries chose it" in dataclasses.replace(found, best=1.0).sentence
+    # Without private queries, the choice among the public ones is cross-validated.
+    whole = family(rows, public=np.ones(40, bool)).expected(None)
+    assert (whole.how, whole.value) == ("choice", family(rows).expected(None).value)
+
+
+def test_a_replay_says_more_than_the_choice_among_its_trials():
+    runs = family([[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
+    assert runs.expected(None).how == "choice"
+    found = runs.expected(Replay("s", 0.75, 0.6, 0.4, 0.8))
+    assert (found.how, found.value, found.low, found.high) == ("replay", 0.6, 0.4, 0.8)
+    assert found.best == 0.75
+    # A run that no replay knows is better: the replay is of another choice.
+    assert runs.expected(Replay("s", 0.7, 0.6)).how == "choice"
+
+
+def test_a_number_that_does_not_know_all_runs_says_so():
+    runs = family([[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
+    member = dataclasses.replace(runs.runs[0].run, tags={"sweep.s": "computed"})
+    some = [dataclasses.replace(runs.runs[0], run=member), *runs.runs[1:]]
+    replayed = dataclasses.replace(runs, runs=some).expected(Replay("s", 0.75, 0.6))
+    assert (replayed.runs, replayed.of) == (1, 3)
+    assert replayed.sentence.endswith("It rests on 1 of the 3 runs that compare.")
+    assert dataclasses.replace(runs, of=7).expected(None).sentence.endswith("It rests on 3 of the 7 runs that compare.")
+    assert "rests" not in runs.expected(None).sentence
+
+
+def test_many_runs_are_not_read_where_a_command_is_to_be_quick():
+    rows = np.random.default_rng(0).random((MOST + 1, 12))
+    rows = rows[np.argsort(-rows.mean(axis=1))]
+    runs = family(rows)
+    unread = dataclasses.replace(runs, read=lambda count: pytest.fail("read"))
+    found = unread.expected(None, MOST)
+    assert found.how == "unknown"
+    assert math.isnan(found.value)
+    assert found.sentence == (
+        "201 runs compare, more than the 200 that are read here: `harness board` says what to expect on new queries."
+    )
+    assert unread.expected(Replay("s", 1.0, 0.5), MOST).value == 0.5  # which needs no scores
+    assert runs.expected(None).how == "choice"
+    assert family(rows[:MOST]).expected(None, MOST).how == "choice"
+
+
+def test_the_words():
+    found = Expected("map@3", "r", 0.7697, 0.7390, 0.665, 0.805, "replay", 56, 56)
+    assert found.sentence == (
+        "Expect about 0.739 on new queries (95 % interval 0.665 – 0.805): 0.770 is partly luck, because the same "
+        "labels chose it. (Replay of the whole sweep, out of fold.)"
+    )
+    among = dataclasses.replace(found, how="choice", low=math.nan, high=math.nan)
+    assert among.sentence == (
+        "Expect about 0.739 on new queries: 0.770 is partly luck, because the same labels chose it. "
+        "(Cross-validated choice among 56 runs.)"
+    )
+    assert "among 56 trials of this sweep" in dataclasses.replace(among, alone=True).sentence
+    assert "the choice shows no luck" in dataclasses.replace(among, best=0.7391).sentence
+    assert dataclasses.replace(among, raw=True).sentence.startswith("Expect a raw value of about 0.739")
+    assert "0.739" in found.words.ko
+    plain = among.to_json()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert (plain["value"], plain["low"], plain["sentence"]) == (0.739, None, among.sentence)
+
+
+def test_labels_that_come_partly_from_a_model_are_named():
+    runs = family([[1, 1, 0, 1], [0, 1, 0, 1]])
+    estimate = Estimate(0.7, 0.6, 0.8, 5, 3, 0.9)
+    first = dataclasses.replace(runs.runs[0], score=dataclasses.replace(runs.runs[0].score, estimate=estimate))
+    assert dataclasses.replace(runs, runs=[first, runs.runs[1]]).expected(None).raw
+
+
+# The cross-validated choice
+
+
+def by_loops(rows, needs, seed):
+    """Plain Python: the best of the other folds, for every fold of every dealing. rows: whole numbers, so that sums
+    are exact and equals are equal."""
+    n = len(rows[0])
+    totals = []
+    for repeat in range(REPEATS):
+        fold = folds(np.array(needs), min(FOLDS, n), 1000 * seed + repeat).tolist()
+        total = 0
+        for number in set(fold):
+            learnt = [sum(value for value, f in zip(row, fold, strict=True) if f != number) for row in rows]
+            equals = [row for row, sum_of in zip(rows, learnt, strict=True) if sum_of == max(learnt)]
+            own = [sum(value for value, f in zip(row, fold, strict=True) if f == number) for row in equals]
+            total += sum(own) / len(own)
+        totals.append(total / n)
+    return sum(totals) / len(totals)
+
+
+drawn_rows = st.integers(2, 25).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.lists(st.integers(0, 3), min_size=n, max_size=n), min_size=2, max_size=6),
+        st.lists(st.booleans(), min_size=n, max_size=n),
+    )
+)
+
+
+@settings(deadline=None)
+@given(drawn=drawn_rows, seed=st.integers(0, 5))
+def test_the_choice_equals_plain_loops(drawn, seed):
+    rows, needs = np.array(drawn[0], float), np.array(drawn[1])
+    assert cross_validated_choice(rows, needs, seed) == pytest.approx(by_loops(drawn[0], needs, seed), abs=1e-12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(drawn=drawn_rows, shift=st.floats(-3, 3), scale=st.floats(0.1, 10))
+def test_what_holds_for_all_choices(drawn, shift, scale):
+    """It scales with the measure, and is never above the best."""
+    rows, needs = np.array(drawn[0], float), np.array(drawn[1])
+    found = cross_validated_choice(rows, needs)
+    assert found <= rows.mean(axis=1).max() + 1e-9
+    assert cross_validated_choice(rows * scale + shift, needs) == pytest.approx(found * scale + shift, abs=1e-9)
+
+
+def test_the_order_of_the_runs_decides_nothing():
+    """Many are equal on nine tenths of so few queries."""
+    generator = np.random.default_rng(5)
+    rows = (generator.random((20, 15)) < 0.6).astype(float)
+    best_first = rows[np.argsort(-rows.mean(axis=1), kind="stable")]
+    assert cross_validated_choice(best_first, np.ones(15, bool)) == pytest.approx(
+        cross_validated_choice(rows, np.ones(15, bool))
+    )
+
+
+def test_it_is_unbiased_where_the_best_is_not():
+    """Runs that are right with probability .6 on each of 40 queries, independently: that is how good all of them are,
+    and how good a choice among them is on other queries."""
+    generator, unseen, best = np.random.default_rng(0), [], []
+    for seed in range(300):
+        rows = (generator.random((12, 40)) < 0.6).astype(float)
+        unseen.append(cross_validated_choice(rows, np.ones(40, bool), seed))
+        best.append(rows.mean(axis=1).max())
+    assert np.mean(unseen) == pytest.approx(0.6, abs=3 * np.std(unseen) / math.sqrt(300))
+    assert np.mean(best) > 0.7
+
+
+def test_a_run_that_is_better_everywhere_is_as_good_as_it_seems():
+    rows = np.random.default_rng(4).random((5, 30))
+    rows[3] += 2
+    assert cross_validated_choice(rows, np.ones(30, bool)) == pytest.approx(rows[3].mean())
+
+
+# Everywhere
+
+
+GRID = ("dataset=sample", "tokenizer=whitespace", "gate=score", "gate.threshold=0,1,3", "experiment_name=e")
+AUTO = (
+    *("sweep=auto", "dataset=sample", "retriever=hybrid_lexical", "tokenizer=word", "gate=none", "budget=1h"),
+    *("query.text=user_turns", "rerank=none", "fusion.weights.bm25=1", "experiment_name=e"),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "how"), [(GRID, "choice"), ((*GRID, "select_on=public"), "private"), (AUTO, "replay")]
+)
+def test_the_same_number_and_the_same_words_everywhere(harness, words, how):
+    done = harness("sweep", *words, "format=json")
+    assert done.code == 0, done.err
+    found = done.json["expected"]
+    assert (found["how"], found["runs"]) == (how, found["of"])
+    for command in ("runs", "export", "board", "compare", "advise"):
+        said = harness(command, "experiment_name=e", "format=json").json
+        assert (command, (said["groups"][0] if command == "runs" else said)["expected"]) == (command, found)
+
+
+def test_people_read_it_where_programs_do(harness):
+    said = harness("sweep", *GRID).out
+    sentence = next(line.strip() for line in said.splitlines() if line.lstrip().startswith("Expect about"))
+    assert sentence.endswith("(Cross-validated choice among 3 runs.)")
+    for command in ("runs", "export", "board", "compare", "advise"):
+        assert harness(command, "experiment_name=e").out.count(sentence) == 1, command
+
+
+def test_a_better_run_than_those_of_the_sweep_is_named(harness):
+    better = harness("run", *GRID[:2], "retriever=hybrid_lexical", "experiment_name=e", "format=json").json
+    done = harness("sweep", *GRID, "format=json").json
+    assert done["expected"]["run_id"] == better["run_id"]
+    assert done["expected"]["of"] == 4
+    shown = harness("sweep", *GRID).out
+    assert f"The best run of the experiment is another one, {better['run_id'][:8]}" in shown
+    # A board of some runs says how many it lacks; another run than the best has no such number.
+    some = harness("board", f"runs=[{done['run_id'][:8]}]", "experiment_name=e", "format=json").json["expected"]
+    assert (some["runs"], some["of"]) == (3, 4)
+    worse = done["best"]["run_id"]
+    assert harness("export", f"run={worse}", "experiment_name=e", "format=json").json["expected"] is None

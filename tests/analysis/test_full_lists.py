@@ -1,0 +1,133 @@
+"""The full lists of logged runs: which runs have them, and how their ids are read."""
+
+import pytest
+
+from harness.analysis.full_lists import best_repeatable, named
+from harness.analysis.ranking import Wanted
+from harness.data.dataset import Dataset
+from harness.errors import BadInput
+from harness.tracking.tracker import LoggedRun, NoFile
+from retrievers.base import Document, Qrels, Query, Ranking
+
+DATA = Dataset(
+    "testset",
+    (Document("a b", "one"), Document("a%20c", "two"), Document("d", "three")),
+    (Query.of("q 1", "x"), Query.of("q2", "y")),
+    Qrels({}),
+)
+TAGS = {"harness.verb": "run"} | {f"data.{name}": DATA.fingerprints[name] for name in ("documents", "queries")}
+
+
+class Store:
+    """A tracking store that has these runs, and the lists of some: run id -> query_id -> doc_id -> score."""
+
+    uri = "sqlite:///x"
+
+    def __init__(self, folder, lists, *runs):
+        self._folder, self._runs = folder, {run.run_id: run for run in runs}
+        for run_id, rows in lists.items():
+            trec = Ranking.from_scores(rows).to_trec("x") if isinstance(rows, dict) else [rows]
+            (folder / run_id).write_text("".join(line + "\n" for line in trec))
+
+    def runs(self, experiment, tags, status=None):
+        return [run for run in reversed(self._runs.values()) if status is None or run.status == status]
+
+    def run(self, run_id):
+        return self._runs[run_id]
+
+    def experiments(self):
+        return ["e"]
+
+    def download(self, run, name, folder):
+        if not (self._folder / run.run_id).exists():
+            raise NoFile("no such file")
+        return self._folder / run.run_id
+
+
+def run(run_id, score=0.5, status="FINISHED", **tags):
+    return LoggedRun(run_id, f"bm25-{run_id}", "e", status, {"map_at_3": score}, {}, TAGS | tags)
+
+
+def test_ids_with_white_space_are_read_as_they_were(tmp_path):
+    lists = {"q 1": {"a%20c": 1.0, "a b": 2.0, "d": 1.0}, "q2": {}}
+    [found] = named(Store(tmp_path, {"r": lists}, run("r")), ["r"], DATA, tmp_path)
+    assert found.lists == {"q 1": ["a b", "a%20c", "d"]}
+
+
+def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
+    same = Dataset("x", (Document("a b", ""), Document("a%20b", "")), (), None)
+    with pytest.raises(BadInput, match="'a b' and 'a%20b' are the same in TREC runs"):
+        named(Store(tmp_path, {}, run("r")), ["r"], same, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        (run("r", status="RUNNING"), "has not ended. Wait for it"),
+        (run("r", status="FAILED"), "is FAILED, so that its lists may be incomplete"),
+        (run("r", **{"harness.verb": "score"}), "is a file that was scored"),
+        (run("r", **{"harness.verb": "compare"}), "is a record of `harness compare`"),
+        (run("r", task="answers"), "is of task=answers, which ranks no documents"),
+        (run("r", **{"data.documents": "other"}), "was made with other documents than the test set has"),
+        (run("r", **{"data.queries": "other"}), "was made with other queries than the test set has"),
+        (run("r"), "has no full lists: a sweep logs those of its best trial alone"),
+        (run("r", **{"harness.verb": "sweep"}), "is a sweep without a single best trial"),
+    ],
+)
+def test_a_run_that_is_named_and_does_not_fit_is_refused(tmp_path, one, message):
+    with pytest.raises(BadInput) as refused:
+        named(Store(tmp_path, {}, one), ["r"], DATA, tmp_path)
+    assert str(refused.value).startswith("Run r (bm25-r) ")
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("q2 Q0 e 1 0.5 x", "the test set has no query or document 'e'"),
+        ("q3 Q0 d 1 0.5 x", "the test set has no query or document 'q3'"),
+        ("q2 Q0 d 1 high x", "score 'high' is not a finite number"),
+        ("q2 Q0 d 1 0.5 x\nq2 Q0 d 2 0.4 x", "already at"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, content, message):
+    with pytest.raises(BadInput) as refused:
+        named(Store(tmp_path, {"r": content}, run("r")), ["r"], DATA, tmp_path)
+    assert str(refused.value).startswith("run.trec of run r (bm25-r) is damaged: ")
+    assert message in str(refused.value)
+
+
+def test_a_run_twice_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="runs names r twice"):
+        named(Store(tmp_path, {"r": {"q2": {"d": 1.0}}}, run("r")), ["r", "r"], DATA, tmp_path)
+
+
+def test_the_best_that_fit_are_taken(tmp_path):
+    runs = [
+        run("first", 0.9, trial_key="1"),
+        run("again", 0.8, trial_key="1"),
+        run("light", 0.7),
+        run("other", 0.6, **{"data.queries": "x"}),
+        run("second", 0.5),
+        run("third", 0.4),
+        run("file", 0.95, **{"harness.verb": "score"}),
+        run("failed", 0.99, status="FAILED"),
+    ]
+    lists = {key: {"q2": {"d": 1.0}} for key in ("first", "again", "second", "third")}
+    store = Store(tmp_path, lists, *runs)
+    found, notes = best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
+    assert [one.run.run_id for one in found] == ["first", "second"]
+    assert notes == [
+        "Left out: 1 run that has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness "
+        "run`.",
+        "Left out: 1 run that was made with other queries than the test set has, or these were edited since. Repeat "
+        "it.",
+    ]
+
+
+def test_without_any_that_fits_it_is_said_why(tmp_path):
+    store = Store(tmp_path, {}, run("light"), run("other", **{"data.documents": "x"}))
+    with pytest.raises(BadInput) as refused:
+        best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
+    assert str(refused.value).startswith("Experiment 'e' has no run to pool. Left out: 1 run that has no full lists")
+    assert "other documents than the test set has" in str(refused.value)
