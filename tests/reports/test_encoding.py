@@ -81,7 +81,7 @@ def test_a_value_becomes_what_json_has(value: Any, expected: Any) -> None:
     json.dumps(encoded(value), allow_nan=False)
 
 
-@pytest.mark.parametrize("value", [object, b"a", Ends], ids=repr)
+@pytest.mark.parametrize("value", [object(), b"a", Ends], ids=["object", "bytes", "class"])
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="JSON does not have"):
         encoded(value)
