@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import secrets
+import shlex
 import shutil
 import time
 import traceback
@@ -22,7 +24,7 @@ from harness.storage.atomic import write_text
 from harness.storage.locks import Claim
 from harness.tracking import file_hashes, in_progress, outbox
 from harness.tracking.in_progress import ProcessWork
-from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, without_login
+from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, shown_address, uri_of, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import NO_RUNS, LoggedRun, RunRecord, Tracker, tracker_error
 from retrievers.redaction import redacted
@@ -138,7 +140,7 @@ class LiveRun:
                 "MLflow is unreachable (%s). The run is saved in %s; upload it with %s.",
                 error,
                 self.record.unsent,
-                runnable("`harness doctor sync`"),
+                runnable(f"`{_sync_command(self.tracker)}`"),
             )
         self.ended = True
 
@@ -146,6 +148,17 @@ class LiveRun:
         """Give up the claim; a run that could not be ended, such as on a full disk, is left to the next command."""
         if self.claim:
             self.claim.release() if self.ended else self.claim.unlock()
+
+
+def _sync_command(tracker: Tracker) -> str:
+    """Return the command that uploads what the tracker could not take, as it runs from this folder."""
+    words, uri = ["harness", "doctor", "sync"], tracker.uri or ""
+    usual = uri_of(tracker.outputs / "mlflow.db") if tracker.outputs else ""
+    if uri not in ("", usual, without_login(os.environ.get("MLFLOW_TRACKING_URI"))):
+        words.append(f"tracking.uri={uri if uri == shown_address(uri) else 'ADDRESS'}")
+    if tracker.outputs and tracker.outputs != Path("outputs").absolute():
+        words.append(f"outputs={tracker.outputs}")
+    return shlex.join(words)
 
 
 def name_folder(error: BaseException, folder: Path) -> None:

@@ -346,3 +346,21 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, pat
         with pytest.raises(BadInput, match="no answer"):
             recording.connected({}, tmp_path, patience)
     assert (len(asked), len(slept)) == (attempts, attempts - 1)
+
+
+@pytest.mark.parametrize(
+    ("uri", "outputs", "words"),
+    [
+        (None, "outputs", ""),
+        ("sqlite:///{}/outputs/mlflow.db", "outputs", ""),
+        ("http://here:5000", "outputs", ""),  # as the environment has it
+        ("http://there:5000", "there", " tracking.uri=http://there:5000 outputs={}/there"),
+        ("http://there:5000/secret", "outputs", " tracking.uri=ADDRESS"),
+    ],
+)
+def test_the_command_that_uploads_names_the_place(tmp_path, monkeypatch, uri, outputs, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:word@here:5000")
+    tracker = Tracker()
+    tracker.uri, tracker.outputs = uri and uri.format(tmp_path), tmp_path / outputs
+    assert recording._sync_command(tracker) == f"harness doctor sync{words.format(tmp_path)}"
