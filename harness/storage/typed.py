@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
-from harness.errors import BadInput
+from harness.errors import BadInput, did_you_mean
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises _Unfit
@@ -78,7 +78,7 @@ def _reader(hint: Any) -> Read:
         if kind in (dict, Mapping):
             return {key: _reader(inner[1])(one, f"{name}.{key:.60}") for key, one in value.items()}
         if kind in (list, tuple, Sequence):
-            several = (_reader(inner[0])(one, name) for one in value)
+            several = (_reader(inner[0])(one, f"{name}[{n}]") for n, one in enumerate(value))
             return [*several] if kind is list else (*several,)
         return value
 
@@ -114,7 +114,8 @@ def _dataclass(kind: type) -> Read:
             raise _Unfit(f"{name or 'the row'} is {row!r:.60}, but must be an object.")
         prefix = f"{name}." if name else ""
         if unknown := [key for key in row if key not in readers]:
-            raise _Unfit(f"{prefix}{unknown[0]:.60} is not a field here: the fields are {', '.join(readers)}.")
+            near = did_you_mean(unknown[0], readers)
+            raise _Unfit(f"{prefix}{unknown[0]:.60} is not a field here.{near} The fields are {', '.join(readers)}.")
         if lacking := [key for key in needed if key not in row]:
             raise _Unfit(f"{prefix}{lacking[0]} is missing.")
         values = {key: readers[key](value, prefix + key) for key, value in row.items()}

@@ -168,7 +168,7 @@ def test_what_is_not_a_file_is_refused(tmp_path, kind, made):
     [
         ({"number": "x"}, "number is 'x', but must be a whole number"),
         ({"inner": {"value": "x"}}, r"inner\.value is 'x', but must be a number"),
-        ({"mine": 1}, "mine is not a field here: the fields are name, number, scores, inner"),
+        ({"mine": 1}, "mine is not a field here. Did you mean 'inner'\\? The fields are name, number, scores, inner"),
     ],
 )
 def test_a_row_of_another_type_is_refused_with_its_line(tmp_path, change, message):

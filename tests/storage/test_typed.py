@@ -54,13 +54,13 @@ def test_a_dataclass_comes_back():
         ({"kind": True}, "kind is True, but must be a, b or 1."),
         ({"kind": "c"}, "kind is 'c', but must be a, b or 1."),
         ({"places": 3}, "places is 3, but must be a list."),
-        ({"places": ["x"]}, "places is 'x', but must be a whole number."),
+        ({"places": ["x"]}, "places[0] is 'x', but must be a whole number."),
         ({"parts": []}, "parts is [], but must be an object."),
         ({"parts": {"x": {"value": "y"}}}, "parts.x.value is 'y', but must be a number."),
         ({"part": 3}, "part is 3, but must be an object."),
         ({"part": {}}, "part.value is missing."),
         ({"part": {"value": -1}}, "value is below 0."),
-        ({"other": 1}, "other is not a field here: the fields are text, flag,"),
+        ({"other": 1}, "other is not a field here. The fields are text, flag,"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(change, message):

@@ -219,7 +219,7 @@ def test_the_file_is_what_was_drawn(tmp_path):
         ({"drawn": ["q9"]}, "drawn has 'q9', which strata does not have"),
         ({"drawn": ["q1", "q1"]}, "drawn has 'q1' twice"),
         ({"twice": ["q2"]}, "twice has 'q2', which drawn does not have"),
-        ({"drawn": [["q1"]]}, "drawn is ['q1'], but must be text"),
+        ({"drawn": [["q1"]]}, "drawn[0] is ['q1'], but must be text"),
         ({"twice": "q1"}, "twice is 'q1', but must be a list"),
     ],
 )
