@@ -120,7 +120,10 @@ ONE = PLAIN["rule"]["features"][0]
         (PLAIN | {"version": True}, r"version is True"),
         ({"version": 1}, r"rule is missing"),
         (PLAIN | {"rule": 3}, r"rule: the row is 3, but must be an object"),
-        (changed(feature=[]), r"rule: feature is not a field here\. Did you mean .features.\? The fields are rankings, features"),
+        (
+            changed(feature=[]),
+            r"rule: feature is not a field here\. Did you mean .features.\? The fields are rankings, features",
+        ),
         (changed(rankings=["a", "a"]), r"rule: rankings must name two or more component rankings, each once"),
         (changed(rankings=["a", 1]), r"rule: rankings\[1\] is 1, but must be text"),
         (changed(rankings=["a"]), r"rule: rankings must name two or more"),

@@ -277,7 +277,10 @@ RULE = {"features": [["a", "top_score"]], "k": 2, "levels": [3, 0], "thresholds"
         ({"weights": [10**400]}, r"rule: weights\[0\] is 1000"),
         ({"intercept": None}, r"rule: intercept is None"),
         ({"embedding": [1, 2]}, r"rule: embedding_centre must be as long as embedding, which has 2"),
-        ({"treshold": 1}, r"rule: treshold is not a field here\. Did you mean .thresholds.\? The fields are features, k, levels, thresholds"),
+        (
+            {"treshold": 1},
+            r"rule: treshold is not a field here\. Did you mean .thresholds.\? The fields are features, k, levels, thresholds",
+        ),
     ],
 )
 def test_a_damaged_rule_is_refused_by_the_name_of_its_key(tmp_path, changes, message):
