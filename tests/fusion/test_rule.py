@@ -122,7 +122,7 @@ ONE = PLAIN["rule"]["features"][0]
         (PLAIN | {"rule": 3}, r"rule: the row is 3, but must be an object"),
         (
             changed(feature=[]),
-            r"rule: feature is not a field here\. Did you mean .features.\? The fields are rankings, features",
+            r"rule: feature is not a field here\. Did you mean .features.\? The fields are rankings",
         ),
         (changed(rankings=["a", "a"]), r"rule: rankings must name two or more component rankings, each once"),
         (changed(rankings=["a", 1]), r"rule: rankings\[1\] is 1, but must be text"),

@@ -279,7 +279,7 @@ RULE = {"features": [["a", "top_score"]], "k": 2, "levels": [3, 0], "thresholds"
         ({"embedding": [1, 2]}, r"rule: embedding_centre must be as long as embedding, which has 2"),
         (
             {"treshold": 1},
-            r"rule: treshold is not a field here\. Did you mean .thresholds.\? The fields are features, k, levels, thresholds",
+            r"rule: treshold is not a field here\. Did you mean .thresholds.\? The fields are features, k, levels",
         ),
     ],
 )

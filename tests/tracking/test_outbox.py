@@ -273,7 +273,7 @@ def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"status": "DONE"}, "status is 'DONE', but must be FINISHED, FAILED or KILLED"),
-        ({"record.metrics": {"mrr": "high"}}, "record.metrics is 'high', but must be a number"),
+        ({"record.metrics": {"mrr": "high"}}, "record.metrics.mrr is 'high', but must be a number"),
         ({"record.objective": {"name": "mrr", "value": "x"}}, "record.objective.value is 'x'"),
         ({"record.folder": "/etc"}, "record.folder is '/etc', but must be left out or null"),
         ({"record.name": "\ud800"}, " is not a saved run (UnicodeEncodeError"),
