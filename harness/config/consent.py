@@ -64,7 +64,7 @@ def consent_refusal(key: str, value: object, folder: Path) -> str:
     if needs_command_line(key):
         return f"{key} can only be given on {said}"
     if leads_out(key, value, folder):
-        return f"{key}: {value} is outside this folder, and such a place can only be given on {said}"
+        return f"{key}: {value!s:.200} is outside this folder, and such a place can only be given on {said}"
     if value is not None and value not in CHOICES.get(key, (value,)):
-        return f"{key}={value} sends data elsewhere, and can only be chosen on {said}"
+        return f"{key}={value!s:.200} sends data elsewhere, and can only be chosen on {said}"
     return ""

@@ -127,7 +127,7 @@ def parse_defaults(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple
     first: dict[str, Setting] = {}
     for one in settings:
         if one.key in first:
-            raise BadInput(f"{one.where}: {one.key} is set twice; {first[one.key].where} has it too.")
+            raise BadInput(f"{one.where}: {one.key:.200} is set twice; {first[one.key].where} has it too.")
         first[one.key] = one
         _check(one, path.parent, tuple(folders))
     return settings
@@ -216,22 +216,22 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
 
     if isinstance(node, yaml.MappingNode):
         inner = next((one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode)), "name")
-        raise BadInput(f"{where}: write `{key}.{inner}: value`, each key on its own line.")
+        raise BadInput(f"{where}: write `{key:.200}.{inner:.200}: value`, each key on its own line.")
     inner = node.value if isinstance(node, yaml.SequenceNode) else [node]
     for one in inner:
         if not isinstance(one, yaml.ScalarNode):
-            raise BadInput(f"{where}: {key} must be a plain value or a list of plain values.")
+            raise BadInput(f"{where}: {key:.200} must be a plain value or a list of plain values.")
         if "${" in one.value or one.value == "???":
-            raise BadInput(f"{where}: {key}: {one.value!r} is not allowed here. Write the value itself.")
+            raise BadInput(f"{where}: {key:.200}: {one.value!r:.200} is not allowed here. Write the value itself.")
     try:
         value = loader.construct_object(node, deep=True)
     except (yaml.YAMLError, *yaml_files.UNREAD) as error:
-        raise BadInput(f"{where}: {key}: {yaml_files.why(error)}.") from None
+        raise BadInput(f"{where}: {key:.200}: {yaml_files.why(error)}.") from None
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, str | int | float | bool | None):
-            raise BadInput(f"{where}: {key}: put the value in quotation marks.")
+            raise BadInput(f"{where}: {key:.200}: put the value in quotation marks.")
         if isinstance(one, float) and not math.isfinite(one):
-            raise BadInput(f"{where}: {key}: {one} is not a finite number.")
+            raise BadInput(f"{where}: {key:.200}: {one} is not a finite number.")
     return value
 
 
@@ -245,14 +245,14 @@ def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
         if one.value is not None and (not isinstance(one.value, str) or one.value not in known):
             near = did_you_mean(str(one.value), known)
             raise BadInput(
-                f"{one.where}: {one.key}: {one.value}: there is no such choice.{near} Known: {', '.join(known)}."
+                f"{one.where}: {one.key}: {one.value!s:.200}: there is no such choice.{near} Known: {', '.join(known)}."
             )
     if why := consent.consent_refusal(one.key, one.value, here):
         raise BadInput(f"{one.where}: {why}, not in {FILE}.")
     known_here = every_key(folders)
     if one.key not in known_here and not is_free(one.key, folders):
         near = did_you_mean(one.key, known_here)
-        raise BadInput(f"{one.where}: no command has the key {one.key}.{near}")
+        raise BadInput(f"{one.where}: no command has the key {one.key:.200}.{near}")
 
 
 def is_free(key: str, folders: tuple[Path, ...]) -> bool:

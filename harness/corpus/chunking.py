@@ -41,6 +41,7 @@ from harness.config.commands import ChunkKeys
 from harness.config.schema import check_value, keys
 from harness.data.files import numbered_lines
 from harness.errors import BadInput, did_you_mean
+from retrievers.hosts import name_host
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
 
 # A full stop, question mark or exclamation mark, with the quotation marks and brackets that close after it, and white
@@ -288,10 +289,12 @@ def _located(tokenizer: str) -> Path:
 
 
 def _from_hub(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
+    if not constants.HF_HUB_OFFLINE:
+        name_host(constants.ENDPOINT, "chunk.tokenizer")
     try:
         return Path(hf_hub_download(name, FILE))
     except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:

@@ -21,6 +21,7 @@ import numpy as np
 
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, is_whole
+from retrievers.hosts import name_host
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -362,11 +363,14 @@ def _ask_hub(model: str, revision: str | None) -> None:
 
 @contextmanager
 def _reaching_hub(model: str, revision: str | None) -> Iterator[None]:
-    """Turns the hub's errors into BadInput."""
+    """Name the hub, and turn its errors into BadInput."""
+    from huggingface_hub import constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     # Connection errors are those of the hub's HTTP library, whichever it uses, and OSError: the bases of its own error.
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
+    if not constants.HF_HUB_OFFLINE:
+        name_host(constants.ENDPOINT, model)
     try:
         yield
     except (*connection_errors, EntryNotFoundError, HFValidationError) as error:

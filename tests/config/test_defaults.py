@@ -102,6 +102,7 @@ def test_recipes_of_ones_own_are_known(taken, tmp_path):
             r"harness\.yaml:3: no command has the key dataset\.pth\. Did you mean 'dataset\.path",
         ),
         ("dataset: contst", r"harness\.yaml:1: dataset: contst: there is no such choice\. Did you mean 'contest'"),
+        (f"dataset: {'x' * 30_000}", rf"dataset: {'x' * 200}: there is no such choice"),
         ("dataset: [contest, sample]", r"harness\.yaml:1: .*no such choice"),
         ("dataset:\n  path: data", r"harness\.yaml:1: write `dataset\.path: value`"),
         ("top_k: 1\ntop_k: 2", r"harness\.yaml:2: top_k is set twice; .*harness\.yaml:1"),

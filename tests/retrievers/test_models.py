@@ -128,6 +128,16 @@ def test_the_error_of_an_unreachable_hub_names_remedies_and_no_token(cache):
     assert TOKEN not in message
 
 
+def test_the_hub_is_named_before_it_is_asked(cache, monkeypatch, capsys):
+    monkeypatch.delenv("HARNESS_HOSTS_NAMED", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://hub.invalid")
+    message_for(model=NAME)
+    assert capsys.readouterr().err == f"Talks to hub.invalid ({NAME})\n"
+    use_hub_cache(monkeypatch, cache, offline=True)
+    message_for(model=NAME)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_hub_that_never_responds_times_out(cache, monkeypatch):
     monkeypatch.setattr(models, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
