@@ -109,7 +109,7 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
 
     if unfinished.exists():
         others = {one.name for one in unfinished.iterdir()} - NAMES - {WORK_FOLDER} if unfinished.is_dir() else {""}
-        if others:
+        if others or (unfinished / WORK_FOLDER / "lock").is_dir():
             raise BadInput(
                 f"{unfinished} is in the way: `harness prepare` works there, but did not make it. Move it away, or "
                 f"choose another output than {output}."

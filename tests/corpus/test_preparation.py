@@ -426,6 +426,10 @@ def _in_the_way(folder):
     _foreign(folder.with_name(f"{folder.name}.unfinished"))
 
 
+def _lock_in_the_way(folder):
+    (folder.with_name(f"{folder.name}.unfinished") / "work" / "lock").mkdir(parents=True)
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -436,6 +440,7 @@ def _in_the_way(folder):
         (_newer, "version is 2, but this harness reads version 1"),
         (_without_manifest, r"manifest\.json is missing"),
         (_in_the_way, r"docs\.unfinished is in the way"),
+        (_lock_in_the_way, r"docs\.unfinished is in the way"),
     ],
 )
 def test_nothing_of_a_user_is_overwritten(corpus, made, message):
