@@ -7,18 +7,13 @@ files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one 
              in the text, or null. reader: what has read the file.
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
 manifest.json: {version, inputs, chunk, files, texts, documents, spans, characters, near_duplicates, lengths, skipped,
-             sha256}; see `harness.corpus.preparation`.
+             sha256}, written last; see `Manifest`.
 
-The chunks of a corpus as documents: equal ones with equal notes are one, with a span for each place.
+Chunks with equal text and equal notes are one document, with a span for each place. Only ids and positions are in
+memory, 18 bytes for each place of a chunk; texts are read again one at a time.
 
-Only ids and positions are in memory, 18 bytes for each place of a chunk; texts are read again one at a time.
-
-What a documents folder holds, and what it was made of: its `manifest.json`, which is written last.
-
-What an unfinished preparation has done so far: the texts of files and, where they are slow, the spans of chunks.
-
-Each is a line that is written when it is done, so that a killed preparation goes on with the next file. What a damaged
-line held is done again.
+A log keeps the finished work of an unfinished preparation: the texts of files and, where cutting is slow, the spans of
+chunks. A killed preparation goes on with the next file. Work on a damaged line is done again.
 """
 
 from __future__ import annotations

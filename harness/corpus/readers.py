@@ -1,25 +1,19 @@
-"""Readers of HTML, HWPX, PDF and plain text: pages and headings, in their order.
+"""Read the text of HTML, HWPX, PDF and plain-text files, in the order of the file.
 
-HTML: what a person reads on the page, line by line.
+HTML: the text that a person sees on the page, line by line. Left out: the head with its title, navigation, scripts,
+styles, controls of forms, pictures with their descriptions, and elements with the attribute `hidden`. Style sheets
+are not applied. Cells of a table row are separated by tabs.
 
-Left out: the head with its title, navigation, scripts, styles, controls of forms, pictures with their descriptions, and
-elements with the attribute `hidden`. Style sheets are not applied. Cells of a table row are separated by tabs.
-
-HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections, in order.
-
-Left out: headers and footers of pages, comments, and text that a tracked change deletes. Cells of a table row are
+HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections, in order. Left
+out: headers and footers of pages, comments, and text that a tracked change deletes. Cells of a table row are
 separated by tabs; a note follows the paragraph that refers to it; of an equation there is its script.
 
-Text of formatted documents: words in lines, as a page shows them.
+PDF: the text of each page, in the order in which the file draws it. A page whose glyphs have no Unicode value is
+refused: what a program reads there is not what a person sees. A few such glyphs among many, as in formulas, are left
+out. A word that is hyphenated at the end of a line is put together.
 
-PDF: the text of each page, in the order in which the file draws it.
-
-A page whose glyphs have no Unicode value is refused: what a program reads there is not what a person sees. A few such
-glyphs among many, as in formulas, are left out. A word that is hyphenated at the end of a line is put together.
-
-Plain text and Markdown: as they are, with their markup.
-
-Bytes to text: by a byte order mark, as UTF-8, or as CP949 where the result is plainly Korean. Never by a guess.
+Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 where the
+result is plainly Korean; nothing else is guessed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs in MLflow, logged and read in few calls: the only module that calls its tracking store for runs.
 
-Runs that begin once on an MLflow server, though its answers may be lost.
-
-What leads to MLflow's pages: the address of an experiment's page, and the charts that a sweep's view opens with.
+A run begins once on a server, even if the server's answer is lost. The module also builds the addresses of MLflow's
+pages, and the charts that a sweep's view opens with.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ReadAgain:
 class Notice:
     """Something that a board does not show, in words that its page has in its reader's language.
 
-    kind: unread (data could not be read again), unmarked (labels have changed), gone (lists that are no more), best
+    kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best
         (what only the best runs have), cut (documents without text). count: of runs or documents. why: a reason.
     """
 

@@ -127,7 +127,7 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return the queries or items that judge, bool [N]. BadInput if the public ones choose, and there are no others.
+    """Return which queries or items judge, bool [N]. Raise BadInput if the public ones choose and no others are left.
 
     public: bool [N], the public part. unit: what is scored, in the plural.
     """

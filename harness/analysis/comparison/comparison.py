@@ -95,7 +95,7 @@ class RunScores:
     """A run in numbers.
 
     metrics:     measure -> mean over what judges, of the measures that are compared. kind: what the means rest on.
-    intervals:   measure -> the ends of the mean's 95 % bootstrap interval; none where there is no interval.
+    intervals:   measure -> both ends of the mean's 95 % bootstrap interval. Measures without an interval are left out.
     estimates:   measure -> estimate over what judges, where labels come partly from a model: `metrics` are then raw.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written:  measure -> mean over the lists as written.
@@ -103,7 +103,7 @@ class RunScores:
 
     unanswerable: the share of empty lists among the unanswerable queries, all of them.
 
-    The last four are None for text tasks, and `unanswerable` where there is no such query.
+    The last four are None for text tasks. `unanswerable` is None if every query has an answer.
     """
 
     json_too = ("run_id", "name", "experiment")

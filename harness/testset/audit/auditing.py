@@ -4,9 +4,10 @@ Only judgements that people made for the audit count, and of those only blind on
 give the same. The estimates hold for all queries of the strata, each pair counting as often as its query stands for
 others; see `harness.statistics.agreement`.
 
-What checking more queries is worth: how wide the interval of a run's mean is now, and would be with more.
+The audit also says what checking more queries is worth: how wide the interval of a run's mean is now, and how wide it
+would be with more.
 
-Which queries people check, so that what they find holds for all: drawn at random from strata.
+People check queries that are drawn at random from strata, so that their findings hold for all queries.
 
 audit.json: {seed, strata: {query: stratum}, drawn: [query, ...], twice: [query, ...]}. Strata are fixed by the first
 draw. Later draws only add queries, so that a larger audit contains the smaller one.
@@ -21,8 +22,6 @@ part of the sample: where differences are skewed, a stratum whose pilot shows th
 bias of the order of 1/n remains. Simulated with 40 of 270 queries: none where differences are symmetric; 0.1 to 0.2
 standard errors where one query in seven is far off and all others agree, which costs an interval half a point of
 coverage at most. The standard error is smaller by 1 to 10 % than with numbers in proportion to size.
-
-How many to draw from each stratum.
 """
 
 from __future__ import annotations

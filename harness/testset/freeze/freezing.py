@@ -1,8 +1,7 @@
 """A test set frozen: what all judgements come to, with what an honest estimate needs, as files that never change.
 
-What is open about a test set, in words, with the command that settles it.
-
-A frozen test set in the forms that other tools read. What a form cannot say is left out, and counted.
+Before freezing, the open questions of a test set are listed with the commands that settle them. A frozen test set is
+exported in the formats of other tools; what a format cannot express is left out and counted.
 """
 
 from __future__ import annotations

@@ -3,14 +3,11 @@
 Rows are known by an id that says nothing of who ranked the document or what a model said of it. They may be sorted,
 filtered and deleted, and columns inserted; `read_workbook` reads what was filled in.
 
-Texts as they may stand in a cell of a workbook, and what a person writes into one.
-
-What somebody filled in: a workbook read back, every cell of it checked before anything counts.
+A workbook that comes back is opened only if it is an Excel file, is not too large, and declares no entities. Every cell
+is checked before anything counts.
 
 Blank cells and rows that were deleted are not judged. They take nothing back either: what the same person has judged
 elsewhere stays, and "?" says that nobody can tell.
-
-An Excel file from somebody else: opened only if it is one, is not too large, and declares no entities.
 """
 
 from __future__ import annotations
