@@ -1,7 +1,7 @@
 """Measures by their names: what they are called, what they read, and which labels they need.
 
-To add a measure, write a function under `@measure(family)` in one of the modules imported here, and its name into
-conf/task/retrieval.yaml; `parse_measure` finds it by its name with an optional cut-off (`ndcg@10`).
+To add a measure, write a function under `@register_measure(family)` in one of the modules imported here, and its name
+into conf/task/retrieval.yaml; `parse_measure` finds it by its name with an optional cut-off (`ndcg@10`).
 
 Where the score is lost: losses that add up, and the score that a perfect component would reach.
 """

@@ -1,17 +1,12 @@
-"""The measures of ranked lists, by family.
+"""The measures of ranked lists: one function each, from judged lists to numbers aligned with the queries.
 
-Ranking measures: one function each, from judged lists to numbers aligned with the queries.
+`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, None for none. In the examples, `[1, 0,
+1] of 2` is a list whose first and third documents are hits, with 2 relevant documents in total. With TREC or BEIR
+labels, a query without a relevant document counts as 0, as in trec_eval.
 
-`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, None for none. In the examples,
-`[1, 0, 1] of 2` is a list whose first and third documents are hits, with 2 relevant documents in total. With TREC or
-BEIR labels, a query without a relevant document counts as 0, as in trec_eval.
-
-Families of measures, and the table of all measures by name.
-
-Measures for labels with holes: how much of a list was judged, and measures that leave out what was not.
-
-All need labels that say which documents were judged. In the examples, `[1, -, 0] of 2, 3` is a list of a relevant, an
-unjudged and a not relevant document, with 2 relevant and 3 not relevant documents judged in total.
+Measures for labels with holes say how much of a list was judged, or leave out what was not. All need labels that say
+which documents were judged. In the examples, `[1, -, 0] of 2, 3` is a list of a relevant, an unjudged and a not
+relevant document, with 2 relevant and 3 not relevant documents judged in total.
 """
 
 from __future__ import annotations

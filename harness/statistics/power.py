@@ -1,7 +1,5 @@
 """How many queries tell runs apart, and how far the runs at hand can be told apart.
 
-How many queries tell two runs apart: the power of the paired randomisation test, from differences by query.
-
 Power is the chance that the test finds a difference that is there. Formulas for Student's test hold where differences
 are normal. Those of rankings are not: most queries tie, the rest take a few values, and what decides is how many of
 them differ. Here the test itself is repeated on samples from the observed differences: REPEATS times so many queries
@@ -12,8 +10,6 @@ Student's, from the noncentral t distribution. `scripts/simulate.py power` compa
 What would be if the true difference were another is answered by weighing the observed differences d by exp(θd), with
 the θ that gives that mean (exponential tilting; Efron 1981): the same kinds of differences, in other proportions. Ties
 remain ties, no query differs by more than any has, and normal differences are only shifted.
-
-What it takes to tell two runs apart: queries needed, the smallest difference that today's queries show, power.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Public and private halves of the queries, and how a ranking of runs moves between them.
 
-The public and the private part of the labelled items: which items each has, by ids and seed alone.
-
-How the ranks of submissions shift from the public to the private leaderboard, over many draws of the public part.
+Ids and seed alone decide to which part a labelled item belongs. Shifts of ranks are computed over many draws of the
+public part.
 """
 
 from __future__ import annotations
