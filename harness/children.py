@@ -1,7 +1,7 @@
-"""Processes that a command starts: none of them takes code from the working folder, which may be a stranger's.
+"""Start processes that take no code from the working folder, which may contain someone else's files.
 
-Python puts the working folder first on the import path of `python -c` and `python -m`, and so of the workers that
-libraries start. A module of that name would then stand in for an installed one.
+Python puts the working folder first on the import path of `python -c` and `python -m`, and of workers that libraries
+start: a module there would replace an installed one.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ SAFE = {"PYTHONSAFEPATH": "1"}  # the same as -P, for all Python processes that 
 
 
 def protect() -> None:
-    """Keep the working folder off the import path of all Python processes that this one starts, however it does.
+    """Keep the working folder off the import path of all Python processes that this one starts.
 
-    BadInput where the folder has settings that let Numba run its code.
+    Raise BadInput if the folder has settings that let Numba run code in it.
     """
     os.environ.update(SAFE)
     refuse_settings(Path(".numba_config.yaml"), "Numba", "which compiled code it loads", "NUMBA_NUM_THREADS=4")
 
 
 def refuse_settings(file: Path, library: str, decides: str, instead: str) -> None:
-    """BadInput if there is a file from which a library takes settings that only the user should decide."""
+    """Raise BadInput if there is a file from which a library takes settings that only the user should decide."""
     if file.exists():
         raise BadInput(
-            f"{file}: {library} takes settings from this file, such as {decides}. Remove it; what you want of it "
-            f"can be given in environment variables, such as {instead}."
+            f"{file}: {library} takes settings from this file, such as {decides}. Remove it, and give the settings you "
+            f"want in environment variables, such as {instead}."
         )
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python with these arguments. variables: of its environment, beside those of this process. options: of
-    `subprocess.Popen`."""
+    """Start Python with these arguments, additional environment variables, and options of `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603

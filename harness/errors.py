@@ -23,7 +23,7 @@ class BadInput(ValueError):
 
 
 class Failed(RuntimeError):
-    """A run failed, for a reason that the message says whole; commands end with exit code 1, without a traceback."""
+    """A run failed for a reason that the message fully explains; commands end with exit code 1, no traceback."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command by an exception, so that its run ends as KILLED and nothing is left behind."""
+"""Let Ctrl-C and SIGTERM end a command by an exception: its run ends as KILLED, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.05  # before an interruption is repeated
-ENDING_SECONDS = 3.0  # that a command has to end before a second Ctrl-C interrupts its end: the run would stay RUNNING
+ENDING_SECONDS = 3.0  # in which a second Ctrl-C is ignored: it would leave the run RUNNING
 
 
 class Terminated(KeyboardInterrupt):
@@ -26,7 +26,7 @@ _ending_since = [-math.inf]  # when the last of them came, by the monotonic cloc
 
 
 def listen() -> None:
-    """Let SIGTERM interrupt this process as Ctrl-C does. Forked workers die of both, as they would without it."""
+    """Let SIGTERM interrupt this process as Ctrl-C does; both still kill forked workers."""
     listener, plain_hook = os.getpid(), sys.unraisablehook
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -65,7 +65,7 @@ def stop_listening() -> None:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the block, and nothing else, even where a shell lets its commands ignore Ctrl-C."""
+    """Let Ctrl-C and SIGTERM end only the block, even where a shell lets its commands ignore Ctrl-C."""
     endings = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in endings}
     try:
@@ -77,5 +77,5 @@ def until_interrupted() -> Iterator[None]:
 
 
 def exit_code() -> int | None:
-    """128 + the number of the signal that interrupted the command, as shells count; None without one."""
+    """Return 128 + the number of the signal that interrupted the command, as shells do; None without one."""
     return 128 + _received[-1] if _received else None

@@ -1,7 +1,4 @@
-"""What slow work says: a line for each stage that takes a while, and of counted work a bar or occasional lines.
-
-All of it goes to standard error. Quick stages say nothing.
-"""
+"""Progress of slow work, on standard error: a line for each slow stage, and a bar or lines for counted work."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ LOOK_SECONDS = 0.25  # between two looks of the thread that announces
 
 @dataclass(eq=False)
 class _Stage:
-    """Work that goes on. over: whether it is past announcing, since it or a stage inside it has been."""
+    """Work that goes on. over: whether it, or a stage inside it, has been announced."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -31,14 +28,14 @@ class _Stage:
 
 _stages: list[_Stage] = []  # outermost first
 _watcher: threading.Thread | None = None
-_listener: Progress | None = None  # who is told what is counted, instead of people
+_listener: Progress | None = None  # called with counted work instead of showing it
 
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce a stage that takes more than two seconds, and at its end how long one took that was really long.
+    """Announce a stage after two seconds, and say at its end how long a really long one took.
 
-    Of stages inside each other, the innermost is announced; what follows it in the outer one is not.
+    Of nested stages, the innermost is announced, and the rest of the outer ones is not.
     """
     global _watcher
     one = _Stage(label)
@@ -58,7 +55,7 @@ def stage(label: str) -> Iterator[None]:
 
 
 def _announce() -> None:
-    """Print the innermost stage once it has become slow; ends when there is none."""
+    """Announce innermost stages that become slow, until there is no stage."""
     while _stages:
         look(time.monotonic())
         time.sleep(LOOK_SECONDS)
@@ -73,14 +70,14 @@ def look(now: float) -> None:
 
 
 def _counted() -> None:
-    """Counted work speaks for the stages that it belongs to."""
+    """Announce none of the stages around counted work, which shows its own progress."""
     for one in _stages:
         one.over = True
 
 
 @contextmanager
 def told(listener: Progress) -> Iterator[None]:
-    """Call a function with what is counted, and show nothing of it: another process asks this one how far it is."""
+    """Call a function with counted work instead of showing it, as for another process that asks for progress."""
     global _listener
     before, _listener = _listener, listener
     try:
@@ -91,9 +88,9 @@ def told(listener: Progress) -> Iterator[None]:
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Provide a function `progress(done, total, unit)` to report work with; shows nothing until the first call.
+    """Provide the function `progress(done, total, unit)`; show nothing until its first call. A total of 0: unknown.
 
-    label: what is being worked on, such as the name of a retriever. A total of 0 is one that is not known.
+    label: the work, such as the name of a retriever.
     """
     if _listener is not None:
         yield _listener
@@ -104,7 +101,7 @@ def watch(label: str) -> Iterator[Progress]:
 
 
 def silent(done: int, total: int, unit: str) -> None:
-    """The progress of work that nobody watches."""
+    """Show no progress."""
 
 
 def _bar(label: str) -> Iterator[Progress]:

@@ -13,14 +13,14 @@ import re
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, compress, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
-from harness.errors import BadInput
+from harness.errors import BadInput, did_you_mean
 
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
 Progress = Callable[[int, int, str], None]
@@ -29,10 +29,9 @@ MOST_CORES = 4_096  # no machine has more
 
 @dataclass(frozen=True)
 class AtMost:
-    """How large a number a config may give for an argument, in its annotation: `Annotated[int, AtMost(100, "...")]`.
+    """The greatest absolute value that a config may give for an argument: `Annotated[int, AtMost(100, "...")]`.
 
-    most: the greatest absolute value; constructors check the least value themselves.
-    why: what is wrong with larger values, for people.
+    Constructors check the least value themselves. why: what is wrong with larger values, for people.
     """
 
     most: float
@@ -46,6 +45,18 @@ Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 def is_whole(value: object, least: float, most: float = math.inf) -> TypeGuard[int]:
     """Return whether a value is a whole number within these bounds. `True` is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def check_whole(name: str, value: object, give: str, least: float, most: float = math.inf) -> None:
+    """Raise BadInput unless `value` is a whole number within these bounds. give: what to give instead."""
+    if not is_whole(value, least, most):
+        raise BadInput(f"{name} is {value!r}: give {give}.")
+
+
+def check_choice(name: str, value: object, known: Collection[str]) -> None:
+    """Raise BadInput unless `value` is one of `known`."""
+    if value not in known:
+        raise BadInput(f"{name} is {value!r}: choose one of {', '.join(known)}.{did_you_mean(str(value), known)}")
 
 
 _Result = TypeVar("_Result")
@@ -153,6 +164,39 @@ class Qrels:
     def needs_retrieval(self, query_id: str) -> bool:
         """Return whether a labelled query needs retrieval."""
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
+
+    def content(self) -> Iterator[Any]:
+        """Yield what decides the fingerprint of the labels, the same for all files with the same meaning."""
+        yield self.abstention
+        for query_id, grades in sorted(self.grades.items()):
+            yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
+        judged = _listed(self.not_relevant or {})
+        # TREC and BEIR labels say which documents were judged even if all of them are relevant.
+        if judged or (self.not_relevant is not None and self.abstention):
+            yield "not_relevant", judged
+        if pooled := _listed(self.pooled):
+            yield "pooled", pooled
+        if self.unmet:
+            yield "unmet", sorted(self.unmet)
+        if self.unanswerable and self.counts_unanswerable:
+            yield "unanswerable", sorted(self.unanswerable)
+
+    @property
+    def counts_unanswerable(self) -> bool:
+        """Whether unanswerable queries are part of the fingerprint."""
+        return True
+
+    def sources(self) -> Iterator[Any]:
+        """Yield what the labels were made of, where that outlives another cut of the texts into documents."""
+        yield from ()
+
+    def remarks(self) -> Iterator[str]:
+        """Yield sentences for the user about how the labels were made."""
+        yield from ()
+
+
+def _listed(documents: Mapping[str, frozenset[str]]) -> list[tuple[str, list[str]]]:
+    return [(query_id, sorted(ids)) for query_id, ids in sorted(documents.items()) if ids]
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,6 +343,18 @@ class Ranking:
                 yield f"{one_word(query_id)} Q0 {one_word(doc_id)} {rank} {score!r} {tag}"
 
 
+def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """Return (all ids in ascending order, each once; the places of each table's ids there, int32)."""
+    ids = list(chain.from_iterable(tables))
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
+    ascending = [ids[i] for i in order]
+    new = np.fromiter(map(operator.ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
+    places = np.empty(len(ids), np.int32)
+    places[order] = np.cumsum(new) - 1
+    ends = np.cumsum([len(table) for table in tables])[:-1]
+    return tuple(compress(ascending, new.tolist())), np.split(places, ends)
+
+
 def one_word(text: str) -> str:
     """Return the text with its white space percent-encoded, such as %20, for formats whose fields are words."""
     return re.sub(r"\s", lambda space: quote(space.group()), text)
@@ -346,9 +402,29 @@ class DocIds:
         return Ranking(tuple(query.query_id for query in queries), table, places[docs], scores, measured)
 
 
+def opened(doc_ids: DocIds | None, k: int) -> DocIds:
+    """Return the ids of an index to search. Raise RuntimeError before `index` or `load`, and BadInput if k < 0."""
+    if k < 0:
+        raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
+    if doc_ids is None:
+        raise RuntimeError("search needs index or load first")
+    return doc_ids
+
+
+def load_array(folder: Path, name: str) -> np.ndarray:
+    """Memory-map the array in folder/NAME.npy."""
+    return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+
+def read_only(values: np.ndarray) -> np.ndarray:
+    """Return a read-only view, the one type that compiled kernels are compiled for."""
+    view = np.asarray(values).view()
+    view.flags.writeable = False
+    return view
+
+
 def cores() -> int:
-    """Return the number of cores that this process may use: its share where HARNESS_CORES says so, or all that it may
-    run on."""
+    """Return the number of cores that this process may use: HARNESS_CORES, or all that it may run on."""
     if share := os.environ.get("HARNESS_CORES"):
         if not share.isascii() or not share.isdigit() or not 0 < int(share) <= MOST_CORES:
             raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")

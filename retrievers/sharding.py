@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from retrievers.base import Document, Ranking, Retriever
+from retrievers.base import Document, Ranking, Retriever, one_table
 
 TOGETHER = 8  # rankings merged at a time
 
@@ -55,18 +55,18 @@ class Summed(Retriever, Protocol):
 
 
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
-    """Return the k best documents of each query over all shards, in the order of score descending, then doc_id
-    ascending.
+    """Return the k best documents of each query over all shards, and the means of what they measured.
 
     rankings: at least one; of the same queries in the same order, and of different documents. Memory holds a few of
-        them at a time. Of what they measured, the mean.
+        them at a time.
     """
     best: list[Ranking] = []
     measured: dict[str, list[float]] = {}
     left = iter(rankings)
     while some := [one.top(k) for one in islice(left, TOGETHER)]:
-        for name, value in ((name, value) for one in some for name, value in one.measured.items()):
-            measured.setdefault(name, []).append(value)
+        for one in some:
+            for name, value in one.measured.items():
+                measured.setdefault(name, []).append(value)
         best = [_merged([*best, *some], k)]
     if not best:
         raise ValueError("there is no ranking to merge")
@@ -77,34 +77,11 @@ def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
 def _merged(parts: Sequence[Ranking], k: int) -> Ranking:
     if any(one.query_ids != parts[0].query_ids for one in parts):
         raise ValueError("rankings to merge must have the same queries in the same order")
-    table, places = _joined([one.doc_ids for one in parts])
-    docs = np.hstack([place[one.docs] for place, one in zip(places, parts, strict=True)])
+    table, places = one_table([one.doc_ids for one in parts])
+    docs = np.hstack([np.append(place, -1)[one.docs] for place, one in zip(places, parts, strict=True)])
     scores = np.hstack([one.scores for one in parts])
-    keys = np.where(docs >= 0, -scores, np.inf)
-    if _ascending([one.doc_ids for one in parts]):
-        order = np.argsort(keys, axis=1, kind="stable")[:, :k]  # ids of later parts are greater: ties keep their order
-    else:
-        order = np.lexsort((docs, keys), axis=1)[:, :k]
+    order = np.lexsort((docs, np.where(docs >= 0, -scores, np.inf)), axis=1)[:, :k]
     docs, scores = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
     used = np.unique(docs[docs >= 0])
     docs = np.where(docs >= 0, np.searchsorted(used, docs), -1).astype(np.int32)
     return Ranking(parts[0].query_ids, tuple(table[i] for i in used.tolist()), docs, scores)
-
-
-def _ascending(tables: Sequence[Sequence[str]]) -> bool:
-    """Return whether all ids of a table are smaller than those of the tables after it."""
-    filled = [table for table in tables if table]
-    return all(one[-1] < other[0] for one, other in pairwise(filled))
-
-
-def _joined(tables: Sequence[Sequence[str]]) -> tuple[Sequence[str], list[np.ndarray]]:
-    """Return (all ids in ascending order, for each table its documents' places there, with -1 for the pad)."""
-    if _ascending(tables):
-        ends = np.cumsum([0, *map(len, tables)]).tolist()
-        table: Sequence[str] = list(chain.from_iterable(tables))
-        places = [np.arange(start, end) for start, end in pairwise(ends)]
-    else:
-        table = sorted({*chain.from_iterable(tables)})
-        place = {doc_id: i for i, doc_id in enumerate(table)}
-        places = [np.fromiter((place[doc_id] for doc_id in ids), np.int64, len(ids)) for ids in tables]
-    return table, [np.append(found, -1).astype(np.int32) for found in places]

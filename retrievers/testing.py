@@ -76,10 +76,7 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """A retriever that `contract` examines, indexed in `folder`.
-
-    queries: of the dataset. k: how many documents are asked for.
-    """
+    """A retriever to examine, indexed in `folder`. queries: of the dataset. k: documents to ask for."""
 
     make: MakeRetriever
     folder: Path
@@ -100,10 +97,10 @@ Rule = Callable[[Subject], None]
 def contract(
     make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], folder: Path, known_only: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (rule, what breaks it) of every rule, on documents and queries of your own; the empty text: it is kept.
+    """Yield (rule, what breaks it or the empty text) of every rule, on your documents and queries.
 
-    documents: in ascending order of doc_id. folder: an empty one. known_only: whether the retriever answers no other
-    queries than these, such as one whose rankings were made elsewhere.
+    documents: in ascending order of doc_id. folder: an empty one. known_only: whether the retriever answers only these
+    queries, as one with rankings made elsewhere.
     """
     subject = Subject(make, _new_folder(folder, "indexed"), documents, queries)
     rules = [("the documents can be indexed", _indexed), *(KNOWN_QUERIES if known_only else ANY_QUERIES).items()]
@@ -118,10 +115,10 @@ def contract(
 def _problem(rule: Rule, subject: Subject) -> str:
     try:
         rule(subject)
+    except (AssertionError, BadInput, Failed) as error:
+        return str(error)
     except Exception as error:  # whatever a third-party retriever raises
-        return (
-            str(error) if isinstance(error, AssertionError | BadInput | Failed) else f"{type(error).__name__}: {error}"
-        )
+        return f"{type(error).__name__}: {error}"
     return ""
 
 
@@ -263,8 +260,8 @@ IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}
 def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
     """What every encoder must do.
 
-    - encode_documents writes embeddings.npy, float32 [N, D], finite, with equal vectors for equal texts.
-    - Calling it again on the same folder gives the same vectors.
+    - encode_documents writes embeddings.npy, float32 [N, D], finite, with equal vectors for equal texts, and again the
+      same on the same folder.
     - encode_queries gives float32 [Q, D], finite, in the order of the queries, also from a second instance.
     - No documents and no queries are allowed.
     """
@@ -273,21 +270,24 @@ def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
     for _ in range(2):
         encoder.encode_documents(texts, folder)
         documents = np.load(folder / "embeddings.npy", allow_pickle=False)
-        assert documents.dtype == np.float32
-        assert documents.ndim == 2
-        assert len(documents) == len(texts)
-        assert np.isfinite(documents).all()
+        _check_vectors(documents, len(texts))
         assert (documents[-3:] == documents[-1]).all(), "equal texts have equal vectors"
     queries = encoder.encode_queries(texts, folder)
-    assert queries.dtype == np.float32
-    assert queries.shape == documents.shape
-    assert np.isfinite(queries).all()
+    _check_vectors(queries, len(texts))
+    assert queries.shape == documents.shape, "queries and documents have vectors of one length"
     again = make().encode_queries(texts[::-1], folder)[::-1]
     assert np.allclose(again, queries, atol=1e-5), "vectors in the order of the queries, from every instance"
-    assert len(encoder.encode_queries([], folder)) == 0
+    assert len(encoder.encode_queries([], folder)) == 0, "no queries, no vectors"
     empty = _new_folder(tmp_path, "empty")
     make().encode_documents([], empty)
-    assert len(np.load(empty / "embeddings.npy", allow_pickle=False)) == 0
+    assert len(np.load(empty / "embeddings.npy", allow_pickle=False)) == 0, "no documents, no vectors"
+
+
+def _check_vectors(vectors: np.ndarray, count: int) -> None:
+    assert vectors.dtype == np.float32, "vectors are float32"
+    assert vectors.ndim == 2, "vectors are the rows of a matrix"
+    assert len(vectors) == count, "each text has a vector"
+    assert np.isfinite(vectors).all(), "vectors are finite"
 
 
 def check_fusion(make: Callable[[], Fusion]) -> None:

@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from measuring import ROOT, Table  # isort: skip  (finds tests/support)
-from fuzzing import brought, commands, kept  # noqa: F401  (they register their formats)
-from fuzzing.format import FORMATS
+from fuzzing import kept  # noqa: F401  (kept and brought register their formats)
 from fuzzing.mutations import Content, Odd
-from fuzzing.trial import Finding, Trial, minimised, start
+from fuzzing.trial import FORMATS, Finding, Trial, minimised, start
 
 CASES = ROOT / "tests" / "whole" / "fuzz_cases.jsonl"
 OUTCOMES = ("refused", "read", "findings")
@@ -77,9 +76,7 @@ def _smaller(trial: Trial, finding: Finding) -> Finding:
         outcome = trial.run(finding.file, content)
         return isinstance(outcome, Finding) and outcome.what == finding.what
 
-    slow = finding.what.startswith("Hang")
-    content = minimised(finding, again, budget=6 if slow else 400)
-    return Finding(finding.format, finding.what, finding.detail, finding.file, content)
+    return minimised(finding, again, budget=6 if finding.what.startswith("Hang") else 400)
 
 
 def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> list[Finding]:

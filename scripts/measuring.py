@@ -43,66 +43,54 @@ def run_case(cases: Mapping[str, str], words: Sequence[str], about: str | None) 
     cases: name -> `module:function`. about: the help of the script.
     """
     name, *rest = words or ["--help"]
-    if name not in cases:
-        listed = "\n".join(f"  {one:<18} {described(function_of(at))[0]}" for one, at in cases.items())
-        print(f"{about}\nCases (`NAME --help` describes one):\n{listed}")
-        return int(name not in ("-h", "--help"))
-    function = function_of(cases[name])
-    positional, named = parsed(function, rest, f"{Path(sys.argv[0]).name} {name}")
-    return function(*positional, **named) or 0
+    functions = {}
+    for one, place in cases.items():
+        if name in (one, "-h", "--help"):
+            module, _, function = place.partition(":")
+            functions[one] = getattr(importlib.import_module(module), function)
+    if name in functions:
+        positional, named = parsed(functions[name], rest, f"{Path(sys.argv[0]).name} {name}")
+        return functions[name](*positional, **named) or 0
+    listed = "\n".join(f"  {one:<18} {str(of.__doc__).splitlines()[0]}" for one, of in functions.items())
+    print(f"{about}\nCases (`NAME --help` describes one):\n{listed or ', '.join(cases)}")
+    return int(not functions)
 
 
-def function_of(place: str) -> Callable[..., Any]:
-    module, _, name = place.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
-
-
-def described(function: Callable[..., Any]) -> list[str]:
-    return (inspect.getdoc(function) or "").splitlines() or [""]
-
-
-def parsed(
-    function: Callable[..., Any], words: Sequence[str], program: str | None = None
-) -> tuple[list[Any], dict[str, Any]]:
+def parsed(function: Callable[..., Any], words: Sequence[str], program: str) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of a function as the words of a command line give them.
 
     Positional arguments are positional words, keyword arguments are options, and a tuple takes several words.
     """
     form = argparse.RawDescriptionHelpFormatter
-    reader = argparse.ArgumentParser(program, description="\n".join(described(function)), formatter_class=form)
+    reader = argparse.ArgumentParser(program, description=inspect.getdoc(function), formatter_class=form)
     parameters = inspect.signature(function, eval_str=True).parameters
     for name, one in parameters.items():
-        kind, many = _kind(one.annotation)
-        shown: dict[str, Any] = {"help": "" if one.default in (one.empty, None, False) else f"default: {one.default}"}
-        optional = {} if one.default is one.empty else {"nargs": "?", "default": one.default}
-        if typing.get_origin(kind) is typing.Literal:
-            shown |= {"choices": typing.get_args(kind)}
-        elif kind is not bool:
-            shown |= {"type": kind}
-        if one.kind is one.VAR_POSITIONAL:
-            reader.add_argument(name, nargs="*", **shown)
-        elif one.kind is one.KEYWORD_ONLY:
-            option = {"nargs": "+", "action": "extend"} if many else {"default": one.default}
-            shown |= {"action": "store_true"} if kind is bool else option
-            reader.add_argument(f"--{name.replace('_', '-')}", **shown)
+        kind, options = one.annotation, dict[str, Any]()
+        if isinstance(kind, types.UnionType):
+            kind = next(part for part in typing.get_args(kind) if part is not type(None))
+        if one.default is not one.empty:
+            options |= {"default": one.default, "help": f"default: {one.default}" if one.default else ""}
+        if typing.get_origin(kind) is tuple:
+            kind = typing.get_args(kind)[0]
+            options |= {"nargs": "+", "action": "extend", "default": None}
+        if kind is bool:
+            options |= {"action": "store_true"}
+        elif typing.get_origin(kind) is typing.Literal:
+            options |= {"choices": typing.get_args(kind)}
         else:
-            reader.add_argument(name, **shown | optional)
-    given, positional, named = vars(reader.parse_intermixed_args(words)), [], {}
-    for name, one in parameters.items():
+            options |= {"type": kind}
         if one.kind is one.KEYWORD_ONLY:
-            named[name] = one.default if given[name] is None else given[name]
+            reader.add_argument(f"--{name.replace('_', '-')}", **options)
+        elif one.kind is one.VAR_POSITIONAL:
+            reader.add_argument(name, **options, nargs="*")
         else:
-            positional += given[name] if one.kind is one.VAR_POSITIONAL else [given[name]]
-    return positional, named
-
-
-def _kind(annotation: Any) -> tuple[Any, bool]:
-    """Return the type of a word, and whether there may be several."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        annotation = next(one for one in typing.get_args(annotation) if one is not type(None))
-    many = typing.get_origin(annotation) is tuple
-    return (typing.get_args(annotation)[0] if many else annotation), many
+            reader.add_argument(name, **options, **({"nargs": "?"} if "default" in options else {}))
+    given, positional = vars(reader.parse_intermixed_args(words)), list[Any]()
+    for name, one in parameters.items():
+        if one.kind is not one.KEYWORD_ONLY:
+            value = given.pop(name)
+            positional += value if one.kind is one.VAR_POSITIONAL else [value]
+    return positional, {name: parameters[name].default if value is None else value for name, value in given.items()}
 
 
 # Times

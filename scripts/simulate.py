@@ -15,7 +15,6 @@ CASES = {
     "checked_labels": "simulations.checked_labels:checked_labels",
     "importance": "simulations.importance:importances",
     "power": "simulations.power:power",
-    "filters": "simulations.filters:filters",
     "corpus": "generated_corpus:corpus",
 }
 

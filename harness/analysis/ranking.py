@@ -101,7 +101,7 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
 
 def require_labels(run: LoggedRun) -> None:
     """BadInput for a retrieval run without labels, whose lists nothing can score."""
-    if "data.qrels" not in run.tags:
+    if run.tags.get("task", RETRIEVAL) == RETRIEVAL and "data.qrels" not in run.tags:
         raise BadInput(f"Run {run.named} has no labels, so no scores. {GET_LABELS}")
 
 

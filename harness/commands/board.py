@@ -18,30 +18,29 @@ from harness.analysis.board.page import Board, assembled
 from harness.analysis.ranking import needed_metric, settled
 from harness.config.check import Invocation
 from harness.config.commands import BoardConfig
-from harness.config.text import counted
+from harness.config.text import counted, plural
 from harness.errors import BadInput
 from harness.progress import stage
 from harness.recording.recording import open_store
-from harness.recording.run_kind import require_retrieval
-from harness.reports.encoding import encoded
+from harness.recording.run_kind import RunKind
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 
 SHOWN = 20  # rows of a table on the terminal
 
 
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
-    require_retrieval(config.task, "board")
     tracker = open_store(config, "keeps no runs for a board")
     output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
         raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
-        config, notes = settled(tracker, config)
+        config, notes = settled(tracker, config, RunKind(config.task).name)
         found = runs.read_board_runs(tracker, Asked.of(config), Path(folder))
         found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
@@ -52,7 +51,7 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
     peeks = tracker.count_private_view(one.experiment)
     document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
 
-    files = [f"The page, query by query: {output}"]
+    files = [f"The page, {one.runs.unit} by {one.runs.unit}: {output}"]
     said = replace(board_report(one), files=files, steps=_next(one, Place.of(config, invocation)))
     return CommandAnswer(document, said, lambda _: [leaderboard_table(one)])
 
@@ -62,7 +61,7 @@ def _title(one: Board) -> str:
     runs = one.runs
     kinds = " or ".join(dict.fromkeys(run.score.kind for run in runs.runs))
     over = int(runs.public.sum()) if runs.select_on == "public" else len(runs.query_ids)
-    said = f"{counted(len(runs.runs), 'run')} by {runs.metric}, {kinds}, {counted(over, 'query')}"
+    said = f"{counted(len(runs.runs), 'run')} by {runs.metric}, {kinds}, {counted(over, runs.unit)}"
     return f"Experiment {one.experiment!r}: {said}"
 
 
@@ -73,14 +72,14 @@ def _document(one: Board) -> dict[str, Any]:
     rows = [
         {key: value for key, value in encoded(row).items() if key != "run"}
         | {"run_id": run.run.run_id, "short_name": run.name, "name": run.run.name}
-        | {"objective": run.score.to_json(), "also": [other.run_id for other in run.also]}
+        | {"objective": encoded(run.score), "also": [other.run_id for other in run.also]}
         for run, row in zip(runs.runs, found.rows, strict=True)
     ]
     return {
         "experiment": one.experiment,
         "metric": runs.metric,
         "select_on": runs.select_on,
-        "queries": len(runs.query_ids),
+        plural(runs.unit): len(runs.query_ids),
         "rows": rows,
         "recommended": {
             "run_id": ids[pick.run],

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import ranking
 from harness.analysis.board.expected import expected_of_run
-from harness.analysis.comparison import page, retrieval_runs, task_runs
+from harness.analysis.comparison import page
 from harness.analysis.comparison.choice import Choice, choose_runs, tested_family
-from harness.analysis.comparison.comparison import Comparison, compare_runs, judging_of
+from harness.analysis.comparison.comparison import Comparison, ScoredRuns, compare_runs
+from harness.analysis.comparison.retrieval_runs import read_retrieval_runs
+from harness.analysis.comparison.task_runs import TaskRuns
+from harness.analysis.submissions import read_submissions
 from harness.config.check import Invocation
 from harness.config.commands import CompareConfig
 from harness.errors import BadInput
@@ -29,23 +32,21 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def _retrieval(tracker: Tracker, choice: Choice, folder: Path, config: CompareConfig) -> tuple[Comparison, str]:
-    """Compare retrieval runs; return the comparison and its page. folder: for downloads."""
-    runs = retrieval_runs.read_retrieval_runs(tracker, choice.labelled, folder)
-    p, expected = tested_family(tracker, choice, config, folder / "family")
+def _compared(
+    tracker: Tracker, choice: Choice, kind: RunKind, folder: Path, config: CompareConfig
+) -> tuple[Comparison, str]:
+    """Compare runs; return the comparison and its page. folder: for downloads."""
+    runs: ScoredRuns
+    if kind.task:
+        runs = TaskRuns([*choice.labelled], read_submissions(tracker, choice.runs, folder))
+    else:
+        runs = read_retrieval_runs(tracker, choice.labelled, folder)
+    p, expected = tested_family(tracker, choice, config, folder)
     found = compare_runs(runs, config, p)
-    if not choice.family:
+    if not (choice.family or kind.task):
         expected = expected_of_run(tracker, choice.labelled[found.best], config.metric, choice.select_on)
     found = replace(found, notes=[*choice.notes, *found.notes], expected=expected)
-    return found, page.board_html(found, runs, folder, config)
-
-
-def _task(tracker: Tracker, choice: Choice, folder: Path, config: CompareConfig) -> tuple[Comparison, str]:
-    """Compare submissions to a text task; as `_retrieval`."""
-    runs = task_runs.read_task_runs(tracker, choice.labelled, folder)
-    found = compare_runs(runs, config)
-    found = replace(found, notes=[*choice.notes, *found.notes])
-    return found, page.items_html(found, runs.take(judging_of(runs, config)))
+    return found, page.board_html(found, runs, tracker, folder, config)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,11 +79,6 @@ class Compared:
     def files(self) -> dict[str, str]:
         return {name: str(self.folder / f"comparison.{name}") for name in ("md", "html", "json")}
 
-    def to_json(self) -> dict[str, Any]:
-        """The JSON document of `harness compare format=json`."""
-        head = {"run_id": self.run_id, "experiment": self.experiment}
-        return head | self.comparison.to_json() | {"files": self.files, "private_peeks": self.private_peeks}
-
     def __repr__(self) -> str:
         title, runs = page.title(self.comparison), self.comparison.runs
         return "\n".join([title, *(f"{one.label}: {one.run.named}" for one in runs), *self.verdicts])
@@ -105,7 +101,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
     worse = f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse)."
     failed = worse if gated and compared.comparison.in_metric[0].better == base.label else None
     pasted = partial(page.pasted, compared.comparison)
-    return CommandAnswer(compared.to_json(), said, pasted, compared, failed)
+    return CommandAnswer(compared_document(compared), said, pasted, compared, failed)
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
@@ -120,7 +116,7 @@ def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
         choice = choose_runs(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
         config = config.changed(select_on=choice.select_on)
-        found, html = (_task if kind.task else _retrieval)(tracker, choice, Path(folder), config)
+        found, html = _compared(tracker, choice, kind, Path(folder), config)
     record = _record(found, kind, config)
     target = recording.new_folder(config.outputs.absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
@@ -130,9 +126,15 @@ def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     return compared
 
 
+def compared_document(one: Compared) -> dict[str, Any]:
+    """Return the JSON document of `harness compare format=json`."""
+    head = {"run_id": one.run_id, "experiment": one.experiment}
+    return head | one.comparison.to_json() | {"files": one.files, "private_peeks": one.private_peeks}
+
+
 def _write(folder: Path, compared: Compared, html: str) -> None:
     details = page.comparison_report(compared.comparison, details=True)
-    document = json.dumps(compared.to_json(), ensure_ascii=False, allow_nan=False)
+    document = json.dumps(compared_document(compared), ensure_ascii=False, allow_nan=False)
     write_text(folder / "comparison.json", document + "\n")
     write_text(folder / "comparison.md", report.report_markdown(details))
     write_text(folder / "comparison.html", html)

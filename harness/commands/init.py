@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.analysis.proposals.catalogue import Setup
 from harness.analysis.proposals.ladder import Ladder
@@ -20,11 +20,9 @@ from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset
 from harness.reports.next_steps import flag
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.atomic import write_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 HEADER = """\
 # Defaults of every harness command in this folder; the command line has the last word.
@@ -52,23 +50,16 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
     if not path.exists():
         write_text(path, text)
     rows = start.rows if start else {}
+    counts = ", ".join(f"{count:,} {name}" for name, count in rows.items())
+    lines = [
+        f"{path} is what every command in this folder starts from{f' ({counts})' if counts else ''}:",
+        *(f"  {key}: {_yaml(value)}" for key, value in settings.items()),
+        *([f"Data: {start.better.why}"] if start and start.better else []),
+    ]
+    verb, *words = ["run"] if start else ["score", "predictions=FILE", "references=FILE"]
+    first = shlex.join(["harness", verb, *flag(invocation.config_dir), *words])
     document = {"file": str(path.absolute()), "defaults": settings, "rows": rows}
-
-    def show(console: Console) -> None:
-        counts = ", ".join(f"{count:,} {name}" for name, count in rows.items())
-        console.print(f"{path} is what every command in this folder starts from{f' ({counts})' if counts else ''}:")
-        for key, value in settings.items():
-            console.print(f"  {key}: {_yaml(value)}")
-        if start and start.better:
-            console.print(f"Data: {start.better.why}")
-        console.print("Next:")
-        folder = flag(invocation.config_dir)
-        first = ["run"] if start else ["score", "predictions=FILE", "references=FILE"]
-        console.print(f"  {shlex.join(['harness', first[0], *folder, *first[1:]])}")
-        for command in start.commands if start else ():
-            console.print(f"  {command}")
-
-    return CommandAnswer(document, show)
+    return CommandAnswer(document, Report("", files=lines, steps=[first, *(start.commands if start else ())]))
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:

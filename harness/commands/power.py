@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from harness.config.check import Invocation
 from harness.config.commands import PowerConfig
 from harness.config.text import counted
 from harness.errors import BadInput
-from harness.measures.scores import plain
 from harness.progress import stage
 from harness.recording import run_files
 from harness.recording.recording import open_store
@@ -72,29 +71,6 @@ class PowerReport:
         n = counted(self.told.found.n, f"{self.pair.judges}query")
         return f"{self.pair.first.name} (A) and {self.pair.second.name} (B): {self.pair.metric} on {n}"
 
-    def to_json(self) -> dict[str, Any]:
-        told, found = self.told, self.told.found
-        numbers: dict[str, Any] = plain({
-            "n": found.n,
-            "mean_difference": found.mean,
-            "mean_difference_interval": [found.low, found.high],
-            "sd": told.sd,
-            "p": found.p,
-            "wins": found.wins,
-            "ties": found.ties,
-            "losses": found.losses,
-            "power": told.wanted,
-            "alpha": told.alpha,
-            "queries_needed": told.queries_needed,
-            "queries_needed_interval": [told.low, told.high],
-            "smallest_difference": told.smallest_difference,
-            "power_now": told.power_now,
-            "curve": [asdict(one) for one in told.curve],
-        })  # fmt: skip
-        runs = [_run(label, one) for label, one in zip("AB", (self.pair.first, self.pair.second), strict=True)]
-        judged = {"metric": self.pair.metric, "judged_on": "private" if self.pair.judges else "all", "runs": runs}
-        return judged | numbers | {"notes": self.notes}
-
 
 def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
@@ -110,7 +86,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
         found = PowerReport(pair, telling_apart(pair.gaps, float(config.power), float(config.alpha)))
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
     steps = _next(found, Place.of(config, invocation), words)
-    return CommandAnswer(found.to_json(), power_report(found, steps), lambda _: [power_curve(found)])
+    return CommandAnswer(_document(found), power_report(found, steps), lambda _: [power_curve(found)])
 
 
 def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
@@ -189,9 +165,33 @@ def _check(pair: PairValues) -> None:
         )
 
 
-def _run(label: str, one: BoardRun) -> dict[str, Any]:
-    head = {"label": label, "run_id": one.run.run_id, "short_name": one.name, "name": one.run.name}
-    return head | {"objective": one.score.to_json()}
+def _document(one: PowerReport) -> dict[str, Any]:
+    told, found = one.told, one.told.found
+    runs = [
+        {"label": label, "run_id": run.run.run_id, "short_name": run.name, "name": run.run.name, "objective": run.score}
+        for label, run in zip("AB", (one.pair.first, one.pair.second), strict=True)
+    ]
+    return {
+        "metric": one.pair.metric,
+        "judged_on": "private" if one.pair.judges else "all",
+        "runs": runs,
+        "n": found.n,
+        "mean_difference": found.mean,
+        "mean_difference_interval": [found.low, found.high],
+        "sd": told.sd,
+        "p": found.p,
+        "wins": found.wins,
+        "ties": found.ties,
+        "losses": found.losses,
+        "power": told.wanted,
+        "alpha": told.alpha,
+        "queries_needed": told.queries_needed,
+        "queries_needed_interval": [told.low, told.high],
+        "smallest_difference": told.smallest_difference,
+        "power_now": told.power_now,
+        "curve": told.curve,
+        "notes": one.notes,
+    }
 
 
 def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
@@ -217,8 +217,7 @@ def _between(told: TellingApart) -> str:
     """The interval of the queries needed, in brackets."""
     if told.queries_needed is None or told.low is None:
         return ""
-    upper = "no upper limit" if told.high is None else f"to {told.high:,}"
-    return f" (95 %: {told.low:,} {upper})" if told.high is not None else f" (95 %: {told.low:,} or more, {upper})"
+    return f" (95 %: {told.low:,} {'or more, no upper limit' if told.high is None else f'to {told.high:,}'})"
 
 
 def _count(queries: int | None) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.commands import PrepareConfig
@@ -19,10 +18,8 @@ from harness.corpus.preparation import Lengths, Prepared
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.files import json_lines
 from harness.reports.next_steps import flag
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
@@ -31,53 +28,28 @@ MODEL = "gpt-4o-mini"  # of a first draft, which with dry_run asks nothing
 SHOWN = 5  # files that were skipped; the manifest lists all
 
 
-@dataclass(frozen=True)
-class Documents:
-    """A documents folder. written: False if it was there already, from the same files with the same settings."""
-
-    output: Path
-    prepared: Prepared
-    written: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON document of `harness prepare format=json`."""
-        return {"output": str(self.output.absolute()), "written": self.written, **asdict(self.prepared)}
-
-
 def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
     """Prepare files, and say what has become of them."""
-    documents = make(config)
-
-    def show(console: Console) -> None:
-        for line in _lines(documents):
-            console.print(line)
-        console.print("Next:")
-        for command in _next(documents, config, invocation):
-            console.print(f"  {command}")
-
-    return CommandAnswer(documents.to_json(), show)
-
-
-def make(config: PrepareConfig) -> Documents:
-    """Prepare the files that a config names."""
     files = find_files(str(SAMPLE) if config.files is None else config.files)
     output = config.output
-    prepared, written = prepare_output(files, Chunking.of(config.document["chunk"]), output, config.unreadable)
-    return Documents(output, prepared, written)
+    found, written = prepare_output(files, Chunking.of(config.document["chunk"]), output, config.unreadable)
+    held = {one.name: getattr(found, one.name) for one in fields(Prepared)}
+    document = {"output": output.absolute(), "written": written, **held}
+    said = Report("", files=[*_lines(output, found, written)], steps=[*_next(config, invocation)])
+    return CommandAnswer(document, said)
 
 
-def _lines(documents: Documents) -> Iterator[str]:
-    found = documents.prepared
-    done = "holds" if documents.written else "is up to date, nothing to do: it holds"
+def _lines(output: Path, found: Prepared, written: bool) -> Iterator[str]:
+    done = "holds" if written else "is up to date, nothing to do: it holds"
     files = counted(found.files, "file") + (f" ({counted(found.texts, 'text')})" if found.texts < found.files else "")
-    yield f"{documents.output} {done} {counted(found.documents, 'document')} of {files}."
+    yield f"{output} {done} {counted(found.documents, 'document')} of {files}."
     if found.spans > found.documents:
         more = found.spans - found.documents
         repeat = f"{counted(more, 'further chunk')} {'repeats' if more == 1 else 'repeat'}"
         yield f"{repeat} a document: it has a span for each place."
     if found.near_duplicates:
         pairs = counted(found.near_duplicates, "pair")
-        yield f"{pairs} of documents nearly repeat each other: see {documents.output / 'near_duplicates.jsonl'}."
+        yield f"{pairs} of documents nearly repeat each other: see {output / 'near_duplicates.jsonl'}."
     yield from _skipped(found.skipped)
     yield from _picture(found.lengths)
 
@@ -100,9 +72,9 @@ def _picture(lengths: Lengths) -> Iterator[str]:
         yield f"  up to {end:>{width},}  {'█' * -(-BAR * count // greatest)} {count:,}".rstrip()
 
 
-def _next(documents: Documents, config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
-    """Search the documents, and go on to questions about them: for the sample's files there are some."""
-    folder, output = flag(invocation.config_dir), documents.output
+def _next(config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
+    """Yield commands that search the documents and draft questions; those about the sample's files exist."""
+    folder, output = flag(invocation.config_dir), config.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config.files is None:
         words = invocation.overrides

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.analysis.ranking import chosen_run, settled
 from harness.config.check import Invocation, check_config
@@ -35,15 +35,12 @@ from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed_hosts
 from harness.recording.recording import open_store, scratch_folder
 from harness.reports import markup
-from harness.reports.report import show_table
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 from retrievers.base import Predictions, Qrels
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 TOLERANCE = 1e-12  # metrics that differ by more are different
 LISTED = 10  # differing queries that are shown
@@ -176,7 +173,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
         "metrics": proof.metrics,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    return CommandAnswer(document, lambda console: _show(console, run, document), failed="" if proof.wrong else None)
+    return CommandAnswer(document, _report(run, document), failed="" if proof.wrong else None)
 
 
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
@@ -217,8 +214,7 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check_config(merged, command)
         if command == "run":
-            _require_sources(run, Plan.of(merged))
-            _require_prompts(run, Plan.of(merged))
+            _require_same_files(run, Plan.of(merged))
         return retrieval_run.with_absolute_paths(merged | {"dataset": _moved(merged["dataset"], config)})
     except BadInput as error:
         used = run.tags.get(provenance.PLUGINS)
@@ -243,26 +239,18 @@ def _require_own(
         )
 
 
-def _require_sources(run: LoggedRun, plan: Plan) -> None:
-    """BadInput where a file or code that a retriever stands for has changed."""
-    for tag, sha256 in provenance.sources(plan).items():
+def _require_same_files(run: LoggedRun, plan: Plan) -> None:
+    """Raise BadInput if a file or code that a retriever stands for, or a language model's prompt, has changed."""
+    for tag, sha256 in {**provenance.sources(plan), **provenance.prompts(plan)}.items():
         if (then := run.tags.get(tag)) and then != sha256:
-            node = plan.retriever[tag.removeprefix("source.")]
-            cls: Any = target_class(node, tag)
-            raise BadInput(
-                f"{node[cls.source]} has changed since then: its sha256 was {then[:12]}… and is "
-                f"{sha256[:12]}…. Put it back."
-            )
-
-
-def _require_prompts(run: LoggedRun, plan: Plan) -> None:
-    """BadInput where the prompt of a language model has changed."""
-    for tag, sha256 in provenance.prompts(plan).items():
-        if (then := run.tags.get(tag)) and then != sha256:
-            key = f"{tag.removeprefix('prompt.')}.prompt"
-            group, _, name = key.partition(".")
-            chosen = plan.document[group][name]
-            place = f"{key}={chosen}" if chosen else f"The shipped prompt ({key}=null)"
+            kind, _, name = tag.partition(".")
+            if kind == "source":
+                cls: Any = target_class(plan.retriever[name], tag)
+                place = plan.retriever[name][cls.source]
+            else:
+                key, _, rest = f"{name}.prompt".partition(".")
+                chosen = plan.document[key][rest]
+                place = f"{name}.prompt={chosen}" if chosen else f"The shipped prompt ({name}.prompt=null)"
             raise BadInput(
                 f"{place} has changed since then: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
             )
@@ -310,10 +298,7 @@ def _verified_run(
 
 def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
     """measure -> mean, for those of a run's measures that only the documents shown decide."""
-    families = (
-        MeasureFamily.MODIFIED,
-        MeasureFamily.ABSTENTION,
-    )  # decided by the documents shown, whatever the cut-off
+    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # by the documents shown, whatever the cut-off
     measures = map(parse_measure, requested(config["metrics"], qrels, config["top_k"]))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())
@@ -325,9 +310,8 @@ def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any]
     file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
     predictions = read_predictions(file)
     proof = Proof(file_scores.lists_digest(predictions))
-    proof.check_metrics(
-        run.metrics, retrieval_run.scores_by_name(file_scores.file_scores(ScoreConfig.of(config), predictions)[0])
-    )
+    scores, *_ = file_scores.file_scores(ScoreConfig.of(config), predictions)
+    proof.check_metrics(run.metrics, retrieval_run.scores_by_name(scores))
     return proof
 
 
@@ -355,21 +339,18 @@ def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> di
     }
 
 
-def _show(console: Console, run: LoggedRun, document: Mapping[str, Any]) -> None:
-    """Print what differs, and the verdict last."""
-    if document["versions"]:
-        rows = [[name, pair["then"], pair["now"]] for name, pair in document["versions"].items()]
-        show_table(console, Table("", [Column("changed"), Column("then"), Column("now")], rows))
-    for one in document["differences"]["first"]:
-        console.print(f"{one['query_id']}  {markup.snippet(one['query'])}")
-        for when in ("then", "now"):
-            console.print(f"  {when:<4}  {_in_words(one[when])}")
-    for one in document["metrics"]["differ"][:LISTED]:
-        console.print(f"{one['name']}  then {one['then']!r}  now {one['now']!r}")
-    for sentence in document["wrong"]:
-        console.print(sentence)
-    console.print(f"Run {run.named}")
-    console.print(_verdict(document), style="bold")
+def _report(run: LoggedRun, document: Mapping[str, Any]) -> Report:
+    """Return the verdict, and what differs."""
+    columns = [Column("changed"), Column("then"), Column("now")]
+    versions = [[name, pair["then"], pair["now"]] for name, pair in document["versions"].items()]
+    queries = [
+        [f"{one['query_id']}  {markup.snippet(one['query'])}", *(_in_words(one[when]) for when in ("then", "now"))]
+        for one in document["differences"]["first"]
+    ]
+    metrics = [[one["name"], repr(one["then"]), repr(one["now"])] for one in document["metrics"]["differ"][:LISTED]]
+    named = {"Versions": versions, "Queries with other predictions": queries, "Metrics": metrics}
+    tables = [Table(caption, columns, rows) for caption, rows in named.items()]
+    return Report(f"Run {run.named}", [_verdict(document), *document["wrong"]], tables)
 
 
 def _in_words(shown: Sequence[Sequence[Any]] | None) -> str:

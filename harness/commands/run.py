@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.analysis.proposals.catalogue import Setup
 from harness.analysis.proposals.ladder import Ladder
@@ -20,24 +20,23 @@ from harness.experiment import preflight, steps, timing
 from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, Session, foreseen_queries, open_dataset, open_session
 from harness.measures.measures import OOF
-from harness.measures.scores import UNANSWERABLE, plain
+from harness.measures.scores import UNANSWERABLE
 from harness.progress import stage
 from harness.recording import provenance, recording, retrieval_run, traces
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
+from harness.reports.tables import Table
 from harness.storage.cache import open_cache
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import Ranking
 
 SHOWN = 5  # measures that are printed, with the one that ranks
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,30 +93,6 @@ class Result(Evaluation):
         """Where the run waits for `harness doctor sync` if its tracking server was down; else None."""
         return self.record.unsent
 
-    def to_json(self) -> dict[str, Any]:
-        """The JSON document of `harness run format=json`."""
-        best = self.best_before
-        document = {
-            "run_id": self.run_id,
-            "experiment": self.experiment,
-            "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
-            "objective": self.objective and self.objective.to_json(),
-            "metrics": self.metrics if self.scores else None,
-            "out_of_fold": self.out_of_fold if self.held_out else None,
-            "gate": self.gate,
-            "fusion": self.fusion,
-            "measured": self.measured,
-            "losses": plain(self.losses) if self.scores else None,
-            UNANSWERABLE: plain(asdict(found)) if self.scores and (found := self.scores.unanswerable) else None,
-            "counts": self.counts if self.scores else None,
-            "files": {"predictions": str(self.folder / "predictions.jsonl"), "folder": str(self.folder)},
-            "private_peeks": self.private_peeks,
-            "traces": self.traces,
-            "seconds": self.seconds,
-        }
-        estimates = {name: plain(asdict(one)) for name, one in self.estimates.items()}
-        return document | ({"estimates": estimates} if estimates else {})
-
     def _lines(self) -> Iterator[str]:
         run = f"run {short_id(self.run_id)}" if self.run_id else "not in MLflow"
         yield f"{self.name} ({run}, experiment {self.experiment!r})"
@@ -129,7 +104,7 @@ def run(config: RunConfig, invocation: Invocation) -> CommandAnswer:
     """Run one experiment and present it."""
     result = experiment(config, invocation)
     failed = "" if result.unsent else result.untraced or None
-    return CommandAnswer(result.to_json(), lambda console: show(console, result), value=result, failed=failed)
+    return CommandAnswer(run_document(result), run_report(result), value=result, failed=failed)
 
 
 def experiment(config: RunConfig, invocation: Invocation) -> Result:
@@ -224,48 +199,69 @@ def write_results(
         retrieval_run.write_page(folder, record, run_id, plan, session.dataset, outcome, overrides)
 
 
-def show(console: Console, result: Result) -> None:
-    """The result on a terminal, what matters most first, and what to do next."""
+def run_document(one: Result) -> dict[str, Any]:
+    """Return the JSON document of `harness run format=json`."""
+    best, scores = one.best_before, one.scores
+    document = {
+        "run_id": one.run_id,
+        "experiment": one.experiment,
+        "best_before": best and {"run_id": best.run_id, "objective": best.objective},
+        "objective": one.objective,
+        "metrics": one.metrics if scores else None,
+        "out_of_fold": one.out_of_fold if one.held_out else None,
+        "gate": one.gate,
+        "fusion": one.fusion,
+        "measured": one.measured,
+        "losses": one.losses if scores else None,
+        UNANSWERABLE: scores.unanswerable if scores else None,
+        "counts": one.counts if scores else None,
+        "files": {"predictions": one.folder / "predictions.jsonl", "folder": one.folder},
+        "private_peeks": one.private_peeks,
+        "traces": one.traces,
+        "seconds": one.seconds,
+    }
+    return document | ({"estimates": one.estimates} if one.estimates else {})
+
+
+def run_report(result: Result) -> Report:
+    """Return the result, what matters most first, and what to do next."""
     whole = any(word.startswith("metrics=") for word in (*result.invocation.defaults, *result.invocation.overrides))
-    if result.scores is None:
-        console.print(f"No labels: nothing is scored. {GET_LABELS}")
-    elif whole:
-        terminal.show_scores(console, result.scores, result.held_out, result.objective)
+    scores, held_out, objective = result.scores, result.held_out, result.objective
+    tables: list[Table] = []
+    verdict, notes, steps = [], [], []
+    if scores is None:
+        title = f"No labels: nothing is scored. {GET_LABELS}"
     else:
-        terminal.show_main_scores(console, result.scores, result.held_out, result.objective)
-    if result.objective and (best := result.best_before) and best.objective:
-        console.print(terminal.standing(result.objective, best.objective, best.short_id))
+        title = terminal.ranked_by(objective, held_out or scores) if objective else terminal.counted_queries(scores)
+        if whole:
+            tables, notes = terminal.score_tables(scores, held_out, objective), terminal.score_notes(scores)
+        else:
+            tables = [terminal.loss_table(scores, held_out, objective, terminal.LEAST_LOSS)]
+            notes = terminal.main_notes(held_out or scores)
+    if objective and (best := result.best_before) and best.objective:
+        verdict.append(terminal.standing(objective, best.objective, best.short_id))
     if result.private_peeks and result.plan.split.select_on == "public":
-        console.print(terminal.peeked(result.experiment, result.private_peeks))
-    if result.fusion:
-        terminal.show_fusion(console, result.fusion, whole)
-    if result.gate:
-        terminal.show_gate(console, result.gate, whole)
-    if whole:
-        terminal.show_measured(console, result.measured)
-    elif beside := _beside(result):
-        console.print(beside)
-    for note in result.data_notes:
-        console.print(f"Data: {note}")
-    if result.next_commands:
-        console.print("To try next, the best first:")
-        for command in result.next_commands:
-            console.print(f"  {command}")
-    console.print(f"Files: {result.folder}")
+        verdict.append(terminal.peeked(result.experiment, result.private_peeks))
+    tables += [terminal.fusion_table(result.fusion, whole)] if result.fusion else []
+    tables += [terminal.gate_table(result.gate, whole)] if result.gate else []
+    tables += [Table("To try next, the best first", notes=result.next_commands)]
+    notes += [*terminal.measured_lines(result.measured)] if whole else _beside(result)
+    notes += [f"Data: {note}" for note in result.data_notes]
     if result.run_id:
         place = Place.of(result.plan, result.invocation)
-        console.print(f"Run {short_id(result.run_id)} of experiment {result.experiment!r}. To see and to submit it:")
-        console.print(f"  {place.command('ui')}")
-        console.print(f"  {place.command('export', f'run={short_id(result.run_id)}')}")
+        steps = [place.command("ui"), place.command("export", f"run={short_id(result.run_id)}")]
+    files = terminal.where_logged(result.folder, result.run_id, result.experiment)
+    return Report(title, verdict, tables, notes, files, steps)
 
 
-def _beside(result: Result) -> str:
-    """A few numbers beside the one that ranks, in one line."""
+def _beside(result: Result) -> list[str]:
+    """Return a few numbers beside the one that ranks, in one line."""
     of = ShownScores(result.scores, result.held_out, result.plan.objective, result.objective)
     rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
     numbers = {name: one.known for name, one in rows[1:]} | timing.main_timings(result.measured)
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
-    return " ".join([f"Also: {values}."] * bool(values) + ["All measures: metrics=all"] * bool(result.scores))
+    also = [*([f"Also: {values}."] if values else []), *(["All measures: metrics=all"] if result.scores else [])]
+    return [" ".join(also)] if also else []
 
 
 def _next_commands(

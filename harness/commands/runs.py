@@ -52,19 +52,9 @@ class RunRow:
     def objective(self) -> Objective | None:
         return self.shown.objective
 
-    def to_json(self, differs: Mapping[str, str]) -> dict[str, Any]:
-        best = {"best_run_id": self.shown.run_id if self.objective else None} if self.trials is not None else {}
-        return {
-            "run_id": self.run.run_id,
-            "name": self.run.name,
-            "verb": self.run.tags["harness.verb"],
-            "status": self.run.status,
-            "began": datetime.datetime.fromtimestamp(self.run.began / 1000, datetime.UTC).isoformat("T", "seconds"),
-            "objective": self.objective and self.objective.to_json(),
-            "differs": dict(differs),
-            "trials": self.trials,
-            **best,
-        }
+    @property
+    def began(self) -> str:
+        return datetime.datetime.fromtimestamp(self.run.began / 1000, datetime.UTC).isoformat("T", "seconds")
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,8 @@ class RunGroup:
         ended = all(row.run.status == "FINISHED" for row in self.rows)
         cells: Rows = []
         for place, (row, differs) in enumerate(zip(self.rows[:top], self.differs, strict=False)):
-            twin = next((above.shown for above in self.rows[:place] if self._is_twin(row, above)), None)
+            others = (above.shown for above in self.rows[:place] if above.shown.run_id != row.shown.run_id)
+            twin = next((other for other in others if is_same(row.shown, other)), None)
             said = _in_words(row, differs) + (f" (returns the same as {twin.short_id})" if twin else "")
             kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
             status = "" if ended else row.run.status
@@ -145,17 +136,6 @@ class RunGroup:
         lines = [self.expected.sentence] if self.expected else []
         lines += [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
         return Table(title, columns, cells, lines, "runs").without_empty()
-
-    @staticmethod
-    def _is_twin(row: RunRow, above: RunRow) -> bool:
-        """Whether two rows show different runs that are the same."""
-        return row.shown.run_id != above.shown.run_id and is_same(row.shown, above.shown)
-
-    def to_json(self, top: int) -> dict[str, Any]:
-        rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
-        about: dict[str, Any] = {"objective": self.measure, "kinds": self.kinds, "queries": self.queries}
-        about |= {"expected": self.expected and self.expected.to_json()}
-        return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
 
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
@@ -170,7 +150,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
         else:
             return _show_experiments(tracker, config, Place.of(config, invocation))
     top = config.top
-    document = {"title": title, "groups": [group.to_json(top) for group in groups]}
+    document = {"title": title, "groups": [_group_document(group, top) for group in groups]}
     titles = [group.title for group in groups]
     shown = [
         group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
@@ -178,6 +158,25 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
     ]
     next_steps = _next(groups, Place.of(config, invocation))
     return CommandAnswer(document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
+
+
+def _group_document(group: RunGroup, top: int) -> dict[str, Any]:
+    rows = [
+        {
+            "run_id": row.run.run_id,
+            "name": row.run.name,
+            "verb": row.run.tags["harness.verb"],
+            "status": row.run.status,
+            "began": row.began,
+            "objective": row.objective,
+            "differs": differs,
+            "trials": row.trials,
+        }
+        | ({"best_run_id": row.shown.run_id if row.objective else None} if row.trials is not None else {})
+        for row, differs in zip(group.rows[:top], group.differs, strict=False)
+    ]
+    about = {"objective": group.measure, "kinds": group.kinds, "queries": group.queries, "expected": group.expected}
+    return about | {"rows": rows, "left_out": max(0, len(group.rows) - top)}
 
 
 def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
@@ -231,22 +230,20 @@ def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
         else:
             same.append(row)
     found.sort(key=lambda group: -max(row.run.began for row in group))
-    groups = [RunGroup(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
+    groups = [
+        RunGroup(sorted(group, key=lambda row: (-row.objective.value if row.objective else 0.0, row.run.began)))
+        for group in found
+    ]
     rest = [row for row in rows if not row.objective]
     return [*groups, *([RunGroup(rest)] if rest else [])]
 
 
 def _expecting(tracker: Tracker, groups: Sequence[RunGroup]) -> list[RunGroup]:
     """The groups with what to expect of the best run of each."""
-    found = []
-    for group in groups:
-        shown = group.rows[0].shown
-        found.append(replace(group, expected=shown_of_run(tracker, shown, group.measure) if group.measure else None))
-    return found
-
-
-def _value(row: RunRow) -> float:
-    return row.objective.value if row.objective else 0.0
+    return [
+        replace(group, expected=shown_of_run(tracker, group.rows[0].shown, group.measure)) if group.measure else group
+        for group in groups
+    ]
 
 
 def _score(one: Objective | None) -> list[Cell]:
@@ -300,16 +297,17 @@ def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> Com
     """List the experiments that have runs, the one with the latest run first."""
     listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
     listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
-    found, cells = [], []
+    found: list[dict[str, Any]] = []
+    cells: Rows = []
     for name, rows in listed:
-        group = max((group for group in grouped(rows)), key=lambda group: (group.measure is not None, len(group.rows)))
+        group = max(grouped(rows), key=lambda group: (group.measure is not None, len(group.rows)))
         best, latest = group.rows[0].objective, max(rows, key=lambda row: row.run.began)
         found.append({
             "experiment": name,
             "runs": sum(row.trials is None for row in rows),
             "sweeps": sum(row.trials is not None for row in rows),
-            "best": best and best.to_json(),
-            "latest": latest.to_json({})["began"],
+            "best": best,
+            "latest": latest.began,
         })  # fmt: skip
         score: list[Cell] = [best.value, best.title] if best else [None, ""]
         cells.append([name, found[-1]["runs"], found[-1]["sweeps"], *score, f"{_age(latest.run.began)} ago"])

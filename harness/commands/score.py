@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from harness.analysis.ranking import leader
 from harness.config.check import Invocation
 from harness.config.commands import ScoreConfig
 from harness.config.text import short_id
 from harness.errors import BadInput
-from harness.measures.scores import UNANSWERABLE, plain
+from harness.measures.scores import UNANSWERABLE
 from harness.recording import provenance, recording
 from harness.recording.retrieval_run import LISTS
 from harness.recording.run_files import FileScores
@@ -20,16 +20,14 @@ from harness.recording.task_run import save_view, stored, tags, task_inputs, tas
 from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
-from harness.reports.report import show_table
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.tasks.scored_file import ScoredFile, TextPlan, judge_files
 from harness.tracking.tracker import NOTE, RunRecord, as_note
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def score_task(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
@@ -61,62 +59,46 @@ def score_task(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
         "run_id": run_id,
         "experiment": config.experiment_name,
         "task": scored.task.name,
-        "objective": scored.ranked_by and scored.ranked_by.to_json(),
+        "objective": scored.ranked_by,
         **_numbers(scored),
         "files": {"predictions": str(folder / stored(plan.predictions)), "folder": str(folder)},
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    place = Place.of(config, invocation)
-    failed = "" if record.unsent else None
-    return CommandAnswer(document, lambda console: _show(console, scored, document, place), failed=failed)
+    said = _task_report(scored, terminal.where_logged(folder, run_id, config.experiment_name))
+    if run_id:
+        place, metric = Place.of(config, invocation), None if scored.ranked_by else scored.shown
+        run = f"run={short_id(run_id)}"
+        steps = [
+            place.command("ui"),
+            place.command("compare", metric=metric),
+            place.command("export", run, metric=metric),
+        ]
+        said = replace(said, steps=steps)
+    return CommandAnswer(document, said, failed="" if record.unsent else None)
 
 
 def _numbers(scored: ScoredFile) -> dict[str, Any]:
     """The scores as JSON takes them: what is absent or undefined is null."""
-    summary = {name: asdict(one) for name, one in scored.summary.items()}
-    return plain(
+    found: dict[str, Any] = encoded(
         {
             "metrics": {name: one.mean for name, one in scored.summary.items()},
             "absent": scored.judged.absent,
             "counts": scored.counts,
-            "summary": summary,
+            "summary": scored.summary,
             **{part: {name: one.mean for name, one in means.items()} for part, means in scored.parts.items()},
             "by_kind": {
                 kind: {"items": scored.judged.kinds.count(kind)} | {name: one.mean for name, one in means.items()}
                 for kind, means in scored.by_kind.items()
             },
-            "notes": list(scored.judged.notes),
+            "notes": scored.judged.notes,
         }
     )
+    return found
 
 
-def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], place: Place) -> None:
-    show_table(console, _measures_table(scored))
-    if one := scored.ranked_by:
-        console.print(terminal.ranked_by(one), style="bold")
-    console.print(", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + ".")
-    for kind, means in scored.by_kind.items():
-        console.print(
-            f"  {kind} ({scored.judged.kinds.count(kind)}): {scored.shown} {number(means[scored.shown].mean)}"
-        )
-    for name, reason in scored.judged.absent.items():
-        console.print(f"{name} is absent: {reason}", style="bold")
-    for note in scored.judged.notes:
-        console.print(f"Note: {note}")
-    for note in sorted({one.note for one in scored.summary.values() if one.note}):
-        console.print(f"Intervals: {note}.", style="dim")
-    console.print(f"Files: {document['files']['folder']}")
-    if document["run_id"]:
-        name, run = document["experiment"], f"run={short_id(document['run_id'])}"
-        console.print(f"Run {short_id(document['run_id'])} of experiment {name!r}. Next:")
-        console.print(f"  {place.command('ui')}")
-        metric = None if scored.ranked_by else scored.shown  # else they go by what ranks the runs
-        console.print(f"  {place.command('compare', metric=metric)}")
-        console.print(f"  {place.command('export', run, metric=metric)}")
-
-
-def _measures_table(scored: ScoredFile) -> Table:
+def _task_report(scored: ScoredFile, files: Sequence[str]) -> Report:
+    """Return what a submission to a text task scores. files: lines that name its files."""
     numbers = [
         Column("value", "value"),
         Column("× 100", "value", 2),
@@ -128,7 +110,19 @@ def _measures_table(scored: ScoredFile) -> Table:
          scored.parts["private"][name].mean]
         for name, one in scored.summary.items()
     ]  # fmt: skip
-    return Table("", [Column("measure"), *numbers], rows)
+    counts = ", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + "."
+    notes = [
+        counts,
+        *(
+            f"{kind} ({scored.judged.kinds.count(kind)}): {scored.shown} {number(means[scored.shown].mean)}"
+            for kind, means in scored.by_kind.items()
+        ),
+        *(f"{name} is absent: {reason}" for name, reason in scored.judged.absent.items()),
+        *(f"Note: {note}" for note in scored.judged.notes),
+        *(f"Intervals: {note}." for note in sorted({one.note for one in scored.summary.values() if one.note})),
+    ]
+    title = terminal.ranked_by(scored.ranked_by) if scored.ranked_by else counts
+    return Report(title, [], [Table("Measures", [Column("measure"), *numbers], rows)], notes, files)
 
 
 def score_file(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
@@ -151,34 +145,32 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
         tracker.count_private_view(config.experiment_name)
         best = leader(tracker, record, live.run_id)
     same = best and best.tags.get(LISTS) == record.tags[LISTS]
-    content = scores.to_json()
     document: dict[str, Any] = {
         "run_id": live.run_id,
         "experiment": config.experiment_name,
-        "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
-        "objective": objective and objective.to_json(),
+        "best_before": best and {"run_id": best.run_id, "objective": best.objective},
+        "objective": objective,
     }
     # By the definition of the reference values: 0 for a ratio without a denominator, whose summary has n = 0.
-    document["metrics"] = {name: summary["mean"] for name, summary in content["summary"].items()}
-    names = ("summary", "estimates", "losses", "counts", "missing", "duplicates", UNANSWERABLE)
-    document |= {name: content[name] for name in names if name in content}
+    document["metrics"] = {name: summary.mean for name, summary in scores.summary.items()}
+    document |= {"estimates": scores.estimates} if scores.checked else {}
+    document |= {name: getattr(scores, name) for name in ("summary", "losses", "counts", "missing", "duplicates")}
+    document[UNANSWERABLE] = scores.unanswerable
 
-    def show(console: Console) -> None:
-        terminal.show_scores(console, scores, objective=objective)
-        for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
-            if ids:
-                console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
-        if best and same:
-            console.print(f"The same lists as run {best.named}: on a board, both are one row.")
-        elif objective and best and best.objective:
-            console.print(terminal.standing(objective, best.objective, best.short_id))
-        console.print(f"Files: {live.folder}")
-        if live.run_id:
-            console.print(f"Run {short_id(live.run_id)} of experiment {config.experiment_name!r}. Next:")
-            place = Place.of(config, invocation)
-            console.print(f"  {place.command('ui')}")
-            if best and not same:
-                runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
-                console.print(f"  {place.command('compare', runs)}")
-
-    return CommandAnswer(document, show, failed="" if record.unsent else None)
+    title = terminal.ranked_by(objective, scores) if objective else terminal.counted_queries(scores)
+    verdict, steps = [], []
+    if best and same:
+        verdict = [f"The same lists as run {best.named}: on a board, both are one row."]
+    elif objective and best and best.objective:
+        verdict = [terminal.standing(objective, best.objective, best.short_id)]
+    notes = terminal.score_notes(scores)
+    for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
+        if ids:
+            notes.append(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
+    if live.run_id:
+        place = Place.of(config, invocation)
+        runs = [f"runs=[{best.short_id},{short_id(live.run_id)}]"] if best and not same else []
+        steps = [place.command("ui"), *(place.command("compare", one) for one in runs)]
+    files = terminal.where_logged(live.folder, live.run_id, config.experiment_name)
+    said = Report(title, verdict, terminal.score_tables(scores, objective=objective), notes, files, steps)
+    return CommandAnswer(document, said, failed="" if record.unsent else None)

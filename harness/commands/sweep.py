@@ -16,9 +16,10 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.check import primary
-from harness.config.composing import Request, composer, master
+from harness.config.composing import Request, composer, shared_by_trials
 from harness.config.launching import launcher_for
 from harness.recording import recording
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.locks import Claim
 from harness.sweeps import plan
@@ -49,14 +50,15 @@ def launcher_of(request: Request) -> HydraLauncher:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
-    whole, loader = master(request)
+    whole, loader = shared_by_trials(request)
     jobs = Jobs()
     launcher = launcher_for(whole, loader, jobs)
     kind = type(launcher).__name__
     submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
+    words = [one for one in request.overrides if not one.lstrip("+~").startswith("hydra")]
     params: Any = OmegaConf.to_container(whole.hydra.sweeper.params or OmegaConf.create({}))
     return HydraLauncher(
-        overrides=[*(f"{key}={value}" for key, value in params.items()), *whole.hydra.overrides.task],
+        overrides=[*(f"{key}={value}" for key, value in params.items()), *words],
         composer=composer(primary(request.command), request.flags.folders),
         parse=OverridesParser.create(config_loader=loader).parse_overrides,
         check=submitted.check if submitted else lambda: None,
@@ -86,15 +88,9 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
         started = (folder / "study.db").is_file()  # else opening it would make the file
         counts = search_counts(sweep, sweep.way, finished, sweep.open_study(sweep.way, folder) if started else None)
         lines = plan.search_lines(counts, sweep.swept)
-
-    def show(console: Any) -> None:
-        for line in lines:
-            console.print(line)
-        for trial in sweep.points:
-            if trial.error:
-                console.print(f"cannot run: {' '.join(trial.overrides)}: {trial.error}")
-
-    return CommandAnswer({"sweep_id": sweep.sweep_id, **counts}, show, style=sweep.config.format)
+    refused = [f"cannot run: {' '.join(trial.overrides)}: {trial.error}" for trial in sweep.points if trial.error]
+    said = Report("", files=[*lines, *refused])
+    return CommandAnswer({"sweep_id": sweep.sweep_id, **counts}, said, style=sweep.config.format)
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:

@@ -12,20 +12,16 @@ import time
 import urllib.request
 import webbrowser
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from harness import children, interruption
 from harness.config.check import Invocation
 from harness.config.commands import UiConfig
 from harness.errors import BadInput
 from harness.recording.recording import open_store
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import Tracker
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
@@ -87,13 +83,8 @@ def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker:
     """Print the pages' addresses, and open the first page in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
     document = {**urls, "store": shown_address(tracker.uri)}
-
-    def show(console: Console) -> None:
-        console.print(urls["url"])
-        if "sweep" in urls:
-            console.print(f"The latest sweep's trials, the best first: {urls['sweep']}")
-
-    CommandAnswer(document, show).emit(config.format)
+    sweep = [f"The latest sweep's trials, the best first: {urls['sweep']}"] if "sweep" in urls else []
+    CommandAnswer(document, Report("", files=[urls["url"], *sweep])).emit(config.format)
     if config.open:
         webbrowser.open(urls["url"])
     return CommandAnswer(document, None)

@@ -159,6 +159,22 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
     return whole, loader
 
 
+def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
+    """Return Hydra's whole config of a sweep without what is swept, and a loader; within `hydras_state`.
+
+    The composer keeps it, so that the trials need not compose it again.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    parsed = [_parsed(one) for one in request.overrides]
+    if swept := next((one for one in parsed if one.is_sweep_override() and one.is_hydra_override()), None):
+        raise BadInput(f"{swept.input_line}: a key of Hydra itself cannot be swept. Give it one value.")
+    fixed = [one.input_line or "" for one in parsed if not one.is_sweep_override()]
+    whole = composer(primary(request.command), request.flags.folders).whole(fixed)
+    HydraConfig.instance().set_config(whole)
+    return whole, _loader(request.flags.folders)
+
+
 @contextmanager
 def hydras_state() -> Iterator[None]:
     """Let the block use what Hydra and OmegaConf keep for the whole process; after it, that is the caller's again."""
@@ -201,7 +217,7 @@ class Composed:
     """Hydra's config for a set of choices.
 
     plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all its nodes.
-    interpolations: the values that refer to other keys, as they are written. whole: the config with Hydra's section.
+    interpolations: the values that refer to other keys, as they are written. section: Hydra's, for `${hydra:...}`.
     with_values: overrides of plain values -> the same with these values set.
     """
 
@@ -210,7 +226,7 @@ class Composed:
     choices: dict[str, Any]
     keys: set[str]
     interpolations: list[str]
-    whole: DictConfig | None = None
+    section: Any = None
     with_values: dict[tuple[str, ...], Composed] = field(default_factory=dict)
 
     @classmethod
@@ -225,7 +241,7 @@ class Composed:
             {"retriever": "+".join(made.plain["retriever"])} if isinstance(made.plain.get("retriever"), dict) else {}
         )
         chosen = {group: choice for group, choice in whole.hydra.runtime.choices.items() if "/" not in group}
-        return replace(made, choices=several | chosen, whole=whole)
+        return replace(made, choices=several | chosen, section=HydraConfig.instance().cfg)
 
     @classmethod
     def _resolved(cls, config: DictConfig, choices: dict[str, Any]) -> Composed:
@@ -245,7 +261,7 @@ class Composed:
         config = copy.deepcopy(self.config)
         for key, value in values.items():  # before resolving
             _set_in(config, key, value)
-        return replace(self._resolved(config, self.choices), whole=self.whole)
+        return replace(self._resolved(config, self.choices), section=self.section)
 
 
 class Composer:
@@ -267,8 +283,7 @@ class Composer:
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
         composed = self._shared(hydras, [one for one in fixed if one not in hydras])
-        if composed.whole is not None and HydraConfig.instance().cfg is not composed.whole:
-            HydraConfig.instance().set_config(composed.whole)
+        HydraConfig.instance().cfg = composed.section
         values = self._values([one for one in overrides if one not in hydras], composed)
         if composed.refers_to(values):
             composed = composed.changed(values)
@@ -277,6 +292,20 @@ class Composer:
         for key, value in values.items():
             _set_in(config, key, value)
         return config, dict(composed.choices)
+
+    def whole(self, overrides: Sequence[str]) -> DictConfig:
+        """Return Hydra's whole config, without the keys inside groups that the choices do not have."""
+        from omegaconf import open_dict
+
+        kept = self.applicable(overrides)
+        hydras = [one for one in kept if not self._sets_value(_parsed(one))]
+        composed = self._hydras(hydras)
+        whole = copy.deepcopy(composed.config)
+        with open_dict(whole):
+            whole["hydra"] = copy.deepcopy(composed.section.hydra)
+        for key, value in self._values([one for one in kept if one not in hydras], composed).items():
+            _set_in(whole, key, value)
+        return whole
 
     def applicable(self, overrides: Sequence[str]) -> list[str]:
         """The overrides of a trial without the keys inside groups that its choices do not have.

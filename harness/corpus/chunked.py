@@ -65,7 +65,7 @@ class Chunked(SpanLabelled):
     @property
     def notes(self) -> Iterator[str]:
         """Yield which files are left out."""
-        if skipped := Manifest.read(self.folder.path).prepared.skipped:
+        if skipped := Manifest.read(self.folder.path).skipped:
             are = "file cannot be read and is" if len(skipped) == 1 else "files cannot be read and are"
             yield f"{len(skipped):,} {are} left out: {some(skipped)}."
 

@@ -18,7 +18,6 @@ from harness.corpus.preparation import (
     SUMMED,
     WORK_FOLDER,
     Manifest,
-    Prepared,
     Unreadable,
     preparation_identity,
     prepare_documents,
@@ -33,7 +32,7 @@ NAMES = {*SUMMED, MANIFEST, TEXTS}
 
 def prepare_output(
     files: Sequence[SourceFile], chunking: Chunking, output: Path, unreadable: Unreadable = "stop"
-) -> tuple[Prepared, bool]:
+) -> tuple[Manifest, bool]:
     """Prepare files into the folder `output`; what it holds, and whether it had to be written.
 
     A folder that was prepared from the same files with the same settings is left as it is, and another that was
@@ -48,7 +47,7 @@ def prepare_output(
             raise BadInput(f"files names {one.path}, which lies in output={output}. Choose another output, or files.")
     finished = _checked(place, output)
     if finished and _is_of(finished, files, chunking, unreadable):
-        return finished.prepared, False
+        return finished, False
     with _working(unfinished, output):
         prepared = _completed(unfinished, files, chunking, unreadable) or prepare_documents(
             files, chunking, unfinished, unreadable
@@ -59,14 +58,14 @@ def prepare_output(
 
 def _is_of(manifest: Manifest, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable) -> bool:
     """Return whether a folder holds what would be prepared."""
-    if manifest.prepared.skipped and unreadable == "stop":
+    if manifest.skipped and unreadable == "stop":
         return False
     return manifest.inputs == digest(preparation_identity(files, chunking))
 
 
 def _completed(
     unfinished: Path, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable
-) -> Prepared | None:
+) -> Manifest | None:
     """What an unfinished folder holds if a kill has come so late that it only lacks its name; None for any other."""
     try:
         manifest = Manifest.read(unfinished)
@@ -75,7 +74,7 @@ def _completed(
     if manifest.changed(unfinished) or not _is_of(manifest, files, chunking, unreadable):
         return None
     shutil.rmtree(unfinished / WORK_FOLDER)
-    return manifest.prepared
+    return manifest
 
 
 def _checked(place: Path, output: Path) -> Manifest | None:

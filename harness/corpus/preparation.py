@@ -1,19 +1,16 @@
 """Files to a documents folder: each file's text is kept and cut into chunks, and equal chunks become one document.
 
-The folder is that of `harness.data.documents_folder`, with these besides:
+The folder is that of `harness.data.documents_folder`, with these in addition:
 
 files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one line per file, in the order of their
              paths. sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts
              in the text, or null. reader: what has read the file.
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
-manifest.json: {version, inputs, chunk, files, texts, documents, spans, characters, near_duplicates, lengths, skipped,
-             sha256}, written last; see `Manifest`.
+manifest.json: a `Manifest`, written last.
 
 Chunks with equal text and equal notes are one document, with a span for each place. Only ids and positions are in
-memory, 18 bytes for each place of a chunk; texts are read again one at a time.
-
-A log keeps the finished work of an unfinished preparation: the texts of files and, where cutting is slow, the spans of
-chunks. A killed preparation goes on with the next file. Work on a damaged line is done again.
+memory, 18 bytes for each place; texts are read again one at a time. A log keeps the finished work of an unfinished
+preparation, so that a killed one goes on with the next file. Work on a damaged line is done again.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.text import counted
 from harness.corpus import near_duplicates
-from harness.corpus.chunking import Chunking, Share
+from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import extract
 from harness.corpus.files import SourceFile, corpus_error
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, TEXTS, VERSION
@@ -44,8 +41,7 @@ from harness.errors import BadInput
 from harness.progress import stage, watch
 from harness.storage.append_log import AppendLog
 from harness.storage.atomic import write_text
-from harness.storage.typed import fields_of, row_as
-from retrievers.base import Progress
+from harness.storage.typed import encoded, row_as
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
 BINS = 10  # of the documents' lengths, about
@@ -53,7 +49,7 @@ BINS = 10  # of the documents' lengths, about
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long the documents are, in characters. bins: (at most so many, how many documents), ascending."""
+    """Lengths of the documents in characters. bins: (upper end, how many documents), ascending."""
 
     least: int
     median: int
@@ -98,27 +94,22 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class _Origin:
+class Manifest(Prepared):
+    """inputs: digest of the files and settings. chunk: the settings. sha256: of the other files, by name."""
+
     inputs: str
     chunk: Mapping[str, Any]
     sha256: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if {*self.sha256} != {*SUMMED}:
             raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
 
-
-@dataclass(frozen=True)
-class Manifest(_Origin):
-    """inputs: digest of the files and settings. chunk: the settings. sha256: of the other files, by name."""
-
-    prepared: Prepared
-
     def write(self, folder: Path) -> None:
         """Write `manifest.json`; equal manifests give equal bytes."""
-        row = {"version": VERSION, "inputs": self.inputs, "chunk": self.chunk}
-        text = json.dumps({**row, **fields_of(self.prepared), "sha256": self.sha256}, ensure_ascii=False)
-        write_text(folder / MANIFEST, f"{text}\n")
+        row = {"version": VERSION, "inputs": self.inputs, "chunk": self.chunk} | encoded(self)
+        write_text(folder / MANIFEST, json_line(row))
 
     def changed(self, folder: Path) -> str | None:
         """Return the first of the other files in a folder that is not as it was written; None if all are."""
@@ -129,13 +120,10 @@ class Manifest(_Origin):
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Return the manifest in a finished folder. Raise BadInput, with the file, for anything else."""
-        path = folder / MANIFEST
-        row = json_file(path)
+        """Return the manifest of a finished folder. Raise BadInput, with the file, for anything else."""
+        row = json_file(folder / MANIFEST)
         row.pop("version", None)
-        about = {key: row.pop(key) for key in ("inputs", "chunk", "sha256") if key in row}
-        origin = row_as(_Origin, about, str(path))
-        return cls(**vars(origin), prepared=row_as(Prepared, row, str(path)))
+        return row_as(cls, row, str(folder / MANIFEST))
 
 
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
@@ -186,11 +174,11 @@ class WorkLog:
         self._open.close()
 
     def extraction(self, file: str, suffix: str) -> Extraction | None:
-        """Return what was read from a file with this sha256 and suffix; None if that is not known."""
+        """Return what was read from a file with this sha256 and suffix, if it is known."""
         return self._extractions.get((file, suffix))
 
     def spans(self, text: str) -> list[tuple[int, int]] | None:
-        """Return the chunks of a text; None if they are not known."""
+        """Return the chunks of a text, if they are known."""
         found = self._spans.get(text)
         return None if found is None else [(start, end) for start, end in found.tolist()]
 
@@ -199,7 +187,7 @@ class WorkLog:
         self._add_file(one)
 
     def add_spans(self, text: str, spans: Sequence[tuple[int, int]]) -> None:
-        """spans: at least one."""
+        """Keep the chunks, at least one, of a text."""
         self._spans[text] = np.array(spans, np.int32)
         self._add_spans(_Spans(self._chunking, text, spans))
 
@@ -316,15 +304,21 @@ class Occurrences:
 
     @cached_property
     def _grouped(self) -> _Grouped:
-        return _Grouped.of(self._ids, self._spans)
+        ids, spans = np.concatenate(self._ids), np.concatenate(self._spans)
+        self._ids, self._spans = [], []
+        _, firsts, groups = np.unique(ids.view(f"S{ID_BYTES}").ravel(), return_index=True, return_inverse=True)
+        by_first = np.argsort(firsts)
+        documents = np.argsort(by_first)[groups]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(documents))])
+        return _Grouped(ids, spans, np.argsort(documents, kind="stable"), starts, firsts[by_first])
 
 
 @dataclass(frozen=True, eq=False)
 class _Grouped:
     """Places by document. Documents are in the order of their first places; the places of each are ascending.
 
-    ids: uint8 [places, ID_BYTES]. spans: int32 [places, 2]. order: places, those of one document side by side. starts:
-    where each document begins in `order`, and its length. firsts: the first place of each document, ascending.
+    ids: uint8 [places, ID_BYTES]. spans: int32 [places, 2]. order: places, those of one document side by side.
+    starts: where each document begins in `order`, and its length. firsts: the first place of each document, ascending.
     """
 
     ids: np.ndarray
@@ -333,29 +327,9 @@ class _Grouped:
     starts: np.ndarray
     firsts: np.ndarray
 
-    @classmethod
-    def of(cls, ids: list[np.ndarray], spans: list[np.ndarray]) -> _Grouped:
-        """From the parts of both arrays, which are emptied."""
-        whole, places = np.concatenate(ids), np.concatenate(spans)
-        ids.clear()
-        spans.clear()
-        high, low = whole[:, :8].copy().view(">u8").ravel(), whole[:, 8:].copy().view(">u2").ravel()
-        order = np.lexsort((low, high))  # stable: places ascend within a document
-        new = np.ones(len(order), bool)
-        new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
-        begins = np.flatnonzero(new)
-        sizes = np.diff(begins, append=len(order))
-        by_first = np.argsort(order[begins])
-        begins, sizes = begins[by_first], sizes[by_first]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        within = np.arange(len(order)) - np.repeat(starts[:-1], sizes)
-        return cls(whole, places, order[np.repeat(begins, sizes) + within], starts, order[begins])
-
 
 Unreadable = Literal["stop", "skip"]
 KB = 1000
-
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,14 +342,14 @@ class _Read:
     note: str
 
     def row(self) -> dict[str, Any]:
-        """Its line in files.jsonl."""
+        """Return its line of files.jsonl."""
         one = self.extraction
         about = {"path": self.name, "sha256": one.file, "bytes": self.size, "text": one.text}
         return about | {"characters": one.characters, "title": self.note, "pages": one.pages, "reader": one.reader}
 
 
 def preparation_identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
-    """Return all that decides what a documents folder holds, as plain JSON. It reads the files."""
+    """Return all that decides what a documents folder holds, as plain JSON. This reads the files."""
     sums: dict[str, str | None] = {}
     with stage("reading the files"):
         for one in files:
@@ -392,15 +366,16 @@ def prepare_documents(
     folder: Path,
     unreadable: Unreadable = "stop",
     keys: str = "",
-) -> Prepared:
+) -> Manifest:
     """Fill a folder with the documents of the files.
 
     The folder may hold what an interrupted call left: its texts, and chunks that took an analysis, are used again.
     The result depends on nothing but the files, their names and the settings. Memory: about 100 bytes per document,
     what finding near-duplicates takes, and several times the size of the largest file.
 
-    files: as `find_files` gives them. unreadable: what happens if files cannot be read. stop: BadInput lists them all;
-        the texts of the others stay for the next call. skip: they are left out, and listed in the manifest.
+    files: as `find_files` returns them. unreadable: what happens if files cannot be read. stop: raise BadInput, which
+        lists them all; the texts of the others stay for the next call. skip: leave them out, and list them in the
+        manifest.
     keys: what precedes the names of config keys, for errors.
     """
     settings = chunking.identity()
@@ -409,16 +384,19 @@ def prepare_documents(
         _keep_plain_files(place)
     (folder / MANIFEST).unlink(missing_ok=True)
     with WorkLog(folder, digest(settings)) as log:
-        reading = _Reading(folder, chunking, log)
+        reading = _Reading(folder / TEXTS, chunking, log)
         read = reading.files(files, unreadable, keys)
         documents = reading.chunks(read)
     with stage("writing the documents"):
         sums = {FILES: _write(folder / FILES, (json_line(one.row()) for one in read))}
         sums[DOCUMENTS] = _write(folder / DOCUMENTS, _document_lines(documents, reading.text))
-    pairs = _near_duplicates(documents, reading)
+    pairs = _near_duplicates(documents, reading, folder / WORK_FOLDER)
     sums[NEAR_DUPLICATES] = _write(folder / NEAR_DUPLICATES, map(json_line, pairs))
     texts = {one.extraction.text: one.extraction.characters for one in read}
-    prepared = Prepared(
+    for stale in (folder / TEXTS).iterdir():
+        if stale.stem not in texts:
+            stale.unlink()
+    manifest = Manifest(
         files=len(read),
         texts=len(texts),
         documents=len(documents),
@@ -427,25 +405,23 @@ def prepare_documents(
         lengths=Lengths.of(documents.lengths()),
         near_duplicates=len(pairs),
         skipped=reading.problems,
+        inputs=digest({"version": VERSION, "files": reading.sums, "chunk": settings}),
+        chunk=settings,
+        sha256=sums,
     )
-    for stale in (folder / TEXTS).iterdir():
-        if stale.stem not in texts:
-            stale.unlink()
-    known = {"version": VERSION, "files": reading.sums, "chunk": settings}
-    Manifest(digest(known), settings, sums, prepared).write(folder)
+    manifest.write(folder)
     shutil.rmtree(folder / WORK_FOLDER)
-    return prepared
+    return manifest
 
 
 class _Reading:
-    """Reads files, and cuts their texts into chunks.
+    """Reads files, and cuts their texts, which are kept in a folder, into chunks.
 
     sums: path -> sha256 of each file, None if it cannot be had. problems: path -> why a file cannot be read.
     """
 
     def __init__(self, folder: Path, chunking: Chunking, log: WorkLog) -> None:
-        self.place, self._folder = folder, folder / TEXTS
-        self._chunking, self._log = chunking, log
+        self._folder, self._chunking, self._log = folder, chunking, log
         self._notes = chunking.notes()
         self.sums: dict[str, str | None] = {}
         self.problems: dict[str, str] = {}
@@ -463,7 +439,13 @@ class _Reading:
                 done += _size(one)
                 progress(done // KB, total // KB, "kB")
         if self.problems and (unreadable == "stop" or not read):
-            raise BadInput(f"{corpus_error(list(self.problems.values()))}\n{_remedy(len(read), keys)}")
+            kept = (
+                f" The texts of the {counted(len(read), 'other file')} are kept for the next attempt." if read else ""
+            )
+            raise BadInput(
+                f"{corpus_error(list(self.problems.values()))}\nRepair these files, leave them out of {keys}files, or "
+                f"set {keys}unreadable=skip.{kept}"
+            )
         return read
 
     def _file(self, one: SourceFile) -> _Read:
@@ -471,7 +453,8 @@ class _Reading:
         self.sums[one.name] = found = _sha256(one.path)
         suffix, size = one.path.suffix.lower(), _size(one)
         known = self._log.extraction(found, suffix)
-        if known is None or not self._holds(known.text):
+        kept = self._file_of(known.text) if known else None
+        if known is None or not (kept and kept.is_file() and bytes_id(kept.read_bytes()) == known.text):
             extracted = extract(one.path)
             if _sha256(one.path) != found:
                 raise BadInput(f"{one.path} changed while it was read. Run the command again.")
@@ -487,13 +470,17 @@ class _Reading:
         total, done = sum(one.size for one in read), 0
         with watch("prepare: chunks") as progress:
             for one in read:
-                text = self.text(one.extraction.text)
-                spans = self._log.spans(one.extraction.text)
+                text_id, text = one.extraction.text, self.text(one.extraction.text)
+                spans = self._log.spans(text_id)
                 if spans is None:
-                    spans = self._chunking.spans(text, _within(progress, done, one.size, total))
+
+                    def report(share: float, done: int = done, size: int = one.size) -> None:
+                        progress(int(done + share * size) // KB, total // KB, "kB")
+
+                    spans = self._chunking.spans(text, report)
                     if self._chunking.is_slow:
-                        self._log.add_spans(one.extraction.text, spans)
-                documents.add(TextSource(one.name, one.note, one.extraction.text), text, spans)
+                        self._log.add_spans(text_id, spans)
+                documents.add(TextSource(one.name, one.note, text_id), text, spans)
                 done += one.size
                 progress(done // KB, total // KB, "kB")
         return documents
@@ -501,11 +488,6 @@ class _Reading:
     def text(self, text: str) -> str:
         """Return the text with an id."""
         return self._file_of(text).read_bytes().decode()
-
-    def _holds(self, text: str) -> bool:
-        """Return whether the text with an id is there, whole."""
-        file = self._file_of(text)
-        return file.is_file() and bytes_id(file.read_bytes()) == text
 
     def _file_of(self, text: str) -> Path:
         return self._folder / f"{text}.txt"
@@ -520,29 +502,19 @@ def _keep_plain_files(folder: Path) -> None:
             one.unlink()
 
 
-def _within(progress: Progress, done: int, size: int, total: int) -> Share:
-    """Reports the share of one file as progress of all."""
-    return lambda share: progress(int(done + share * size) // KB, total // KB, "kB")
-
-
-def _remedy(read: int, keys: str) -> str:
-    kept = f" The texts of the {counted(read, 'other file')} are kept for the next attempt." if read else ""
-    return f"Repair these files, leave them out of {keys}files, or set {keys}unreadable=skip.{kept}"
-
-
 def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:
-    """Yield the lines of documents.jsonl, as `json_line` would write them: there are too many for it."""
+    """Yield the lines of documents.jsonl as `json_line` would write them, but several times faster."""
+    quoted = json.JSONEncoder(ensure_ascii=False).encode
     for row in documents.rows(text):
-        content, title, source = map(_quoted, (row.content, row.source.note, row.source.name))
+        content, title, source = map(quoted, (row.content, row.source.note, row.source.name))
         spans = ", ".join(f'{{"text": "{one.text}", "start": {one.start}, "end": {one.end}}}' for one in row.spans)
         about = f'"docid": "{row.doc_id}", "title": {title}, "content": {content}, "src": {source}'
         yield f'{{{about}, "spans": [{spans}]}}\n'
 
 
-def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str, Any]]:
-    """Return the rows of near_duplicates.jsonl, in the order of the documents."""
+def _near_duplicates(documents: Occurrences, reading: _Reading, folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of near_duplicates.jsonl, in the order of the documents. folder: takes temporary files."""
     with watch("prepare: near-duplicates") as progress:
-        folder = reading.place / WORK_FOLDER
         pairs = near_duplicates.find_near_duplicates(documents.contents(reading.text), len(documents), folder, progress)
     ids = documents.doc_ids([one for pair in pairs for one in (pair.a, pair.b)])
     rows = zip(ids[::2], ids[1::2], pairs, strict=True)
@@ -550,7 +522,7 @@ def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str
 
 
 def _write(file: Path, lines: Iterable[str]) -> str:
-    """Write lines; their sha256."""
+    """Write lines, and return their sha256."""
     found = hashlib.sha256()
     with file.open("wb") as out:
         for text in lines:
@@ -561,7 +533,7 @@ def _write(file: Path, lines: Iterable[str]) -> str:
 
 
 def _sha256(path: Path) -> str:
-    """sha256 of a file's bytes as they are. Raise BadInput if it cannot be read."""
+    """Return the sha256 of a file's bytes. Raise BadInput if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -570,7 +542,7 @@ def _sha256(path: Path) -> str:
 
 
 def _size(file: SourceFile) -> int:
-    """Bytes of a file; 0 if it has vanished."""
+    """Return the bytes of a file; 0 if it has vanished."""
     try:
         return file.path.stat().st_size
     except OSError:

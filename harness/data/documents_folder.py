@@ -19,7 +19,7 @@ from typing import Any
 from harness.data.files import (
     DAMAGED,
     field,
-    json_file,
+    finished_folder,
     json_lines,
     open_unpacked,
     optional_text,
@@ -39,39 +39,20 @@ TEXT_ID = 20  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A document, and the places where it stands: one or more, as equal chunks are one document."""
+    """A document and its places; there are several where equal chunks are one document."""
 
     document: Document
     spans: tuple[Span, ...]
 
 
 class DocumentsFolder:
-    """A documents folder. BadInput unless `harness prepare` has finished writing it.
-
-    path: the folder. key: the config key that names it, for errors.
-    """
+    """A folder that `harness prepare` has finished; raises BadInput for others. key: the config key that names it."""
 
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path
-        manifest = path / MANIFEST
-        try:
-            found = path.is_dir()
-        except OSError as error:  # such as a name that is too long
-            raise BadInput(f"{key}={path!s:.60}…: {error.strerror}. Name another folder.") from None
-        if not found:
-            what = "this is a file" if path.exists() else "there is no such folder"
-            raise BadInput(f"{key}={path}: {what}. Make it with `harness prepare files='FOLDER/**/*' output={path}`.")
-        if not manifest.is_file():
-            raise BadInput(
-                f"{key}={path}: {MANIFEST} is missing, so that this is no finished folder of `harness prepare`. Run "
-                "that command (again), or name the folder that it wrote."
-            )
-        version = required(json_file(manifest), "version", str(manifest))
-        if version != VERSION:
-            raise BadInput(
-                f"{manifest}: version is {version!r:.60}, but this harness reads version {VERSION}. Prepare the files "
-                "again with `harness prepare`."
-            )
+        make = f"`harness prepare files='FOLDER/**/*' output={path}`"
+        give, finish = f"Make it with {make}.", f"Run {make} (again), or name the folder that it wrote."
+        finished_folder(path, MANIFEST, VERSION, key=key, give=give, finish=finish)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -79,7 +60,7 @@ class DocumentsFolder:
         return sha256_of(self.path / DOCUMENTS)
 
     def chunks(self) -> Iterator[Chunk]:
-        """All documents with their spans, in the order of the file, read one at a time."""
+        """Yield all documents with their spans, in the order of the file."""
         path = self.path / DOCUMENTS
         for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid"):
             title, source = optional_text(row, "title", where), optional_text(row, "src", where)
@@ -90,7 +71,7 @@ class DocumentsFolder:
             yield Chunk(document, spans)
 
     def text(self, text_id: str) -> str:
-        """The extracted text with this id. BadInput if it is missing or has been changed."""
+        """Return the extracted text with this id. Raise BadInput if it is missing or has been changed."""
         path = self.path / TEXTS / f"{text_id}.txt"
         try:
             with open_unpacked(path) as file:
@@ -102,7 +83,7 @@ class DocumentsFolder:
         return content.decode("utf-8")
 
     def paths(self) -> dict[str, str]:
-        """Text id -> path of the file that has this text; of several files, the first."""
+        """Return text id -> path of the first file that has this text."""
         path = self.path / FILES
         found: dict[str, str] = {}
         for number, row in json_lines(path):
@@ -111,10 +92,9 @@ class DocumentsFolder:
         return found
 
     def near_duplicates(self) -> dict[str, tuple[str, ...]]:
-        """doc_id -> the documents of its group, itself among them, by ascending id; only of groups of several.
+        """Return doc_id -> the documents that rows connect with it, itself among them, by ascending id.
 
-        The documents of a group are those that the rows connect. No groups without the file, which a folder that
-        `harness prepare` did not make may lack.
+        No groups without the file, which a folder that `harness prepare` did not make may lack.
         """
         path = self.path / NEAR_DUPLICATES
         groups: dict[str, list[str]] = {}
@@ -129,7 +109,7 @@ class DocumentsFolder:
 
 
 def read_span(value: Any, where: str) -> Span:
-    """A span of {text, start, end}, which must have at least one code point. where: position in the file."""
+    """Return a span of {text, start, end}, which must have at least one code point. where: position in the file."""
     if not isinstance(value, Mapping):
         raise BadInput(f"{where}: {value!r:.60} is not a span, an object {{text, start, end}}.")
     text, start, end = field(value, "text", str, where), required(value, "start", where), required(value, "end", where)

@@ -27,14 +27,14 @@ BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # bytes that any file may unpack to; and times its size, beyond them
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, paired or not: only encoding can tell
-_WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object"}
+_WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
 T = TypeVar("T")
 
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked if it is gzipped."""
+    """Open a file of bytes, unpacked if it is gzipped."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
     if path.exists() and not path.is_file():  # reading it could wait for ever
@@ -58,7 +58,7 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file. BadInput where it grows beyond what files of texts do."""
+    """The content of a gzipped file. Raises BadInput where it grows beyond what files of texts do."""
 
     def __init__(self, packed: gzip.GzipFile, path: Path) -> None:
         self._packed, self._path = packed, path
@@ -85,7 +85,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def sha256_of(path: Path) -> str:
-    """sha256 of a file's content as it is unpacked. BadInput where it cannot be read."""
+    """Return the sha256 of a file as it is unpacked. Raise BadInput where it cannot be read."""
     found = hashlib.sha256()
     try:
         with open_unpacked(path) as file:
@@ -97,7 +97,7 @@ def sha256_of(path: Path) -> str:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number, line without its end) of every line that is not blank, read one at a time."""
+    """Yield (line number, line without its end) of every line that is not blank."""
     number = 0
     try:
         with open_unpacked(path) as file:
@@ -114,16 +114,13 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers."""
+    """Yield (line number, object) of every line. Raise BadInput for other JSON, duplicate keys and infinite numbers."""
     for number, line in numbered_lines(path):
         yield number, _row(line, path, number)
 
 
 def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line in a part of a file that has been read, as strictly as by `json_lines`.
-
-    first: number of the first line.
-    """
+    """Yield what `json_lines` does of a part of a file that has been read. first: number of its first line."""
     for number, raw_line in enumerate(raw.split(b"\n"), start=first):
         line = _decode(raw_line.rstrip(b"\r"), path, number)
         if line.strip():
@@ -131,7 +128,6 @@ def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[st
 
 
 def _row(line: str, path: Path, number: int) -> dict[str, Any]:
-    """The JSON object on a line."""
     if line.lstrip().startswith("["):
         raise BadInput(
             f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"
@@ -143,12 +139,12 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def text_file(path: Path, most: int) -> str:
-    """The text of a file, with LF line ends. BadInput where it cannot be read, or has more than `most` bytes."""
+    """Return the text of a file, with LF line ends. Raise BadInput if it has more than `most` bytes."""
     return _decode(_read(path, most), path, 1).replace("\r\n", "\n")
 
 
 def json_file(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, checked as strictly as by `json_lines`."""
+    """Return the JSON object in a file, checked as strictly as by `json_lines`."""
     content = _whole(path)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: the file must be one JSON object, in braces, not {content!r:.60}.")
@@ -156,10 +152,7 @@ def json_file(path: Path) -> dict[str, Any]:
 
 
 def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(position, object) of every line of JSON lines, or of every element of a JSON array.
-
-    The position is `FILE:line`, or `FILE: item n` with n from 1.
-    """
+    """Yield (`FILE:line` or `FILE: item n`, object) of every JSON line, or every element of a JSON array."""
     _, first = next(numbered_lines(path), (0, ""))
     if not first.lstrip().startswith("["):
         yield from ((f"{path}:{number}", row) for number, row in json_lines(path))
@@ -172,15 +165,39 @@ def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
-    """row[key], which must exist and be a `kind` (str, list or dict). where: position in the file, for errors."""
+    """Return row[key], which must exist and be a `kind` (str, list, dict or bool). where: position in the file."""
     value = required(row, key, where)
     if not isinstance(value, kind):
         raise BadInput(f"{where}: {key} is {value!r:.60}, but must be {_WORDS[kind]}.")
     return value
 
 
+def finished_folder(
+    path: Path, manifest: str, version: int, *, key: str, give: str, finish: str, name: str = "version"
+) -> dict[str, Any]:
+    """Return the manifest of a folder, which is written last. Raise BadInput without it, and for another version.
+
+    key: the config key that names the folder. give, finish: what to do where there is no folder, and no manifest.
+    name: of the manifest's field with the version.
+    """
+    try:
+        found = path.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise BadInput(f"{key}={path!s:.60}…: {error.strerror}. Name another folder.") from None
+    if not found:
+        what = "this is a file, not a folder" if path.exists() else "there is no such folder"
+        raise BadInput(f"{key}={path}: {what}. {give}")
+    file = path / manifest
+    if not file.is_file():
+        raise BadInput(f"{key}={path}: {manifest} is missing, so this folder is not finished. {finish}")
+    content = json_file(file)
+    if (known := required(content, name, str(file))) != version:
+        raise BadInput(f"{file}: {name} is {known!r:.60}, but this harness reads {name} {version}. {finish}")
+    return content
+
+
 def required(row: Mapping[str, Any], key: str, where: str) -> Any:
-    """row[key], which must exist; otherwise the error lists the fields that do, and a similar name."""
+    """Return row[key]. Without it, the error lists the fields that exist, and a similar name."""
     if key not in row:
         near = [f" There is {name!r}.{did_you_mean(name, [key])}" for name in row if did_you_mean(name, [key])]
         raise BadInput(f"{where}: {key} is missing (fields here: {some(row, 20) or 'none'}).{''.join(near[:1])}")
@@ -188,17 +205,17 @@ def required(row: Mapping[str, Any], key: str, where: str) -> Any:
 
 
 def optional_text(row: Mapping[str, Any], key: str, where: str) -> str:
-    """row[key], which must be text; the empty string if it is missing or null."""
+    """Return row[key], which must be text; "" if it is missing or null."""
     return "" if row.get(key) is None else field(row, key, str, where)
 
 
 def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int | None]:
-    """The id in row[key] as text, and as the number it is in the file, None if it is text there."""
+    """Return the id in row[key] as text, and as the number it is in the file, None if it is text there."""
     return as_id(required(row, key, where), key, where)
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """Like `identifier`, for a value. An id is text that is not blank, or a whole number."""
+    """Return what `identifier` does, of a value. An id is text that is not blank, or a whole number."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():
@@ -207,7 +224,7 @@ def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
 
 
 def finite_number(text: str, what: str, where: str) -> float:
-    """The finite number in `text`. what: names it in errors."""
+    """Return the finite number in `text`. what: names it in errors."""
     try:
         value = float(text)
     except ValueError:
@@ -218,26 +235,23 @@ def finite_number(text: str, what: str, where: str) -> float:
 
 
 def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | str) -> None:
-    """Note the position of a key; BadInput if `seen` has the key already.
-
-    seen: key -> position. what: names the key in errors.
-    """
+    """Note the position of a key. Raise BadInput if `seen`, key -> position, has it already."""
     if key in seen:
         raise repeated_key(key, what, path, position, seen[key])
     seen[key] = position
 
 
 def repeated_key(key: Any, what: str, path: Path, position: int | str, before: int | str) -> BadInput:
-    """The error for a key that occurs again. before: where it first occurs."""
+    """Return the error for a key that occurs again. before: where it first occurs."""
     return BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{before}. Remove one of them.")
 
 
 def unique_rows(
     path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """(file:line, id, the id's number if it is one in the file, row) of every (position, row).
+    """Yield (file:line, id, the id's number if it is one in the file, row) of every (position, row).
 
-    BadInput if there is no row, or if two rows have the same id in row[key].
+    Raise BadInput if there is no row, or if two rows have the same id in row[key].
     """
     seen: dict[str, int | str] = {}
     for position, row in rows:
@@ -250,10 +264,7 @@ def unique_rows(
 
 
 def check_pairs(predictions: Path, ours: Collection[str], references: Path, theirs: Collection[str]) -> None:
-    """Raise BadInput, with the ids that are missing and superfluous, unless both files have the same ids.
-
-    ours: ids of the predictions. theirs: ids of the references.
-    """
+    """Raise BadInput, with the ids that are missing and superfluous, unless both files have the same ids."""
     missing, extra = [one for one in theirs if one not in ours], [one for one in ours if one not in theirs]
     problems = [f"no prediction for {len(missing)} of {len(theirs)} ids: {some(missing)}"] if missing else []
     problems += [f"{len(extra)} of its {len(ours)} ids not in {references}: {some(extra)}"] if extra else []
@@ -262,31 +273,27 @@ def check_pairs(predictions: Path, ours: Collection[str], references: Path, thei
 
 
 def no_rows(path: Path) -> BadInput:
-    """The error for a file without rows."""
+    """Return the error for a file without rows."""
     return BadInput(f"{path}: the file holds no rows. Is it the right one?")
 
 
 def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
-    """The first n ids, each cut to 60 characters, as text: "a, b and 3 more".
-
-    count: how many ids there are; None: all that are given.
-    """
+    """Return the first n ids, each cut to 60 characters, as "a, b and 3 more". count: of all ids, if more."""
     count = len(ids) if count is None else count
     return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {count - n} more" if count > n else "")
 
 
 def listing(folder: Path, names: Collection[str]) -> str:
-    """The first names in a folder, in a sentence for messages."""
+    """Return the first names in a folder, in a sentence for messages."""
     return f"{'This folder' if folder == Path() else folder} contains: {some(names) or 'nothing'}."
 
 
 def _whole(path: Path) -> Any:
-    """The content of a JSON file."""
     return _parse(_decode(_read(path, LONGEST_JSON), path, 1), path, None)
 
 
 def _read(path: Path, most: int) -> bytes:
-    """The bytes of a file. BadInput where it cannot be read, or has more than `most`."""
+    """Return the bytes of a file. Raise BadInput where it cannot be read, or has more than `most`."""
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
@@ -300,7 +307,7 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:
-    """UTF-8 text that begins at line `number`; a BOM at the start of line 1 is removed."""
+    """Return UTF-8 text that begins at line `number`, without a BOM at the start of line 1."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -310,10 +317,7 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
 
 
 def _parse(text: str, path: Path, number: int | None) -> Any:
-    """The value of JSON text; BadInput for NaN, Infinity, duplicate keys and unpaired surrogates.
-
-    number: of the line; None if the text is a whole file.
-    """
+    """Return the value of JSON text, checked. number: of the line; None if the text is a whole file."""
     where = str(path) if number is None else f"{path}:{number}"
     try:
         value = _DECODER.decode(text)
@@ -356,10 +360,10 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """A JSON object on one line, with its line end."""
+    """Return a JSON object on one line, with its line end."""
     return _encode(row) + "\n"
 
 
 def json_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """JSON lines, one object per line; equal rows give equal text."""
+    """Return JSON lines; equal rows give equal text."""
     return "".join(map(json_line, rows))

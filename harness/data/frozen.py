@@ -24,7 +24,7 @@ from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder
 from harness.data.files import (
     field,
-    json_file,
+    finished_folder,
     json_lines,
     optional_text,
     required,
@@ -47,9 +47,8 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 class Frozen:
     """A frozen test set, with the documents that were judged.
 
-    path: the folder that `harness testset freeze` wrote.
-    documents: the folder of the documents; null: the one that the test set names. Another one will do if it has all
-        judged documents as they were; what it has besides is unjudged.
+    path: the folder that `harness testset freeze` wrote. documents: their folder; null: the one that the test set
+    names. Another one will do if it has all judged documents as they were; the others are unjudged.
     """
 
     recorded_as = "dataset/frozen"
@@ -82,12 +81,11 @@ class Frozen:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """`frozen.json`. BadInput unless the set is finished and as it was frozen."""
+        """`frozen.json`, checked."""
         return read_frozen(self.path)
 
     @cached_property
     def folder(self) -> DocumentsFolder:
-        """Where the documents are."""
         if self._documents:
             return DocumentsFolder(Path(self._documents), "dataset.documents")
         where = f"{self.path / FROZEN}: documents"
@@ -117,7 +115,7 @@ class Frozen:
         ]
 
     def labels(self, name: str) -> list[Label]:
-        """The labels in a file of the set. BadInput unless they are of its queries."""
+        """Return the labels in a file of the set. Raise BadInput unless they are of its queries."""
         path, known = self.path / name, {one.query.query_id for one in self.rows}
         found = [
             read_label(row, where, query_id)
@@ -151,7 +149,7 @@ class Frozen:
         return Checked(qrels_of(self.labels(MODEL_LABELS)), qrels_of(people), strata)
 
     def _check_documents(self, documents: Sequence[Document]) -> None:
-        """BadInput unless all judged documents are there, as they were judged."""
+        """Raise BadInput unless all judged documents are there, as they were judged."""
         where = f"{self.path / FROZEN}: documents"
         frozen = field(self.manifest, "documents", dict, str(self.path / FROZEN))
         if self.folder.fingerprint == frozen.get("sha256"):
@@ -172,7 +170,6 @@ class Frozen:
             )
 
     def _notes(self) -> Iterator[str]:
-        """What is to be known of the set."""
         manifest, labels = self.manifest, self._final
         people = len(self._checked.people.grades) if self._checked else 0
         by_model = sum("llm" in one.basis.split("+") for one in labels)
@@ -191,23 +188,23 @@ class Frozen:
 
 
 def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
-    """`frozen.json` of a folder. BadInput unless the set is finished and as it was frozen. key: the config key of the
-    folder, for errors."""
+    """Return `frozen.json`. Raise BadInput unless the set is finished and as it was frozen. key: names the folder."""
     where = path / FROZEN
-    if not path.is_dir():
-        what = "this is a file, not a folder" if path.exists() else "there is no such folder"
-        raise BadInput(f"{key}={path}: {what}. Give the folder that `harness testset freeze` wrote, such as ts/v1.")
-    if not where.is_file():
-        inside = sorted(one.parent.name for one in path.glob(f"v*/{FROZEN}"))
-        make = "Freeze a test set with `harness testset freeze testset=FOLDER`."
-        hint = f"Did you mean {path / inside[-1]}?" if inside else make
-        raise BadInput(f"{key}={path}: {FROZEN} is missing, so that this is no frozen test set. {hint}")
-    manifest = json_file(where)
-    if (found := required(manifest, "format", str(where))) != FORMAT:
-        raise BadInput(f"{where}: format is {found!r:.60}, but this harness reads format {FORMAT}.")
+    inside = sorted(one.parent.name for one in path.glob(f"v*/{FROZEN}"))
+    make = "Freeze a test set with `harness testset freeze testset=FOLDER`."
+    manifest = finished_folder(
+        path,
+        FROZEN,
+        FORMAT,
+        key=key,
+        name="format",
+        give="Give the folder that `harness testset freeze` wrote, such as ts/v1.",
+        finish=f"Did you mean {path / inside[-1]}?" if inside else make,
+    )
     required(manifest, "version", str(where))
     files = field(manifest, "files", dict, str(where))
-    expected = {QUERIES, LABELS, EVIDENCE} | ({MODEL_LABELS, CHECKED_LABELS} & {*files, *_partners(files)})
+    both = {MODEL_LABELS, CHECKED_LABELS}  # there are both, or none
+    expected = {QUERIES, LABELS, EVIDENCE} | (both if both & files.keys() else set())
     if {*files} != expected:
         raise BadInput(f"{where}: files are {some(files)}, but must be {some(sorted(expected))}. {_AGAIN}")
     if manifest_digest(manifest) != required(manifest, "sha256", str(where)):
@@ -218,15 +215,8 @@ def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
     return manifest
 
 
-def _partners(files: Mapping[str, Any]) -> Iterator[str]:
-    """Of the two files that are there together, those that the other one asks for."""
-    both = {MODEL_LABELS, CHECKED_LABELS}
-    yield from both if both & files.keys() else ()
-
-
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """The sha256 that names a frozen test set: of all that `frozen.json` says, but for itself and for the path of the
-    documents, which may move."""
+    """Return the sha256 of all that `frozen.json` says, but for itself and the path of the documents."""
     said = {key: value for key, value in manifest.items() if key != "sha256"}
     if isinstance(documents := said.get("documents"), Mapping):
         said["documents"] = {key: value for key, value in documents.items() if key != "path"}
@@ -234,12 +224,12 @@ def manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def judged_documents(labels: Iterable[Label]) -> set[str]:
-    """The ids of the documents that labels name."""
+    """Return the ids of the documents that labels name."""
     return {doc_id for one in labels for doc_id in (*one.relevant, *(one.not_relevant or ()))}
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """The sha256 of ids, titles and texts of documents, in any order."""
+    """Return the sha256 of ids, titles and texts of documents, in any order."""
     digest = hashlib.sha256()
     for one in sorted(documents, key=lambda document: document.doc_id):
         digest.update(json.dumps([one.doc_id, one.title, one.text], ensure_ascii=False).encode() + b"\n")

@@ -21,9 +21,9 @@ FORMS = (
 
 
 def from_mapping(given: Mapping[Any, Any]) -> Predictions:
-    """From {query_id: [doc_id, ...]}, or {query_id: {doc_id: score}} in trec_eval's order, which is whole.
+    """Return predictions from {query_id: [doc_id, ...]}, or {query_id: {doc_id: score}} in trec_eval's order.
 
-    Duplicates in a list stay, as they do in a file. BadInput for other forms, and for scores that are not finite.
+    Duplicates in a list stay. Raise BadInput for other forms, and for scores that are not finite.
     """
     if not given:
         raise BadInput("predictions are empty. Give a list of document ids for each query.")
@@ -40,7 +40,7 @@ def from_mapping(given: Mapping[Any, Any]) -> Predictions:
 
 
 def from_table(table: Any) -> Predictions:
-    """From the rows of a DataFrame with COLUMNS. BadInput where one is missing, and for a document twice in a list."""
+    """Return predictions from a DataFrame with COLUMNS. Raise BadInput for a missing column or a document twice."""
     missing = [name for name in COLUMNS if name not in table.columns]
     if missing:
         raise BadInput(
@@ -59,9 +59,9 @@ def from_table(table: Any) -> Predictions:
 
 
 def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
-    """The k best documents that a function finds for each query of a dataset, as `retriever=python` takes them.
+    """Return the k best documents that a function finds for each query, as `retriever=python` takes them.
 
-    BadInput where it does not return, for each query, at most k pairs of a document of the dataset and a finite score.
+    Raise BadInput unless it returns, for each query, at most k pairs of a document of the dataset and a finite score.
     """
     name = getattr(search, "__name__", type(search).__name__)
     check_callable(search, name)
@@ -79,14 +79,14 @@ def _listed(row: Any, where: str) -> list[str]:
 
 
 def _number(value: Any, where: str) -> float:
-    """A finite score, as Python or NumPy has it."""
+    """Return a finite score, as Python or NumPy has it."""
     if isinstance(value, str | bytes | bool) or not hasattr(value, "__float__"):
         raise BadInput(f"{where}: score {value!r:.60} is not a finite number.")
     return finite_number(repr(float(value)), "score", where)
 
 
 def _as_list(value: Any, where: str) -> Sequence[Any]:
-    """A list, a tuple, or a NumPy array as a list. BadInput for anything else, such as a set, which has no order."""
+    """Return a list, a tuple or a NumPy array as a list. Raise BadInput for anything else, such as a set."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(plain, list | tuple):
         raise BadInput(f"{where}: {value!r:.60} is no list.")

@@ -10,14 +10,13 @@ Labels that come partly from a language model, with what an honest estimate need
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.data.files import as_id, field, optional_text, required, some
-from harness.data.source import check_grade
+from harness.data.source import grade_of
 from harness.data.spans import SpanQrels
 from harness.data.testset import KINDS
 from harness.errors import BadInput, did_you_mean
@@ -30,9 +29,9 @@ UNANSWERABLE = "unanswerable"  # the kind of queries that need retrieval and tha
 class Label:
     """The label of a query.
 
-    needs: whether it needs retrieval. kind: one of `harness.data.testset.KINDS`; "" if unknown.
-    relevant: doc_id -> grade, finite and > 0. not_relevant: documents that were judged and are not relevant; None: the
-    row does not say which were judged. basis: who decided, in words such as "human", "llm"; "" if unknown.
+    kind: one of `harness.data.testset.KINDS`; "" if unknown. relevant: doc_id -> grade, finite and > 0.
+    not_relevant: documents that were judged and are not relevant; None: unknown which were judged.
+    basis: who decided, such as "human" or "llm"; "" if unknown.
     """
 
     query_id: str
@@ -44,10 +43,7 @@ class Label:
 
 
 def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
-    """The label in a row of either form. BadInput where the row contradicts itself.
-
-    where: position in the file, for errors. query_id: what the row has as eval_id.
-    """
+    """Return the label in a row of either form. Raise BadInput where the row contradicts itself."""
     relevant = _relevant(row, where)
     if "needs" not in row:
         if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
@@ -59,7 +55,7 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
         return Label(query_id, bool(relevant), relevant)
     label = Label(
         query_id,
-        _needs(row, where),
+        field(row, "needs", bool, where),
         relevant,
         _not_relevant(row, where, relevant),
         _kind(row, where),
@@ -70,22 +66,18 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
 
 
 def _relevant(row: Mapping[str, Any], where: str) -> dict[str, float]:
-    """`relevant`: a list of ids, each with grade 1, or an object of grades."""
+    """Return `relevant`: a list of ids, each with grade 1, or an object of grades."""
     relevant = required(row, "relevant", where)
     if isinstance(relevant, list):
         return dict.fromkeys(_ids(relevant, "relevant", where), 1.0)
     if not isinstance(relevant, dict):
         raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or an object of grades.")
-    for doc_id, grade in relevant.items():
+    remedy = " Put documents judged not relevant into not_relevant, and leave out those that were not judged."
+    for doc_id in relevant:
         as_id(doc_id, "an id in relevant", where)
-        if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
-            raise BadInput(
-                f"{where}: the grade of {doc_id!r:.60} is {grade!r:.60}, but must be a finite number > 0. Put "
-                "documents that were judged and are not relevant into not_relevant, and leave out those that were not "
-                "judged."
-            )
-        check_grade(grade, where)
-    return {doc_id: float(grade) for doc_id, grade in relevant.items()}
+    return {
+        doc_id: grade_of(grade, f"the grade of {doc_id!r:.60}", where, remedy) for doc_id, grade in relevant.items()
+    }
 
 
 def _not_relevant(row: Mapping[str, Any], where: str, relevant: Mapping[str, float]) -> frozenset[str] | None:
@@ -98,18 +90,12 @@ def _not_relevant(row: Mapping[str, Any], where: str, relevant: Mapping[str, flo
 
 
 def _ids(values: list[Any], key: str, where: str) -> list[str]:
-    """The ids in the list row[key], each once."""
+    """Return the ids in the list row[key], each once."""
     ids = [as_id(value, f"an id in {key}", where)[0] for value in values]
     if len(set(ids)) < len(ids):
         twice = Counter(ids).most_common(1)[0][0]
         raise BadInput(f"{where}: {key} names {twice!r:.60} twice. Remove one of them.")
     return ids
-
-
-def _needs(row: Mapping[str, Any], where: str) -> bool:
-    if not isinstance(needs := row["needs"], bool):
-        raise BadInput(f"{where}: needs is {needs!r:.60}, but must be true or false.")
-    return needs
 
 
 def _kind(row: Mapping[str, Any], where: str) -> str:
@@ -123,7 +109,7 @@ def _kind(row: Mapping[str, Any], where: str) -> str:
 
 
 def _check_kind(label: Label, where: str) -> None:
-    """BadInput unless needs, kind and the relevant documents of a label agree."""
+    """Raise BadInput unless needs, kind and the relevant documents of a label agree."""
     if label.kind and label.needs == (label.kind == "none"):
         raise BadInput(
             f"{where}: needs is {str(label.needs).lower()}, but a query of kind {label.kind} says the opposite. "
@@ -142,9 +128,8 @@ def _check_kind(label: Label, where: str) -> None:
 
 
 def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
-    """A label as a row of JSON lines: what `read_label` reads back as the same label.
-
-    native_id: the query's id as a number, if it is one in its file.
+    """Return a label as a row that `read_label` reads back. native_id: the query's id as a number, if it is one in its
+    file.
     """
     row: dict[str, Any] = {
         "eval_id": label.query_id if native_id is None else native_id,
@@ -160,10 +145,9 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 
 
 def qrels_of(labels: Iterable[Label]) -> Qrels:
-    """Labels of many queries together.
+    """Return the labels of many queries together.
 
-    Which documents were judged is known if it is known of any query. Of the other queries, it is then the relevant ones
-    alone.
+    If any row says which documents were judged, those of a row that does not are its relevant ones alone.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]
@@ -178,11 +162,9 @@ def qrels_of(labels: Iterable[Label]) -> Qrels:
 
 @dataclass(frozen=True)
 class Checked:
-    """The labels of the same queries by the model alone, and those of the queries that people checked.
+    """The labels of the same queries by the model alone, and by people alone of the queries drawn for them at random.
 
-    model: of all queries, without any judgement by people.
-    people: of the checked queries alone, without any judgement by a model. These were drawn at random.
-    strata: query_id -> the stratum from which it was drawn or not, of all queries that could have been drawn.
+    strata: query_id -> its stratum, of all queries that could have been drawn.
     """
 
     model: Qrels
@@ -196,9 +178,23 @@ class FrozenQrels(SpanQrels):
 
     `grades` are those of judged documents, not of evidence; `evidence` and `places` serve the measures of characters.
 
-    checked: None if people have judged every pair, or nobody drew queries for them.
-    notes: sentences for the user about the set.
+    checked: None if people have judged every pair, or no queries were drawn for them. notes: sentences about the set.
     """
 
     checked: Checked | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def counts_unanswerable(self) -> bool:
+        return True
+
+    def content(self) -> Iterator[Any]:
+        yield from super().content()
+        if self.checked:
+            yield from self.checked.model.content()
+            yield from self.checked.people.content()
+            yield sorted(self.checked.strata.items())
+
+    def remarks(self) -> Iterator[str]:
+        yield from self.notes
+        yield from super().remarks()

@@ -17,11 +17,11 @@ _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, detected by content.
+    """Return lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, detected by content.
 
-    Contest lists keep their order and duplicates. A TREC run, lines `query_id Q0 doc_id rank score tag`, is sorted as
-    trec_eval does: by score in single precision, descending, then by doc_id, descending (UTF-8 bytes); the rank is
-    ignored. Raises BadInput for other formats, for a query in two rows, and for a document twice in a TREC list.
+    Contest lists keep their order and duplicates. A TREC run is sorted as trec_eval does: by score in single precision,
+    then by doc_id, both descending. Raise BadInput for other formats, for a query in two rows, and for a document twice
+    in a TREC list.
     """
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
@@ -33,20 +33,20 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def is_contest(line: str) -> bool:
-    """Whether a file that begins with this line has contest rows; else it is a TREC run."""
+    """Return whether a file that begins with this line has contest rows; else it is a TREC run."""
     return line.lstrip().startswith(("{", "["))
 
 
 def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """(file:line, query_id, doc_ids) of every contest row; other fields are ignored."""
+    """Yield (file:line, query_id, doc_ids) of every contest row; other fields are ignored."""
     for where, query_id, topk, _ in scored_rows(path):
         yield where, query_id, topk
 
 
 def scored_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
-    """(file:line, query_id, doc_ids, their scores) of every contest row.
+    """Yield (file:line, query_id, doc_ids, their scores) of every contest row.
 
-    The scores are those of `references: [{score: ...}, ...]`; None unless there is one for each document.
+    The scores are those of `references`; None unless there is one for each document.
     """
     for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
         topk = [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)]
@@ -62,7 +62,7 @@ def _scores(references: Any, count: int) -> list[float] | None:
 
 
 def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; BadInput with a hint if a line maps query ids to objects."""
+    """Yield (line number, object) of every line, with a hint if a line maps query ids to objects."""
     for number, row in json_lines(path):
         if "eval_id" not in row and row and all(isinstance(value, dict) for value in row.values()):
             raise BadInput(
@@ -73,7 +73,7 @@ def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def trec_scores(path: Path) -> dict[str, dict[str, float]]:
-    """query_id -> {doc_id: score} of a TREC run; queries in order of their first line."""
+    """Return query_id -> {doc_id: score} of a TREC run; queries in order of their first line."""
     run: dict[str, dict[str, float]] = {}
     for number, line in numbered_lines(path):
         fields = line.split()
@@ -95,14 +95,14 @@ def trec_scores(path: Path) -> dict[str, dict[str, float]]:
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:
-    """doc_ids by (score as float32, doc_id), both descending. Code points sort like UTF-8 bytes."""
+    """Return doc_ids by (score as float32, doc_id), both descending. Code points sort like UTF-8 bytes."""
     with np.errstate(over="ignore"):  # scores beyond float32 become infinite, as in trec_eval
         single = np.fromiter(scores.values(), np.float64, len(scores)).astype(np.float32).tolist()
     return [doc_id for _, doc_id in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
 def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
-    """Predictions from query_id -> doc_ids, at least one."""
+    """Return predictions from query_id -> doc_ids, at least one."""
     index_of: dict[str, int] = {}
     docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
     for row, doc_ids in enumerate(lists.values()):

@@ -30,11 +30,8 @@ from retrievers.base import Document, Qrels, Query
 class Squad:
     """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph that a question was asked about.
 
-    Each distinct context is one document, with the title of its (first) article. Its id is `title#n`, where n counts
-    the contexts of the title in file order. A question that SQuAD 2 marks `is_impossible` is unlabelled, as its
-    context has no answer.
-
-    path: the JSON file.
+    Each distinct context is a document `title#n`, where n counts the contexts of its first title. A question that SQuAD
+    2 marks `is_impossible` is unlabelled.
     """
 
     recorded_as = "dataset/squad"
@@ -66,10 +63,7 @@ class Squad:
                 query_id, native = identifier(question, "id", where)
                 once(seen, query_id, "question id", path, at)
                 queries.append(single_turn(query_id, field(question, "question", str, where), native))
-                impossible = question.get("is_impossible", False)
-                if not isinstance(impossible, bool):
-                    raise BadInput(f"{where}: is_impossible is {impossible!r:.60}, but must be true or false.")
-                if not impossible:
+                if "is_impossible" not in question or not field(question, "is_impossible", bool, where):
                     grades[query_id] = {documents[context].doc_id: 1.0}
         if not documents or not queries:
             raise no_rows(path)
@@ -79,10 +73,8 @@ class Squad:
 class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
-    retrieval_gt is a list of ids, or a list of such lists. Every id in it is relevant; if there is none, the query
-    needs no retrieval.
+    Every id in retrieval_gt, a list of ids or of such lists, is relevant; without one, the query needs no retrieval.
 
-    path: the folder with both files.
     corpus, qa: a file to use instead of the one in the folder.
     """
 
@@ -122,7 +114,7 @@ def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) 
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
-    """(title, context, paragraph, position in the JSON) of every paragraph of a SQuAD file."""
+    """Yield (title, context, paragraph, position in the JSON) of every paragraph of a SQuAD file."""
     for at, article in _objects(path, json_file(path), "data", ""):
         title = optional_text(article, "title", f"{path}:{at}")
         for place, paragraph in _objects(path, article, "paragraphs", f"{at}."):
@@ -131,7 +123,7 @@ def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
 
 
 def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(position, object) of every item of the list row[key]. prefix: position of the row in the file."""
+    """Yield (position, object) of every item of the list row[key]. prefix: position of the row in the file."""
     for i, item in enumerate(field(row, key, list, f"{path}:{prefix}".rstrip(".:"))):
         if not isinstance(item, dict):
             raise BadInput(f"{path}:{prefix}{key}[{i}] is {item!r:.60}, but must be an object.")
@@ -139,7 +131,7 @@ def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Itera
 
 
 def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("row n", {column: value}) of a parquet file, read in batches."""
+    """Yield ("row n", {column: value}) of a parquet file, read in batches."""
     from pyarrow import ArrowException, parquet
 
     try:

@@ -22,18 +22,16 @@ Scored = dict[str, float]  # doc_id -> score, best first
 
 
 class RunFile:
-    """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references} (JSON lines, however named).
+    """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    The order is that of `harness score`: trec_eval's for a TREC run, the row's own for contest rows. Scores are the
-    file's; where they tie, all but the first are lowered by the least that keeps the order. Without scores in the
-    file, the document of rank r scores 1 / r.
+    The order is that of `harness score`: trec_eval's for a TREC run, the row's own for contest rows. Where the file's
+    scores tie, all but the first are lowered by the least that keeps the order. Without scores, the document of rank r
+    scores 1 / r. Lists are cut at `depth`, and queries that the dataset does not have are ignored.
 
-    A list ends where the file ends it, and is cut at `depth`. Queries that the dataset does not have are ignored.
-    BadInput, with file and line, for documents that it does not have, for a document twice in a list, and for scores
-    that are no finite numbers.
+    Raises BadInput, with file and line, for unknown documents, for a document twice in a list, and for scores that are
+    not finite.
 
-    path: the file, which stands under the sha256 of its content in the identity.
-    scores: `file`; `rank`: 1 / r, whatever the file says.
+    path: the file, identified by the sha256 of its content. scores: `file`; `rank`: 1 / r, whatever the file says.
     missing: what a query of the dataset is without a list in the file. `error`: BadInput; `empty`: an empty list.
     """
 
@@ -53,7 +51,7 @@ class RunFile:
         return {"sha256": _known_sha256(Path(path)), "scores": scores, "missing": missing}
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Read the file and keep its lists in `folder`. BadInput for documents that are not among `documents`."""
+        """Read the file and keep its lists in `folder`. Raise BadInput for documents that are not among `documents`."""
         lists = read_lists(self._path, self._by_rank)
         self._check_documents(lists, {document.doc_id for document in documents})
         (folder / LISTS).write_text(json.dumps(lists), "utf-8")
@@ -63,13 +61,13 @@ class RunFile:
         self._lists = json.loads((folder / LISTS).read_text("utf-8"))
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
-        """BadInput unless the file fits the documents and queries of a dataset."""
+        """Raise BadInput unless the file fits the documents and queries of a dataset."""
         lists = read_lists(self._path, self._by_rank)
         self._check_documents(lists, doc_ids if isinstance(doc_ids, Mapping) else set(doc_ids))
         self._check_queries(lists, queries)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """The lists of these queries, cut at k. BadInput for queries without one, by `missing`."""
+        """Return the lists of these queries, cut at k. Raise BadInput for queries without one, by `missing`."""
         if lacking := self._check_queries(self._lists, queries):
             log.warning("%s: %d of %d queries have no list: it counts as empty.", self._path, lacking, len(queries))
         longest = max(map(len, self._lists.values()), default=0)
@@ -87,7 +85,7 @@ class RunFile:
             )
 
     def _check_queries(self, lists: Mapping[str, Scored], queries: Sequence[Query]) -> int:
-        """How many of the queries have no list. BadInput if `missing` does not allow for them, or if all lack one."""
+        """Return how many queries have no list. Raise BadInput if `missing` does not allow it, or if all lack one."""
         lacking = [query.query_id for query in queries if query.query_id not in lists]
         if lacking and (self._missing == "error" or len(lacking) == len(queries)):
             empty = "Add them, or count them as empty lists: retriever.NAME.missing=empty."
@@ -100,7 +98,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """sha256 of a file's content, which is read again only if the file has changed: each trial of a sweep asks."""
+    """Return the sha256 of a file's content, read again only if the file has changed: each trial of a sweep asks."""
     try:
         about = path.stat()
     except OSError:
@@ -114,7 +112,7 @@ def _sha256(path: Path, *version: int) -> str:
 
 
 def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
-    """query_id -> documents with descending scores, no two of them equal. by_rank: whatever scores the file has."""
+    """Return query_id -> documents with descending scores, no two of them equal."""
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
         raise no_rows(path)
@@ -156,7 +154,7 @@ def _check_order(where: str, topk: Sequence[str], scores: Sequence[float] | None
 
 
 def _line_with(path: Path, doc_id: str) -> str:
-    """file:line of the first line that lists a document."""
+    """Return file:line of the first line that lists a document."""
     _, first = next(numbered_lines(path))
     if is_contest(first):
         return next(where for where, _, topk, _ in scored_rows(path) if doc_id in topk)

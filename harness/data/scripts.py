@@ -26,25 +26,25 @@ UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
 
 @functools.lru_cache(maxsize=65536)
 def _script(letter: str) -> str:
-    """The first word of a letter's name in Unicode, such as HANGUL or LATIN; "" for what is no letter."""
+    """Return the first word of a letter's name in Unicode, such as HANGUL or LATIN; "" for what is no letter."""
     name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "") if letter.isalpha() else ""
     first = name.partition(" ")[0]
     return _SAME.get(first, first)
 
 
 def shares(text: str) -> dict[str, float]:
-    """Script -> its share of the letters; empty for a text without letters."""
+    """Return script -> its share of the letters."""
     counts = Counter(filter(None, map(_script, text)))
     return {script: count / counts.total() for script, count in counts.most_common()}
 
 
 def main_script(text: str) -> str:
-    """The script of most letters; "" for a text without letters."""
+    """Return the script of most letters; "" for a text without letters."""
     return next(iter(shares(text)), "")
 
 
 def language(texts: Sequence[str]) -> str:
-    """Korean, English, or "" for any other language, by a sample of the texts."""
+    """Return Korean, English, or "" for any other language, by a sample of the texts."""
     sample = _sample(texts)
     letters = [letter for text in sample for letter in text if letter.isalpha()]
     if sum("가" <= letter <= "힣" for letter in letters) >= KOREAN * len(letters) > 0:
@@ -79,7 +79,7 @@ class Writing:
         return self.language == "Korean" or self.script in UNSPACED
 
     def better_tokenizer(self, own: str | None) -> Better | None:
-        """A tokenizer that suits the documents better than `own`; None if nothing speaks against that."""
+        """Return a tokenizer that suits the documents better than `own`; None if nothing speaks against that."""
         knows = next((name for name, tokenizer in STEMMERS.items() if tokenizer == own), None)
         if knows in (None, self.language) or not self.script:
             return None

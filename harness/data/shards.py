@@ -20,7 +20,7 @@ import hashlib
 import json
 import mmap
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -45,11 +45,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a corpus.
-
-    fingerprint: sha256 of its documents, as the dataset's fingerprint is of all of them.
-    first: place of its first document in the corpus. size: number of documents.
-    """
+    """A part of a corpus. fingerprint: sha256 of its documents. first: place of its first document in the corpus."""
 
     fingerprint: str
     first: int
@@ -57,26 +53,40 @@ class Shard:
 
 
 def fingerprint_row(document: Document) -> bytes:
-    """What a document contributes to a fingerprint, the sha256 of the rows of all documents in order."""
+    """Return what a document contributes to a fingerprint, the sha256 of the rows of all documents."""
     return _encode((document.doc_id, document.title, document.text)).encode() + b"\n"
 
 
 def fingerprint_of(documents: Iterable[Document]) -> str:
-    """sha256 of documents, read one at a time: of ids, titles and texts, in this order of the documents."""
+    """Return the sha256 of ids, titles and texts, in the order of the documents."""
+    if isinstance(documents, ShardedDocuments):
+        return documents.fingerprint
     digest = hashlib.sha256()
     for document in documents:
         digest.update(fingerprint_row(document))
     return digest.hexdigest()
 
 
+def documents_by_id(documents: Sequence[Document]) -> Mapping[str, Document]:
+    """Return doc_id -> document."""
+    if isinstance(documents, ShardedDocuments):
+        return documents.by_id
+    return {document.doc_id: document for document in documents}
+
+
+def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
+    """Return (the number of documents without text, the ids of the first of them)."""
+    if isinstance(documents, ShardedDocuments):
+        return documents.empty, documents.first_empty
+    empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
+    return len(empty), empty
+
+
 def begins_shard(doc_id: str, size: int, before: int) -> bool:
-    """Whether a document is the first of a new shard.
+    """Return whether a document is the first of a new shard.
 
-    The shard before it has at least size // 2 documents and at most 2 * size; in between, a hash of the document's own
-    id decides, so that adding, removing or changing documents moves few boundaries. Shards have `size` documents on
-    average.
-
-    size: about how many documents a shard has. before: how many the shard has so far.
+    A shard has size // 2 to 2 * size documents, `size` on average; in between, a hash of the document's own id decides,
+    so that changed documents move few boundaries. before: how many the shard has so far.
     """
     least = max(1, size // 2)
     if before < least:
@@ -86,8 +96,7 @@ def begins_shard(doc_id: str, size: int, before: int) -> bool:
 
 
 class ShardWriter:
-    """Writes one shard to a folder, document by document, so that memory holds their ends alone. Its length is how many
-    it has so far."""
+    """Writes one shard to a folder, document by document. Its length is how many it has so far."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,19 +122,18 @@ class ShardWriter:
         self._digest.update(row)
 
     def close(self) -> str:
-        """Write what is left; the shard's fingerprint."""
+        """Write what is left; return the shard's fingerprint."""
         self._file.close()
         np.save(self._folder / ENDS, np.frombuffer(self._ends, np.int64))
         np.save(self._folder / NUMBERS, np.frombuffer(self._numbers, np.bool_))
         return self._digest.hexdigest()
 
     def abandon(self) -> None:
-        """Close the file, whatever it holds."""
         self._file.close()
 
 
 class _Documents(Sequence[Document]):
-    """Sequences of documents whose slices are tuples."""
+    """A sequence of documents whose slices are tuples."""
 
     def _at(self, number: int) -> Document:
         raise NotImplementedError
@@ -165,7 +173,6 @@ class _OpenShard(_Documents):
         return self._block(number, number + 1)[0]
 
     def _block(self, start: int, stop: int) -> list[Document]:
-        """Documents number start to stop - 1."""
         ends = self._ends[FIELDS * start : FIELDS * stop + 1].tolist()
         raw, offset = self._texts[ends[0] : ends[-1]], ends[0]
         made = []
@@ -204,12 +211,12 @@ class IndexedTexts(Sequence[str]):
 
 
 def open_shard(folder: Path) -> Sequence[Document]:
-    """The documents of the shard in a folder, memory-mapped. BadInput where its files are damaged."""
+    """Return the documents of the shard in a folder, memory-mapped. Raise BadInput where its files are damaged."""
     return _OpenShard(folder)
 
 
 class CorpusWriter:
-    """Writes the table of a corpus to a folder: `add` every document in ascending order of id, `cut` after a shard.
+    """Writes the table of a corpus: `add` every document in ascending order of id, `cut` after a shard.
 
     documents: how many there will be, so that memory need not hold what is known of each.
     """
@@ -238,13 +245,12 @@ class CorpusWriter:
                 self._first_empty.append(document.doc_id)
 
     def cut(self, fingerprint: str) -> None:
-        """The documents since the last call were a shard with this fingerprint."""
+        """Note that the documents since the last call were a shard with this fingerprint."""
         self._shards.append((fingerprint, len(self._ends)))
         self._ends_file.write(self._ends.tobytes())
         self._ends = array("q")
 
     def close(self) -> None:
-        """Write what is left."""
         self.abandon()
         table = {
             "fingerprint": self._digest.hexdigest(),
@@ -254,7 +260,6 @@ class CorpusWriter:
         (self._folder / TABLE).write_text(json.dumps(table, ensure_ascii=False, indent=1), "utf-8")
 
     def abandon(self) -> None:
-        """Close the files, whatever they hold."""
         self._file.close()
         self._ends_file.close()
 
@@ -262,10 +267,8 @@ class CorpusWriter:
 class ShardedDocuments(_Documents):
     """The documents of a corpus on disk, in ascending order of doc_id: equal to the same documents in a tuple.
 
-    folder: what `CorpusWriter` wrote.
-    find: fingerprint of a shard -> its folder.
-    fingerprint: sha256 of all documents.
-    empty: number of documents without text; first_empty: ids of the first of them.
+    folder: what `CorpusWriter` wrote. find: fingerprint of a shard -> its folder. empty: number of documents without
+    text.
     """
 
     def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
@@ -284,7 +287,7 @@ class ShardedDocuments(_Documents):
         self.by_id: Mapping[str, Document] = _ById(ids, self)
 
     def shard(self, number: int) -> Sequence[Document]:
-        """The documents of a shard. number: from 0."""
+        """Return the documents of a shard. number: from 0."""
         shard = self.shards[number]
         documents = open_shard(self._find(shard.fingerprint))
         if len(documents) != shard.size:
@@ -304,7 +307,7 @@ class ShardedDocuments(_Documents):
 
 
 def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]]:
-    """(fingerprint, number of empty documents, ids of the first, (fingerprint, size) of each shard)."""
+    """Return (fingerprint, number of empty documents, ids of the first, (fingerprint, size) of each shard)."""
     match json_file(path):
         case {"fingerprint": str(whole), "empty": {"count": int(empty), "first": [*first]}, "shards": [*shards]}:
             sizes = [(one[0], one[1]) for one in shards if isinstance(one, list) and list(map(type, one)) == [str, int]]
@@ -336,15 +339,9 @@ class _Ids(Sequence[bytes]):
             yield from (raw[a - ends[0] : b - ends[0]] for a, b in pairwise(ends))
 
     def place(self, wanted: bytes) -> int:
-        """The number of an id; -1 if there is none such."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self[middle] < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self[low] == wanted else -1
+        """Return the number of an id; -1 if there is none."""
+        place = bisect_left(self, wanted)
+        return place if place < len(self) and self[place] == wanted else -1
 
 
 class _ById(Mapping[str, Document]):
@@ -376,7 +373,7 @@ class _ById(Mapping[str, Document]):
 
 
 def _array(path: Path) -> np.ndarray:
-    """The array in a file, read when it is looked at. ValueError unless the file is one."""
+    """Return the array in a file, read when it is looked at. Raise ValueError unless the file is one."""
     _require_file(path)
     try:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
@@ -387,27 +384,27 @@ def _array(path: Path) -> np.ndarray:
 
 
 def _require_file(path: Path) -> None:
-    """FileNotFoundError for anything else, such as a pipe, which could be waited for for ever."""
+    """Raise FileNotFoundError for anything else, such as a pipe, which could block for ever."""
     if not path.is_file():
         raise FileNotFoundError(f"{path.name} is no file")
 
 
 def _number(doc_id: str) -> int:
-    """The number that an id is in its file. ValueError if it is none."""
+    """Return the number that an id is in its file. Raise ValueError if it is none."""
     if str(number := int(doc_id)) != doc_id:
         raise ValueError(f"{doc_id!r} is no number")
     return number
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
-    """The bytes of a file, read when they are looked at."""
+    """Return the bytes of a file, read when they are looked at."""
     _require_file(path)
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 
 def _are_ends(ends: np.ndarray, size: int) -> bool:
-    """Whether an array says how `size` bytes are divided."""
+    """Return whether an array says how `size` bytes are divided."""
     return bool(ends.dtype == np.int64 and ends[0] == 0 and ends[-1] == size and (ends[1:] >= ends[:-1]).all())
 
 

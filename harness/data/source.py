@@ -6,6 +6,7 @@ its constructor are the keys of `dataset.` in a config. Errors in files are BadI
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +31,15 @@ class Source(Protocol):
         ...
 
     def documents(self) -> Iterable[Document]:
-        """All documents, each once, in any order. `Streamed` where a corpus may be larger than memory."""
+        """Return all documents, each once, in any order; `Streamed` where a corpus may be larger than memory."""
         ...
 
     def queries(self) -> list[Query]:
-        """All queries with their turns, in the order of the file."""
+        """Return all queries with their turns, in the order of the file."""
         ...
 
     def qrels(self) -> Qrels | None:
-        """The labels; None without labels."""
+        """Return the labels; None without labels."""
         ...
 
 
@@ -46,14 +47,12 @@ class Source(Protocol):
 class Streamed(Iterable[Document]):
     """The documents of a file, read one at a time, anew whenever it is iterated over.
 
-    Iterating raises BadInput for the first error in the file, such as an id that an earlier document has: it remembers
-    all ids. `placed` does not, and leaves such ids to its caller.
+    Iterating remembers all ids, and raises BadInput for the first error in the file; `placed` leaves repeated ids to
+    its caller.
 
-    path: the file.
-    form: names how rows become documents, such as "contest": with the content of the file it decides the documents.
-    key: the field with the ids.
-    rows: (position, row) of every row of the file.
-    document: makes a document of (row, file:position, id, the id's number if it is one in the file).
+    form: names how rows become documents: with the content of the file it decides the documents.
+    key: the field with the ids. rows: (position, row) of every row of the file.
+    document: makes a document of (row, file:position, id, the number that the id is in the file, if any).
     """
 
     path: Path
@@ -67,7 +66,7 @@ class Streamed(Iterable[Document]):
             yield self.document(row, where, doc_id, native)
 
     def placed(self) -> Iterator[tuple[str, Document]]:
-        """(position in the file, document), in the order of the file. Ids may repeat."""
+        """Yield (position in the file, document). Ids may repeat."""
         position: int | str | None = None
         for position, row in self.rows():
             where = f"{self.path}:{position}"
@@ -76,26 +75,29 @@ class Streamed(Iterable[Document]):
             raise no_rows(self.path)
 
     def repeated(self, doc_id: str, position: str, before: str) -> BadInput:
-        """The error for an id that occurs at two positions."""
+        """Return the error for an id that occurs at two positions."""
         return repeated_key(doc_id, self.key, self.path, position, before)
 
 
-def check_grade(grade: float, where: str) -> None:
-    """BadInput for a grade that no measure can count with."""
-    if grade > MOST_GRADE:
+def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
+    """Return a grade. Raise BadInput unless it is a finite number > 0 with which measures can count."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise BadInput(f"{where}: {what} is {value!r:.60}, but must be a finite number > 0.{remedy}")
+    if value > MOST_GRADE:
         raise BadInput(
-            f"{where}: grade {grade:.6g} is too large: the most is {MOST_GRADE:,}, since measures sum grades. Divide "
+            f"{where}: grade {value:.6g} is too large: the most is {MOST_GRADE:,}, since measures sum grades. Divide "
             "all grades by the same number."
         )
+    return float(value)
 
 
 def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
-    """A query of one user turn. native_id: the id as a number, if it is one in the file."""
+    """Return a query of one user turn. native_id: the id as a number, if it is one in the file."""
     return Query(query_id, (Turn("user", text),), native_id)
 
 
 def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:
-    """The conversation in row[key]: objects {role, content}, at least one of them by the user."""
+    """Return the conversation in row[key]: objects {role, content}, at least one of them by the user."""
     conversation = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
     if not any(turn.role == "user" for turn in conversation):
         raise BadInput(f"{where}: {key} has no user turn. Add one, or remove the query.")
@@ -112,11 +114,10 @@ def _turn(turn: Any, where: str, key: str) -> Turn:
 
 
 def source_path(key: str, given: str | None, folder: str | None, name: str) -> Path:
-    """The path of the file for `dataset.<key>`, which may not exist.
+    """Return the path of the file for `dataset.<key>`, which may not exist.
 
-    given:  value of `dataset.<key>`, which takes precedence.
-    folder: value of `dataset.path`.
-    name:   of the file in that folder; a gzipped NAME.gz serves as well.
+    given: value of `dataset.<key>`, which takes precedence. folder: value of `dataset.path`. name: of the file in that
+    folder; a gzipped NAME.gz serves as well.
     """
     if given:
         return Path(given)

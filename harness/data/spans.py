@@ -14,8 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from harness.config.text import counted
+from harness.data.files import some
 from retrievers.base import Qrels
 
 
@@ -28,7 +30,7 @@ class Span:
     end: int
 
     def overlap(self, other: Span) -> int:
-        """The number of code points that two spans share; 0 in different texts."""
+        """Return the number of code points that two spans share; 0 in different texts."""
         return max(0, min(self.end, other.end) - max(self.start, other.start)) if self.text == other.text else 0
 
 
@@ -36,9 +38,8 @@ class Span:
 class Evidence:
     """A passage that answers a question.
 
-    exact: the passage itself, the text at `span`. prefix, suffix: what stands before and after it, so that it can be
-    found again after an edit of the text (the selectors of the W3C Web Annotation Data Model).
-    grade: relevance grade of a document that contains it, > 0.
+    exact: the text at `span`. prefix, suffix: what stands before and after it, by which it is found again after an edit
+    (the selectors of the W3C Web Annotation Data Model). grade: of a document that contains it, > 0.
     """
 
     span: Span
@@ -49,7 +50,7 @@ class Evidence:
 
 
 def cover(chunk: Span, evidence: Span) -> float:
-    """The share of the evidence that a chunk contains, in [0, 1]."""
+    """Return the share of the evidence that a chunk contains, in [0, 1]."""
     return chunk.overlap(evidence) / (evidence.end - evidence.start)
 
 
@@ -58,11 +59,11 @@ HALF = 0.5  # share of the evidence from which on a document counts as containin
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFinding:
-    """What is to be said of one piece of evidence of a query.
+    """A remark about one piece of evidence of a query.
 
-    what: "split": no document contains half of it, so that the one which contains most is labelled.
-        "uncovered": no document contains any of it. "lost": its text is gone, and no other has it in one place alone.
-        "moved": its text is gone, and it was found again in another.
+    what: "split": no document contains half of it, so the one that contains most is labelled. "uncovered": no document
+    contains any of it. "lost": its text is gone, and no other has it in one place alone. "moved": its text is gone, and
+    it was found again in another.
     """
 
     query_id: str
@@ -74,21 +75,51 @@ class EvidenceFinding:
 class SpanQrels(Qrels):
     """Labels that were made of evidence; queries with an empty dict need no retrieval.
 
-    evidence: query_id -> the evidence of each labelled query that needs retrieval, where it stands now.
+    evidence: query_id -> evidence of each labelled query that needs retrieval, where it stands now.
     places: doc_id -> where the document stands; several spans if its text occurs more than once.
-    findings: evidence that is split, uncovered, lost or moved, in the order of the queries.
     """
 
     evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
     places: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
     findings: tuple[EvidenceFinding, ...] = ()
 
+    @property
+    def counts_unanswerable(self) -> bool:
+        return False  # the queries have always said it: they are unlabelled and without evidence
+
+    def content(self) -> Iterator[Any]:
+        yield from super().content()
+        yield from self.sources()
+        for doc_id, spans in sorted(self.places.items()):
+            yield doc_id, [_place(span) for span in spans]
+
+    def sources(self) -> Iterator[Any]:
+        """Yield the evidence of each query, by query id; [] for a query that needs no retrieval."""
+        for query_id in sorted(self.grades):
+            pieces = self.evidence.get(query_id, ())
+            yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)
+
+    def remarks(self) -> Iterator[str]:
+        for what, meaning in _FINDINGS.items():
+            if queries := [one.query_id for one in self.findings if one.what == what]:
+                pieces = counted(len(queries), "piece")
+                yield f"{pieces} of evidence {meaning} (of {some(list(dict.fromkeys(queries)))})."
+
+
+_FINDINGS = {
+    "moved": "found again, since the text has changed",
+    "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
+    "uncovered": "in no document: the documents leave out that part of the text",
+    "split": "split between documents: none contains half of it, so the one that contains most is labelled",
+}
+
+
+def _place(span: Span) -> tuple[str, int, int]:
+    return span.text, span.start, span.end
+
 
 class Places:
-    """Where documents stand in their texts, to be asked which of them contain a passage.
-
-    spans: doc_id -> its spans.
-    """
+    """Where documents stand in their texts. spans: doc_id -> its spans."""
 
     def __init__(self, spans: Mapping[str, Sequence[Span]]) -> None:
         self._of_text: dict[str, list[tuple[int, int, str]]] = {}
@@ -101,10 +132,7 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """doc_id -> the share of the evidence that the document contains, in (0, 1], in the order of the text.
-
-        A document with several spans counts by the one that contains most.
-        """
+        """Return doc_id -> the greatest share of the evidence that the document contains, in (0, 1], in text order."""
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
@@ -113,7 +141,7 @@ class Places:
         return found
 
     def _near(self, evidence: Span) -> Iterator[tuple[str, Span]]:
-        """Every document that may overlap the evidence: no span that starts earlier is long enough to reach it."""
+        """Yield every document that may overlap the evidence: no earlier span is long enough to reach it."""
         rows = self._of_text.get(evidence.text, [])
         first = bisect_left(rows, (evidence.start - self._longest.get(evidence.text, 0), 0, ""))
         for start, end, doc_id in rows[first : bisect_left(rows, (evidence.end, 0, ""))]:
@@ -122,7 +150,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Labels:
-    """What `label` finds for one query. grades: doc_id -> grade. split, uncovered: evidence, as in Finding."""
+    """What `label` finds for one query. grades: doc_id -> grade."""
 
     grades: Mapping[str, float]
     split: tuple[Evidence, ...]
@@ -130,11 +158,10 @@ class Labels:
 
 
 def label(evidence: Sequence[Evidence], places: Places) -> Labels:
-    """The documents that contain the evidence of one query.
+    """Return the documents that contain the evidence of one query.
 
-    A document that contains at least half of a piece of evidence gets its grade, the greatest of several; where
-    documents overlap, all of them do. If no document contains half of it, the one that contains most gets the grade,
-    the first of equals in the text: better than a query that no ranking can answer.
+    Every document that contains at least half of a piece of evidence gets its grade, the greatest of several. If none
+    does, the one that contains most gets it, the first of equals: better than a query that no ranking can answer.
     """
     grades: dict[str, float] = {}
     split, uncovered = [], []

@@ -25,15 +25,12 @@ def submission_rows(
     contents: bool = True,
     answers: Sequence[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
+    """Yield contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
     Ids have the type that they had when they were read, and scores have six decimals.
 
-    queries:  as searched, in the order of the ranking's rows.
-    ranking:  the documents to submit.
-    texts:    doc_id -> document.
+    queries: as searched, in the order of the ranking's rows. texts: doc_id -> document.
     contents: whether references contain the documents' texts (`with_contents` can add them later).
-    answers:  one for each query; None: they are empty.
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
@@ -55,13 +52,9 @@ def submission_rows(
 
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
-    """The text of a submission without contents, with the first documents of each query.
+    """Return the text of a submission without contents, with the first `lengths` [Q] documents of each query.
 
     Many trials differ only in `lengths` and have most lines in common, so each line is encoded only once per ranking.
-
-    queries, texts: as for `submission_rows`.
-    candidates:     the ranking to cut.
-    lengths:        int [Q], how many documents of each query to submit.
     """
     encoded = _encoded_lines(candidates)
     row_lengths, longest = list(enumerate(lengths.tolist())), int(lengths.max(initial=0))
@@ -77,10 +70,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """What has been encoded of a ranking.
-
-    depth: number of documents in `rows`. rows: submission rows. lines: (row, number of documents) -> line.
-    """
+    """What has been encoded of a ranking. depth: documents in `rows`. lines: (row, number of documents) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -89,14 +79,14 @@ class _EncodedLines:
 
 @remembered
 def _encoded_lines(candidates: Ranking) -> _EncodedLines:
-    """Starts empty; the caller fills it. A ranking always comes with the same queries and documents."""
+    """Return nothing encoded yet; the caller fills it."""
     return _EncodedLines()
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
-    """The text of a validated contest file, with the documents' texts added to references that lack them.
+    """Return the text of a validated contest file, with the documents' texts added to references that lack them.
 
-    Raises BadInput for references that are not objects.
+    Raise BadInput for references that are not objects.
     """
     lines = []
     for number, row in json_lines(path):
@@ -153,13 +143,12 @@ def validate_against(path: Path, sample_path: Path) -> None:
 
 
 def _native_ids(path: Path) -> dict[str, tuple[str, int | str]]:
-    """query_id -> (file:line, the id with the type that it has in the file)."""
+    """Return query_id -> (file:line, the id with the type that it has in the file)."""
     rows = unique_rows(path, json_lines(path), "eval_id")
     return {query_id: (where, query_id if native is None else native) for where, query_id, native, _ in rows}
 
 
 def _refuse(path: Path, problems: Sequence[str], remedy: str) -> None:
-    """Raise BadInput if there are problems."""
     if problems:
         listed = "\n  ".join(problems[:_LISTED])
         more = f"\n  and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""

@@ -24,18 +24,18 @@ AGAIN = "The file is damaged: make it again."
 
 
 def strict_reader(lines: Iterable[str]) -> Any:
-    """csv.reader, which raises csv.Error for broken quotes, with cells of any length."""
+    """Return a csv.reader that raises csv.Error for broken quotes, with cells of any length."""
     csv.field_size_limit(sys.maxsize)  # else 131,072 characters, less than some documents have
     return csv.reader(lines, strict=True)
 
 
 def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
-    """CSV with a header; columns: name -> values, all of the same length. None becomes an empty cell."""
+    """Return CSV with a header. columns: name -> values, all of the same length; None becomes an empty cell."""
     return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
-    """name -> cells of a file with the text of `csv_text`. BadInput, with file and line, if it is anything else."""
+    """Return name -> cells of a file with the text of `csv_text`. Raise BadInput, with file and line."""
     number = 1
     try:
         with open_unpacked(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
@@ -56,14 +56,14 @@ def read_columns(path: Path) -> dict[str, list[str]]:
 
 
 def taken(columns: dict[str, list[str]], name: str, path: Path) -> list[str]:
-    """Take a column out of those of a file. BadInput if it is not there."""
+    """Take a column out of those of a file. Raise BadInput if it is not there."""
     if name not in columns:
         raise BadInput(f"{path}:1: there is no column {name!r}. {AGAIN}")
     return columns.pop(name)
 
 
 def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str, ...]:
-    """Like `taken`, for ids. BadInput, with the row, if one occurs twice."""
+    """Take a column of ids, as `taken` does. Raise BadInput, with the row, if one occurs twice."""
     ids, rows = taken(columns, name, path), dict[str, int]()
     for row, one in enumerate(ids, start=1):
         if rows.setdefault(one, row) != row:
@@ -72,7 +72,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
-    """The finite numbers in a column, float64 [n]. BadInput, with the row, for anything else.
+    """Return the finite numbers in a column, float64 [n]. Raise BadInput, with the row, for anything else.
 
     lacking: whether cells may be empty; they are NaN.
     """
@@ -90,7 +90,6 @@ def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = F
 
 
 def _line(cells: Iterable[Any]) -> str:
-    """One row. A row that is a single empty cell is quoted: an empty line is no row."""
     shown = ["" if cell is None else str(cell) for cell in cells]
     if shown == [""]:
         return '""\n'

@@ -10,7 +10,6 @@ Evidence found again in texts that have been edited, by what it says and by what
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,8 +18,8 @@ from typing import Any
 
 from harness.config.schema import ReadPath
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
-from harness.data.files import field, json_file, json_lines, optional_text, required, unique_rows
-from harness.data.source import check_grade, turns
+from harness.data.files import field, finished_folder, json_lines, optional_text, unique_rows
+from harness.data.source import grade_of, turns
 from harness.data.spans import Evidence, EvidenceFinding, Places, Span, SpanQrels, label
 from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
@@ -39,12 +38,13 @@ class _Best:
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
-    """Each piece of evidence at its new place; None if its passage is in no text, or equally well in several places.
+    """Return each piece of evidence at its new place; None if its passage is in no text, or equally well in several
+    places.
 
-    A passage that occurs once is taken where it is. One that occurs several times is taken where most characters of
-    its prefix and suffix are the same, counted from the passage outwards.
+    A passage that occurs several times is taken where most characters of its prefix and suffix are the same, counted
+    from the passage outwards.
 
-    lost: evidence whose own text is gone. text_ids: of all texts. text_of: called once for each of them.
+    lost: evidence whose own text is gone. text_of: called once for each text.
     """
     found: list[_Best | None] = [None] * len(lost)
     with watch("evidence: searching the texts") as progress:
@@ -65,7 +65,7 @@ def find_again(
 
 
 def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
-    """(place, characters around it that are as they were) of every occurrence of the passage in a text."""
+    """Yield (place, characters around it that are as they were) of every occurrence of the passage in a text."""
     for start in _occurrences(one.exact, text):
         end = start + len(one.exact)
         before = text[max(0, start - len(one.prefix)) : start]
@@ -81,7 +81,7 @@ def _occurrences(passage: str, text: str) -> Iterator[int]:
 
 
 def _shared(one: str, other: str) -> int:
-    """The number of characters with which both texts begin."""
+    """Return the number of characters with which both texts begin."""
     differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
@@ -95,10 +95,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class EvidencedQuery:
-    """A query of a test set.
-
-    kind: of KINDS. evidence: what answers it. where: its file and line, for errors. answer: in words; "" if unknown.
-    """
+    """A query of a test set. evidence: what answers it. where: its file and line. answer: in words; "" if unknown."""
 
     query: Query
     kind: str
@@ -108,13 +105,12 @@ class EvidencedQuery:
 
 
 class SpanLabelled:
-    """A test set with evidence, on the documents of `harness prepare`: documents are labelled by where they stand.
+    """A test set with evidence, on the documents of `harness prepare`.
 
-    The labels follow the documents: a test set holds for other documents that were cut from the same texts, and for
-    texts that have been edited, as far as the evidence is still there.
+    Its labels follow the documents: it holds for other documents cut from the same texts, and for texts that have been
+    edited, as far as the evidence is still there.
 
-    path: the folder of the test set.
-    documents: the folder of the documents; null: the one that the test set names.
+    path: the folder of the test set. documents: their folder; null: the one that the test set names.
     """
 
     recorded_as = "dataset/testset"
@@ -138,7 +134,6 @@ class SpanLabelled:
 
     @cached_property
     def folder(self) -> DocumentsFolder:
-        """Where the documents are."""
         if self._documents:
             return DocumentsFolder(Path(self._documents), "dataset.documents")
         return DocumentsFolder(_documents_of(self._path), f"{self._path / MANIFEST}: documents.path")
@@ -153,7 +148,6 @@ class SpanLabelled:
 
 
 def _documents_of(folder: Path) -> Path:
-    """The documents folder that a test set names."""
     manifest = read_testset_manifest(folder)
     where = str(folder / MANIFEST)
     if manifest.get("documents") is None:
@@ -162,25 +156,14 @@ def _documents_of(folder: Path) -> Path:
 
 
 def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
-    """`testset.json`. BadInput if the folder is no finished test set of this version. key: the config key of the
-    folder, for errors."""
-    path = folder / MANIFEST
-    if not folder.is_dir():
-        what = "this is a file, not a folder" if folder.exists() else "there is no such folder"
-        raise BadInput(f"{key}={folder}: {what}. Give the folder that `harness testset draft` wrote.")
-    if not path.is_file():
-        raise BadInput(
-            f"{key}={folder}: {MANIFEST} is missing, so that this is no finished test set. Repeat `harness testset "
-            'draft`, or write {"version": 1} to that file if the queries were made otherwise.'
-        )
-    manifest = json_file(path)
-    if (version := required(manifest, "version", str(path))) != VERSION:
-        raise BadInput(f"{path}: version is {version!r:.60}, but this harness reads version {VERSION}.")
-    return manifest
+    """Return `testset.json`. Raise BadInput if this is no finished test set. key: the config key of the folder."""
+    finish = 'Repeat `harness testset draft`, or write {"version": 1} to that file if the queries were made otherwise.'
+    give = "Give the folder that `harness testset draft` wrote."
+    return finished_folder(folder, MANIFEST, VERSION, key=key, give=give, finish=finish)
 
 
 def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery]:
-    """The queries of a finished test set, in the order of the file. BadInput, with file and line, for wrong rows."""
+    """Return the queries of a finished test set, in the order of the file. Raise BadInput, with file and line."""
     read_testset_manifest(folder, key)
     path = folder / QUERIES
     return [
@@ -190,11 +173,9 @@ def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery
 
 
 def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str) -> EvidencedQuery:
-    kind, needs = field(row, "kind", str, where), required(row, "needs", where)
+    kind, needs = field(row, "kind", str, where), field(row, "needs", bool, where)
     if kind not in KINDS:
         raise BadInput(f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
-    if not isinstance(needs, bool):
-        raise BadInput(f"{where}: needs is {needs!r:.60}, but must be true or false.")
     if needs == (kind == "none"):
         raise BadInput(f"{where}: needs is {str(needs).lower()}, but a query of kind {kind} says the opposite.")
     evidence = tuple(read_evidence(one, where) for one in field(row, "evidence", list, where))
@@ -206,28 +187,23 @@ def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str
 
 
 def read_evidence(value: Any, where: str) -> Evidence:
-    """Evidence of {text, start, end, exact, prefix, suffix, grade}; the last three may be missing."""
+    """Return evidence of {text, start, end, exact, prefix, suffix, grade}; the last three may be missing."""
     span = read_span(value, where)
-    exact, grade = field(value, "exact", str, where), value.get("grade", 1)
+    exact, grade = field(value, "exact", str, where), grade_of(value.get("grade", 1), "grade", where)
     if len(exact) != span.end - span.start:
         raise BadInput(
             f"{where}: exact has {len(exact):,} characters, but start {span.start} and end {span.end} are "
             f"{span.end - span.start:,} apart. They must name the same passage."
         )
-    if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
-        raise BadInput(f"{where}: grade is {grade!r:.60}, but must be a finite number > 0.")
-    check_grade(grade, where)
     prefix, suffix = optional_text(value, "prefix", where), optional_text(value, "suffix", where)
-    return Evidence(span, exact, prefix, suffix, float(grade))
+    return Evidence(span, exact, prefix, suffix, grade)
 
 
 def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> SpanQrels:
-    """The labels of these queries for the documents of a folder.
+    """Return the labels of these queries for the documents of a folder.
 
-    A query whose evidence is gone is not labelled: nobody knows whether the texts still answer it. BadInput if
-    evidence, or a document of the same text, does not stand where it says.
-
-    chunks: of the folder.
+    A query whose evidence is gone is not labelled: nothing tells whether the texts still answer it. Raise BadInput if
+    evidence, or a document of the same text, does not stand where it says. chunks: of the folder.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
     places, now = Places(spans), _placed(queries, chunks, folder)
@@ -257,7 +233,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
 def _placed(
     queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder
 ) -> dict[Evidence, Evidence | None]:
-    """Each piece of evidence -> the same where it stands now; None if it is lost."""
+    """Return each piece of evidence -> the same where it stands now; None if it is lost."""
     documents: dict[str, list[tuple[Span, Document]]] = {}
     for chunk in chunks:
         for span in chunk.spans:
@@ -287,7 +263,7 @@ def _placed(
 
 
 def _check_documents(documents: Sequence[tuple[Span, Document]], text: str, folder: DocumentsFolder) -> None:
-    """BadInput unless every document is what its text has at its span."""
+    """Raise BadInput unless every document is what its text has at its span."""
     for span, document in documents:
         if text[span.start : span.end] != document.text:
             raise BadInput(

@@ -20,7 +20,7 @@ from harness.data.files import (
     optional_text,
     unique_rows,
 )
-from harness.data.source import Grades, Streamed, check_grade, single_turn, source_path
+from harness.data.source import Grades, Streamed, grade_of, single_turn, source_path
 from harness.errors import BadInput
 from retrievers.base import Document, Qrels, Query, one_word
 
@@ -33,11 +33,8 @@ _NO_TEXT = (
 class Beir:
     """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with its header.
 
-    The queries are those with labels in the split, as usual for BEIR, or all if there is no qrels folder. Grades are as
-    in TREC labels.
+    The queries are those with labels in the split, or all if there is no qrels folder. Grades are as in TREC labels.
 
-    path:  the folder.
-    split: train, dev or test.
     documents, queries, qrels: a file to use instead of the one in the folder.
     """
 
@@ -90,10 +87,8 @@ class Beir:
 class Trec:
     """TREC labels, lines `query_id iteration doc_id grade`, for scoring a TREC run; there are no texts.
 
-    Grade 0 means judged and not relevant, a grade < 0 pooled but not judged, as in trec_eval; a document without a line
-    is neither. Such labels cannot express that a query needs no retrieval.
-
-    qrels: the file with the labels.
+    Grade 0 means judged and not relevant, a grade < 0 pooled but not judged, as in trec_eval. Such labels cannot
+    express that a query needs no retrieval.
     """
 
     recorded_as = "dataset/trec"
@@ -116,7 +111,7 @@ def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) 
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """(line, query_id, doc_id, grade) of BEIR labels, whose first line is a header."""
+    """Yield (line, query_id, doc_id, grade) of BEIR labels, whose first line is a header."""
     for row, (number, line) in enumerate(numbered_lines(path)):
         fields = line.split("\t")
         if len(fields) != 3:
@@ -133,7 +128,7 @@ def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """(line, query_id, doc_id, grade) of TREC labels."""
+    """Yield (line, query_id, doc_id, grade) of TREC labels."""
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 4:
@@ -144,7 +139,7 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
-    """Labels from (query, document) pairs; a query without a relevant document stays, with no grades."""
+    """Return labels from (query, document) pairs; a query without a relevant document stays, with no grades."""
     grades: Grades = {}
     not_relevant: dict[str, set[str]] = {}
     pooled: dict[str, set[str]] = {}
@@ -156,8 +151,7 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
         once(seen, (query_id, doc_id), "the label of", path, number)
         relevant = grades.setdefault(query_id, {})
         if (value := finite_number(grade, "grade", where)) > 0:
-            check_grade(value, where)
-            relevant[doc_id] = value
+            relevant[doc_id] = grade_of(value, "grade", where)
         else:
             (pooled if value < 0 else not_relevant).setdefault(query_id, set()).add(doc_id)
     if not grades:
@@ -172,10 +166,10 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
 
 
 def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
-    """(query_id, doc_id, grade) of every judged document, 0 if it is not relevant, and -1 of every pooled one.
+    """Yield (query_id, doc_id, grade) of every judged document, 0 if it is not relevant, and -1 of every pooled one.
 
-    Documents are in ascending order of doc_id. These formats have no pair that says that a query needs no retrieval, or
-    that nothing answers it: such queries are left out, and so are those without any judged or pooled document.
+    Documents are in ascending order of doc_id. Queries that need no retrieval, and those without judged or pooled
+    documents, are left out: these formats cannot express them.
     """
     for query_id, grades in qrels.grades.items():
         if not qrels.needs_retrieval(query_id):
@@ -186,15 +180,11 @@ def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
 
 
 def trec_qrels_lines(qrels: Qrels) -> Iterator[str]:
-    """The `judged_pairs` as lines `query_id 0 doc_id grade`, without line ends.
-
-    White space within an id is percent-encoded, as in TREC runs. Programs other than this one want whole numbers as
-    grades.
-    """
+    """Yield the `judged_pairs` as lines `query_id 0 doc_id grade`, with white space in ids percent-encoded."""
     for query_id, doc_id, grade in judged_pairs(qrels):
         yield f"{one_word(query_id)} 0 {one_word(doc_id)} {grade_text(grade)}"
 
 
 def grade_text(grade: float) -> str:
-    """A grade as text, from which the same number is read: whole numbers without a decimal point."""
+    """Return a grade as text, from which the same number is read: whole numbers without a decimal point."""
     return str(int(grade)) if grade.is_integer() else repr(grade)

@@ -35,9 +35,8 @@ class LearnedFusion:
     regression that corrects them.
 
     weights: ranking name -> weight in the fixed fusion, 0 to 1e9; default weight 1.
-    folds:   of the labelled queries, for out-of-fold lists, at least 2. With a gate that learns, its folds and repeats
-             are used for both.
-    repeats: how often the queries are split into folds anew, at least 1.
+    folds: of the labelled queries, for out-of-fold lists. repeats: how often the queries are split anew. A gate that
+        learns gives its own folds and repeats to both.
     """
 
     recorded_as = "fusion/learned"
@@ -50,7 +49,7 @@ class LearnedFusion:
         self._weights, self.folds, self.repeats = weights or {}, folds, repeats
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput for a single ranking, where a weight names none, or where all have weight 0."""
+        """Raise BadInput for a single ranking, where a weight names none, or where all have weight 0."""
         if len(names) < 2:
             raise BadInput(
                 f"fusion=learned learns how to fuse several rankings, and the retriever has only {', '.join(names)}. "
@@ -59,19 +58,14 @@ class LearnedFusion:
         self._fixed.check(names)
 
     def learn(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> Learning:
-        """What is learnt from the labels. depth: documents that a fused list has at most."""
+        """Return what is learnt from the labels. depth: of a fused list."""
         start = {name: float(self._weights.get(name, 1.0)) for name in sorted(rankings)}
         return Learning(rankings, depth, labels, start)
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """What was learnt from some queries.
-
-    rule: how to fuse. chosen: one of TRIED.
-    held_out: the objective that each of TRIED earned on held-out queries, a mean; empty with too few queries.
-    why: a sentence.
-    """
+    """What was learnt from some queries. held_out: mean objective of each of TRIED; empty with too few queries."""
 
     rule: FusionRule
     chosen: str
@@ -98,25 +92,24 @@ class Learning:
 
     @property
     def every(self) -> np.ndarray:
-        """All queries to learn from, bool [n]."""
         return np.ones(len(self.pool.rows), bool)
 
     def split(self, count: int, number: int, used: np.ndarray | None = None) -> np.ndarray:
-        """The fold of each query, int [n], -1 for those not used. Each number, below 1,000, gives another split."""
+        """Return the fold of each query, int [n], -1 for those not used. Each number gives another split."""
         rows = np.flatnonzero(self.every if used is None else used)
         fold = np.full(len(self.pool.rows), -1)
         fold[rows] = calibration.split(self.pool.needs[rows], count, self.pool.seed, number)
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
-        """What some queries teach. used: bool [n]; the labels of the others have no part in it."""
+        """Return what some queries teach; the labels of the others have no part in it. used: bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._learnt:
             self._learnt[key] = self._learn(used)
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Fused lists of all queries: those to learn from by rules learnt without their fold, others by the last rule.
+        """Return lists of queries to learn from, by rules learnt without their fold, and of others by the last rule.
 
         fold: int [n], -1 for queries that no rule may learn from, whose lists stay empty.
         """
@@ -129,19 +122,18 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fused lists of some queries, each by a rule learnt from the others of them: what a gate that learns from the
-        same queries may see. The lists of other queries to learn from are empty.
+        """Return lists of some queries, each by a rule learnt from the others of them, as a gate may see them.
 
-        used: bool [n].
+        used: bool [n]. The lists of other queries to learn from are empty.
         """
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
-        """Fused lists of all queries by the rule of all labels."""
+        """Return fused lists of all queries by the rule of all labels."""
         return self.learnt(self.every).rule.fuse(self._rankings, self._depth)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of fusion.json: the rule of all labels and how it does on them."""
+        """Return the content of fusion.json: the rule of all labels and how it does on them."""
         every = self.every
         found, needs = self.learnt(every), self.pool.needs
         rows = np.arange(len(needs))
@@ -172,7 +164,8 @@ class Learning:
 
     def _learn(self, used: np.ndarray) -> Learnt:
         if used.sum() < 2:
-            return self._made(FIXED, self._grid.points[0], {}, "Too few queries to hold some out.")
+            rule = FusionRule.of(self._names, self._grid.points[0])
+            return Learnt(rule, FIXED, {}, "Too few queries to hold some out.")
         fold, point = self.split(INNER, 0, used), self._grid.pick(used)
         earned = np.full((len(TRIED), len(used)), np.nan)
         earned[0] = self._grid.values[0]
@@ -192,21 +185,20 @@ class Learning:
         gain, error = _paired(earned[best] - earned[simple])
         if gain > error + CLOSE:
             why = _because(gain, error, ("the fixed fusion", "the weights alone")[simple])
-            return self._made(TRIED[best], self._correct(point, used)[best - 2], held, why)
-        return self._made(TRIED[simple], self._grid.points[point * simple], held, why)
+            weights, chosen = self._correct(point, used)[best - 2], TRIED[best]
+        else:
+            weights, chosen = self._grid.points[point * simple], TRIED[simple]
+        return Learnt(FusionRule.of(self._names, weights), chosen, held, why)
 
     def _correct(self, point: int, used: np.ndarray) -> list[Weights]:
-        """The weights of a point of the grid, corrected by the ranker with each of STRENGTHS."""
+        """Return the weights of a point of the grid, corrected by the ranker with each of STRENGTHS."""
         key = np.packbits(used).tobytes(), point
         if key not in self._corrected:
             self._corrected[key] = self._ranker.learn(self._grid.points[point], used)
         return self._corrected[key]
 
-    def _made(self, chosen: str, weights: Weights, held_out: Mapping[str, float], why: str) -> Learnt:
-        return Learnt(FusionRule.of(self._names, weights), chosen, held_out, why)
-
     def _by_rules(self, rules: Mapping[FusionRule, Sequence[int]]) -> Ranking:
-        """The fused lists of some rows by each rule; other rows are empty."""
+        """Return the fused lists of some rows by each rule; other rows are empty."""
         docs = np.full((len(self._ids), self._depth), -1, np.int32)
         scores = np.zeros(docs.shape)
         doc_ids: tuple[str, ...] = ()
@@ -219,7 +211,6 @@ class Learning:
 
 
 def _paired(differences: np.ndarray) -> tuple[float, float]:
-    """The mean and its standard error."""
     return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
 

@@ -22,8 +22,7 @@ class FusionLabels:
     """The labels that a fusion learns from, and what it is fitted to.
 
     objective: a mean over queries that no gate changes. top_k: documents shown for a query.
-    split: its `select_on` says whether all labelled queries are learnt from, or the public part.
-    multi_turn: query_id -> whether the query has several user turns.
+    split: says whether all labelled queries are learnt from, or the public part.
     """
 
     qrels: Qrels
@@ -66,11 +65,11 @@ class CandidatePool:
 
     @property
     def relevant(self) -> np.ndarray:
-        """Whether a candidate is relevant, bool [n, C]."""
+        """Which candidates are relevant, bool [n, C]."""
         return self._judged.gains > 0
 
     def feature(self, ranking: str, name: str) -> np.ndarray:
-        """What a ranking knows of each candidate, float64 [n, C]; computed once."""
+        """Return what a ranking knows of each candidate, float64 [n, C]; computed once."""
         if (ranking, name) not in self._columns:
             points = FEATURES[name](self._rankings[ranking])
             every = np.empty(self._candidates.docs.shape)
@@ -80,14 +79,14 @@ class CandidatePool:
         return self._columns[ranking, name]
 
     def scores(self, weights: Mapping[tuple[str, str], float], rows: np.ndarray) -> np.ndarray:
-        """The weighted sums of some queries' candidates, float64 [m, C]. weights: (ranking, feature) -> weight."""
+        """Return weighted sums of some queries' candidates, float64 [m, C]. weights: (ranking, feature) -> weight."""
         total = np.zeros((len(rows), self.present.shape[1]))
         for (ranking, name), weight in weights.items():
             total += weight * self.feature(ranking, name)[rows]
         return total
 
     def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The objective of queries if their candidates are shown in the order of the scores, float64 [m].
+        """Return the objective of queries whose candidates are shown in the order of the scores, float64 [m].
 
         scores: float64 [m, C]. rows: int [m], the queries, numbered as in this pool.
         """
@@ -96,7 +95,7 @@ class CandidatePool:
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))
 
     def near(self, first: int) -> np.ndarray:
-        """Whether a candidate is among the first documents of a ranking, bool [n, C]."""
+        """Return which candidates are among the first documents of a ranking, bool [n, C]."""
         found = np.zeros(self._candidates.docs.shape, bool)
         for slots in self._slots.values():
             found.ravel()[slots[:, :first]] = True

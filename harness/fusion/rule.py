@@ -84,11 +84,11 @@ class FusionRule:
         return {(one.ranking, one.feature): one.weight for one in self.features}
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """The k best candidates of each query. BadInput as from `check`."""
+        """Return the k best candidates of each query."""
         return _Applied(self).fuse(rankings, k)
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput unless these are the component rankings that the rule was learnt for."""
+        """Raise BadInput unless these are the component rankings that the rule was learnt for."""
         lacking = [name for name in self.rankings if name not in names]
         if lacking or len(names) != len(self.rankings):
             more = [name for name in names if name not in self.rankings]
@@ -99,16 +99,14 @@ class FusionRule:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as JSON has it; `row_as` reads it."""
+        """Return the rule as JSON has it; `row_as` reads it."""
         return as_json(asdict(self))
 
 
 class FittedFusion:
-    """Applies a rule that another run has learnt; needs no labels.
+    """Applies the rule that another run has learnt. file: the fusion.json of that run.
 
-    file: the fusion.json of that run.
-    weights: not for use: the weights are those of the file. Retrievers with several rankings give a weight of 1 to
-        each; anything else is refused.
+    weights: what retrievers with several rankings give, 1 each; anything else is refused.
     """
 
     recorded_as = "fusion/fitted"
@@ -125,20 +123,18 @@ class FittedFusion:
 
     @staticmethod
     def identify(file: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
-        """The content of the file identifies the fusion, not its path."""
+        """Return the content of the file, which identifies the fusion; its path does not."""
         return {"rule": read_rule(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput unless these are the component rankings that the rule was learnt for."""
         self.rule.check(names)
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """The k best candidates of each query."""
         return self.rule.fuse(rankings, k)
 
 
 def read_rule(file: str) -> FusionRule:
-    """The rule in a fusion.json. BadInput, which names the file and the key, if there is none."""
+    """Return the rule in a fusion.json. Raise BadInput, with the file and the key, if there is none."""
     try:
         content = json_file(Path(file))
         version = required(content, "version", file)

@@ -30,11 +30,7 @@ Weights = Mapping[tuple[str, str], float]  # (ranking, feature) -> weight
 
 
 class WeightGrid:
-    """Points of the grid, the fixed fusion first.
-
-    points: of each, (ranking, feature) -> weight.
-    values: float64 [G, n], the objective of each query.
-    """
+    """Points of the grid, (ranking, feature) -> weight, the fixed fusion first. values: float64 [G, n], objectives."""
 
     def __init__(self, pool: CandidatePool, start: Mapping[str, float]) -> None:
         """start: ranking -> weight in the fixed fusion."""
@@ -56,10 +52,9 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """The point for some queries: of those that earn less than the best by at most one standard error of the paired
-        difference, the one nearest to the fixed fusion (after the one-standard-error rule of Breiman et al. 1984).
+        """Return the point nearest to the fixed fusion among those within one standard error of the best.
 
-        used: bool [n]. With fewer than two queries, the fixed fusion.
+        The error is that of the paired difference (after Breiman et al. 1984). used: bool [n].
         """
         count = int(used.sum())
         if count < 2:
@@ -75,7 +70,7 @@ class WeightGrid:
 
 
 def simplex(size: int) -> Iterator[np.ndarray]:
-    """Weights of at least 0 that add up to 1, in steps that make at most POINTS of them, float64 [size] each."""
+    """Yield weights of at least 0 that add up to 1, at most POINTS of them, float64 [size] each."""
     finer = (steps for steps in range(FINEST, 1, -1) if math.comb(steps + size - 1, size - 1) <= POINTS)
     steps = next(finer, 1)
     for walls in itertools.combinations(range(steps + size - 1), size - 1):
@@ -96,10 +91,9 @@ STEPS = 100  # of Newton's method, at most; some ten are enough
 
 
 class Ranker:
-    """Learns from the candidates near the top of any ranking; each query weighs the same, and so do its relevant
-    candidates together and the others together.
+    """Learns from the candidates near the top of any ranking.
 
-    pool: the queries and their candidates.
+    Each query weighs the same, and so do its relevant candidates together and the others together.
     """
 
     def __init__(self, pool: CandidatePool, names: list[str]) -> None:
@@ -118,11 +112,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """A correction of a fusion for each of STRENGTHS, learnt from some queries; the fusion itself where they teach
-        nothing.
-
-        used: bool [n].
-        """
+        """Return a correction of a fusion for each of STRENGTHS, learnt from some queries. used: bool [n]."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)
@@ -144,20 +134,17 @@ class Ranker:
         return found
 
     def _score(self, fusion: Weights) -> np.ndarray:
-        """The fusion's scores of the candidates that it learns from, float64 [m]; computed once."""
         if (key := tuple(fusion.items())) not in self._scores:
             self._scores[key] = np.sum([weight * self._of(feature) for feature, weight in fusion.items()], axis=0)
         return self._scores[key]
 
     def _of(self, feature: tuple[str, str]) -> np.ndarray:
-        """A feature of the candidates that it learns from, float64 [m]."""
         found: np.ndarray = self._pool.feature(*feature)[self._owner, self._column]
         return found
 
 
 def regress(columns: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The coefficients of a logistic regression with a free intercept, float64 [F]: they minimise the weighted log loss
-    plus half the sum of their squares.
+    """Return the coefficients of a logistic regression with a free intercept and L2 penalty, float64 [F].
 
     By Newton's method with halved steps; scikit-learn's LogisticRegression finds the same in five times the time.
 

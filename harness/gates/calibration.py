@@ -27,9 +27,8 @@ RESAMPLES = 2000
 class Curve:
     """The objective at every threshold.
 
-    edges:  float64 [T], the distinct values of the signal, descending.
-    values: float64 [T + 1]; values[i] is the mean objective if documents are shown to the queries of the first i
-            edges, as any threshold in (edges[i], edges[i - 1]] does.
+    edges: float64 [T], the distinct values of the signal, descending.
+    values: float64 [T + 1]; values[i] is the mean objective for any threshold in (edges[i], edges[i - 1]].
     """
 
     edges: np.ndarray
@@ -37,10 +36,9 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """The objective at every threshold.
+    """Return the objective at every threshold.
 
-    signal: float64 [n].
-    payoff: float64 [n, 2], what showing and withholding documents earn each query.
+    signal: float64 [n]. payoff: float64 [n, 2], what showing and withholding documents earn each query.
     """
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
@@ -50,16 +48,15 @@ def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
 
 
 def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarray:
-    """The best thresholds for each weighting, float64 [B, L - 1], descending in each row.
+    """Return the best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
     Dynamic programming over the sorted queries finds exactly the borders between levels that earn the most. Each
     border then moves to the middle of its plateau: the neighbouring borders that earn less by at most one standard
     error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no
     more than the next is left out; if withholding from no query earns as much as the best, the last threshold is -inf.
 
-    weights: float64 [B, n], how often each query counts; 0 = held out.
-    signal:  float64 [n].
-    payoff:  float64 [n, L], what each level earns each query.
+    weights: float64 [B, n], how often each query counts; 0 = held out. signal: float64 [n].
+    payoff: float64 [n, L], what each level earns each query.
     """
     step = max(1, _CELLS // len(signal))
     blocks = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
@@ -67,16 +64,13 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """The lowest and highest last threshold whose objective is within one standard error of the best.
-
-    Infinite if withholding from no query, or from all, is within it.
-    """
+    """Return the lowest and highest last threshold whose objective is within one standard error of the best."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 
 
 def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds as in `fit`, and the lower and upper end of the last threshold's plateau, float64 [B] each."""
+    """Return thresholds as `fit`, and the ends of the last threshold's plateau, float64 [B] each."""
     order = np.argsort(-signal, kind="stable")
     ordered, earned = signal[order], payoff[order]
     weights = weights[:, order]
@@ -98,13 +92,13 @@ def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[n
 
 
 def counts_at(signal: np.ndarray, thresholds: np.ndarray, levels: Sequence[int]) -> np.ndarray:
-    """How many documents each query gets, int [..., Q]; signal: float64 [Q], thresholds: float64 [..., L - 1]."""
+    """Return how many documents each query gets, int [..., Q]. signal: float64 [Q]. thresholds: [..., L - 1]."""
     level = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
     return np.array(levels)[level]
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """The fold of each query, int [n], stratified: queries that need retrieval, and the others, are spread evenly."""
+    """Return the fold of each query, int [n]; those that need retrieval, and the others, are spread evenly."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0
@@ -116,7 +110,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """The fold of each query, int [n], of at most `count`. Each number, below 1,000, gives another random split."""
+    """Return the fold of each query, int [n], of at most `count`. Each number below 1,000 gives another split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -128,12 +122,12 @@ def check_splits(folds: int, repeats: int) -> None:
 
 
 def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each fold, (whether a query is learnt from, whether it is held out), bool [n] each; fold -1 is neither."""
+    """Return for each fold which queries are learnt from and which are held out, bool [n] each; fold -1 is neither."""
     return [((fold >= 0) & (fold != number), fold == number) for number in range(fold.max() + 1)]
 
 
 def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """The weighted sum of the objective, each query with thresholds fitted without its fold; float64 [B]."""
+    """Return the weighted sum of the objective with thresholds fitted without each query's fold, float64 [B]."""
     training, evaluation = (weights[:, None] * np.stack(parts) for parts in zip(*held_out(fold), strict=True))
     thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
@@ -142,10 +136,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """95 % percentile intervals of the last threshold ("threshold") and of the mean objective ("objective").
-
-    The queries are resampled `RESAMPLES` times; thresholds are fitted and scored on each sample.
-    """
+    """Return 95 % percentile intervals of the last "threshold" and the mean "objective" of RESAMPLES samples."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
@@ -157,29 +148,23 @@ def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str,
 
 
 def _cuts(ordered: np.ndarray) -> np.ndarray:
-    """Whether a threshold can separate the first i of the ordered queries from the rest, bool [n + 1].
-
-    It cannot separate equal signals.
-    """
+    """Return whether a threshold can separate the first i of the ordered queries from the rest, bool [n + 1]."""
     return np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])
 
 
 def _running(values: np.ndarray) -> np.ndarray:
-    """The totals of the first i values of each row, float64 [B, n + 1]."""
+    """Return the totals of the first i values of each row, float64 [B, n + 1]."""
     return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
 
 
 def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The value of each row at its column `place`, float64 [B]."""
+    """Return the value of each row at its column `place`, float64 [B]."""
     return np.take_along_axis(values, place[:, None], axis=1)[:, 0]
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """How many queries lie above each border between levels, int [B, L - 1], for the greatest total.
-
-    Ties go to the first border, so that a level that earns no more than the next stays empty; for the last border they
-    go to the last, so that documents are not withheld for nothing.
-    """
+    """Return how many queries lie above each border between levels, int [B, L - 1], for the greatest total."""
+    # Ties go to the first border, which leaves useless levels empty; those of the last border withhold least.
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
     best, came_from = totals[0], []
@@ -200,11 +185,7 @@ def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) ->
 def _plateau(
     weights: np.ndarray, gain: np.ndarray, legal: np.ndarray, best: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first and last border, int [B] each, of the plateau around `best` within [low, high].
-
-    gain:  float64 [n], what a query earns more above the border than below it.
-    legal: bool [n + 1], as from `_cuts`.
-    """
+    """Return the first and last border of the plateau around `best` within [low, high], int [B] each."""
     totals, squares = _running(weights * gain), _running(weights * gain**2)
     count = weights.sum(axis=1, keepdims=True)
     less = _at(totals, best)[:, None] - totals
@@ -220,7 +201,7 @@ def _plateau(
 
 
 def _middle(ordered: np.ndarray, present: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """The middle of the thresholds between two borders, float64 [B], bounded by the signals of queries that count."""
+    """Return the middle between two borders, float64 [B], bounded by the signals of queries that count."""
     highest = ordered[present.argmax(axis=1)]
     lowest = ordered[len(ordered) - 1 - present[:, ::-1].argmax(axis=1)]
     top = np.where(first > 0, ordered[first - 1], highest)

@@ -25,16 +25,14 @@ ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a gate decides for Q queries.
+    """What a gate decides for Q queries. None stands for what it has not read, or not learnt.
 
-    shown:       int64 [Q], the most documents each query gets; 0: they are withheld.
-    signal:      float64 [Q], what the decision rests on, higher = more likely to need retrieval; None if the gate
-                 reads nothing.
-    fitted:      what was learnt from labels, as plain JSON; None if nothing was.
-    out_of_fold: int64 [R, Q], `shown` from rules learnt without the query's own label, in R repetitions; None if
-                 nothing was learnt or no query could be held out.
-    folds:       int64 [R, n], the fold of each query to learn from (`Payoff.rows`) in each repetition; None as before.
-    curve:       the objective at every threshold on the signal, if one was fitted.
+    shown: int64 [Q], the most documents each query gets; 0: they are withheld.
+    signal: float64 [Q], what the decision rests on, higher = more likely to need retrieval.
+    fitted: what was learnt from labels, as plain JSON.
+    out_of_fold: int64 [R, Q], `shown` from rules learnt without the query's own label, in R repetitions.
+    folds: int64 [R, n], the fold of each query to learn from (`Payoff.rows`) in each repetition.
+    curve: the objective at every threshold on the signal.
     """
 
     shown: np.ndarray
@@ -85,15 +83,10 @@ class NoGate:
 
 @dataclass(eq=False)
 class ScoreGate:
-    """Gives a query its documents if its signal is at least the threshold.
+    """Gives a query its documents if its signal is at least the threshold, and something was found for it.
 
-    A query for which nothing was found never passes.
-
-    threshold: on the signal, inclusive.
-    source:    name of the component ranking to read; None = the only one. Ignored by a signal that reads only the
-               query.
-    signal:    name of the signal.
-    k:         number of top ranks that some signals read, at least 2.
+    source: the component ranking to read; None: the only one. A signal that reads only the query ignores it.
+    k: number of top ranks that some signals read, at least 2.
     """
 
     recorded_as = "gate/score"
@@ -120,7 +113,6 @@ class ScoreGate:
         return Decision(np.where((signal >= self.threshold) & found, ALL, 0), signal)
 
     def _source_of(self, names: Collection[str]) -> str | None:
-        """The name of the component ranking to read; BadInput if it is ambiguous or unknown."""
         if self.source is not None:
             check_source(self.source, names, "gate.source")
             return self.source
@@ -148,7 +140,7 @@ def check_comparable(signal: str, names: Collection[str]) -> None:
 
 
 def check_source(source: str, names: Collection[str], key: str) -> None:
-    """Raise BadInput unless `source` names a component ranking. key: the config key it comes from."""
+    """Raise BadInput unless `source` names a component ranking. key: its config key."""
     if source == "fused" and len(names) > 1:
         first = next(iter(names))
         raise BadInput(

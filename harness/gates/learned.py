@@ -36,11 +36,9 @@ class Learner:
     To add a gate that learns, write a subclass with `rules` (and `levels` or `tried` if the defaults do not fit), and
     a file in conf/gate/.
 
-    signals: names of the signals to use; None = all fast ones.
-    sources: names of the component rankings to read; None = all.
-    k:       number of top ranks that some signals read, at least 2.
-    folds:   of the labelled queries, for out-of-fold decisions, at least 2.
-    repeats: how often the queries are split into folds anew, at least 1.
+    signals: to use; None: all fast ones. sources: component rankings to read; None: all.
+    k: number of top ranks that some signals read, at least 2.
+    folds: of the labelled queries, for out-of-fold decisions. repeats: how often they are split anew.
     """
 
     signals: list[str] | None = None
@@ -62,7 +60,7 @@ class Learner:
 
     @staticmethod
     def identify(**arguments: Any) -> dict[str, Any]:
-        """What identifies the gate: the arguments, with the names of all fast signals for `signals: null`."""
+        """Return the arguments, with the names of all fast signals for `signals: null`."""
         return arguments | {"signals": list(QUICK) if arguments["signals"] is None else arguments["signals"]}
 
     def check(self, names: Collection[str]) -> None:
@@ -82,11 +80,11 @@ class Learner:
             fitted=self._summary(rule, known, signal),
             out_of_fold=out_of_fold,
             folds=folds,
-            curve=self._curve(rule, known, signal),
+            curve=calibration.curve(signal[known.rows], known.levels((max(rule.levels), 0))),
         )
 
     def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
-        """(the rule learnt from the queries `payoff.rows`, `out_of_fold` and `folds` of `Decision`)."""
+        """Return the rule learnt from the queries `payoff.rows`, and `out_of_fold` and `folds` of `Decision`."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)
@@ -99,19 +97,17 @@ class Learner:
         return rule, self._out_of_fold(inputs, payoff, inner, folds, shown), np.stack(folds)
 
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
-        """One rule per row of `weights`, learnt only from the queries with a weight above 0.
+        """Return one rule per row of `weights`, learnt only from the queries with a weight above 0.
 
-        weights: float64 [B, n], of the n labelled queries `payoff.rows`; 0 = must not be used.
-        inner:   splits of the n queries into folds for cross-validation, int [n] each.
+        weights: float64 [B, n], of the queries `payoff.rows`. inner: their folds for cross-validation, int [n] each.
         """
         raise NotImplementedError
 
     def levels(self, payoff: Payoff) -> tuple[int, ...]:
-        """The numbers of documents that a rule can show, from the most to the least confident level."""
+        """Return the numbers of documents that a rule can show, from the most to the least confident level."""
         return (payoff.values.shape[1] - 1, 0)
 
     def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
-        """The (source, signal) pairs to use."""
         return signal_choices(self.names, self.sources or list(inputs.rankings))
 
     def _out_of_fold(
@@ -122,7 +118,7 @@ class Learner:
         folds: Sequence[np.ndarray],
         shown: np.ndarray,
     ) -> np.ndarray:
-        """`Decision.out_of_fold`; unlabelled queries have the decision of the final rule, `shown`."""
+        """Return `Decision.out_of_fold`; unlabelled queries have the decision of the final rule, `shown`."""
         out_of_fold = np.tile(shown, (self.repeats, 1))
         for repeat, fold in enumerate(folds):
             training, held_out = zip(*calibration.held_out(fold), strict=True)
@@ -136,12 +132,8 @@ class Learner:
                 out_of_fold[repeat, own] = rule.shown(rule.signal(inputs))[own]
         return out_of_fold
 
-    def _curve(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> calibration.Curve:
-        """The objective at every threshold between showing no documents and showing the most."""
-        return calibration.curve(signal[payoff.rows], payoff.levels((max(rule.levels), 0)))
-
     def _summary(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> dict[str, Any]:
-        """The content of gate.json: the rule and how it does on the queries that it was learnt from."""
+        """Return the content of gate.json: the rule and how it does on the queries that it was learnt from."""
         rows, earned = payoff.rows, payoff.levels(rule.levels)
         level = (signal[rows, None] < np.array(rule.thresholds)).sum(axis=1)
         needs = payoff.needs[rows]
@@ -207,11 +199,9 @@ class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, and a threshold on its logit.
 
     The regularisation strength is the one with the least log loss on held-out queries; the threshold is fitted to the
-    objective on the logits of held-out queries.
+    objective on their logits.
 
-    signals, sources, k, folds, repeats: as for `Learner`.
-    embedding: whether to use the query's embedding by the run's encoder too; all its values together weigh as much as
-               one signal.
+    embedding: whether to use the query's embedding, too; all its values together weigh as much as one signal.
     """
 
     repeats: Repeats = 3
@@ -258,11 +248,7 @@ class ClassifierGate(Learner):
 
 @dataclass(frozen=True, eq=False)
 class Logistic:
-    """A fitted logistic regression: the logit is ((x - centre) / scale) @ weights + intercept.
-
-    centre, scale, weights: float64 [F].
-    threshold: on the logit; a query that reaches it gets documents.
-    """
+    """A fitted logistic regression: the logit is ((x - centre) / scale) @ weights + intercept, float64 [F] each."""
 
     centre: np.ndarray
     scale: np.ndarray
@@ -274,17 +260,7 @@ class Logistic:
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> Logistic:
-    """Fit to the queries `used`, the threshold to what they earn.
-
-    If all of `used` need retrieval, or none does, the weights are 0 and the threshold shows all or nothing.
-
-    columns: float64 [n, F], the features.
-    share:   float64 [F], by which a feature's scale is multiplied.
-    needs:   bool [n], whether a query needs retrieval.
-    earned:  float64 [n, 2], the objective if documents are shown, and if they are withheld.
-    used:    bool [n], the queries to fit to.
-    fold:    int [n], for cross-validation.
-    """
+    """Fit to the queries `used`, bool [n]. columns: float64 [n, F]. share: [F], of the scales. earned: [n, 2]."""
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share
@@ -306,7 +282,7 @@ def _logistic(
 
 
 def _regress(scaled: np.ndarray, needs: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
-    """Weights and intercept of the logistic regression; the smoothed share of one class if the other is missing."""
+    """Return weights and intercept; the smoothed share of one class if the other is missing."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(needs.tolist())) < 2:

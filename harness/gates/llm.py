@@ -41,10 +41,8 @@ ANSWERS = {"yes": 1.0, "예": 1.0, "네": 1.0, "true": 1.0, "no": 0.0, "아니�
 class LlmGate:
     """Gives a query its documents if a language model says that its conversation needs them.
 
-    llm:     the language model.
-    prompt:  the instruction before the conversation; None = `PROMPT`.
-    request: fields of its requests, over those of `llm.request`; None = `REQUEST`, and a field that is None is left
-             out.
+    prompt: the instruction before the conversation; None: PROMPT.
+    request: fields of its requests, over those of `llm.request`; None: REQUEST. A field that is None is left out.
     """
 
     recorded_as = "gate/llm"
@@ -65,8 +63,7 @@ class LlmGate:
         """Fits any rankings, as it reads none."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
-        """Give documents where the model says yes; the signal is 1.0 for yes and 0.0 for no. Failed if a query has no
-        answer."""
+        """Give documents where the model says yes; the signal is 1.0 or 0.0. Raise Failed if a query has no answer."""
         queries = inputs.conversations
         replies = inputs.chat(self.llm).ask([self._prompt(query) for query in queries], read_answer, "gate=llm")
         wrong = {query.query_id: one.problem for query, one in zip(queries, replies, strict=True) if one.problem}
@@ -85,15 +82,15 @@ class LlmGate:
 
 
 def transcript(query: Query) -> str:
-    """The conversation as the model reads it: one line `role: content` per turn."""
+    """Return the conversation as the model reads it: one line `role: content` per turn."""
     return "\n".join(f"{turn.role}: {turn.content}" for turn in query.turns)
 
 
 def parse_answer(text: str) -> float | None:
-    """1.0 for yes, 0.0 for no, None for anything else.
+    """Return 1.0 for yes, 0.0 for no, None for anything else, such as `yes or no`.
 
-    The first word counts, regardless of case and punctuation: yes, 예, 네, true; no, 아니오, 아니요, false; or
-    {"retrieve": true}. A leading <think>…</think> block is skipped. `yes or no` is not an answer.
+    The first word counts, regardless of case and punctuation, or {"retrieve": true}. A leading <think>…</think> block
+    is skipped.
     """
     words = re.findall(r"\w+", without_thought(text).lower())
     for label in ("json", "retrieve"):  # of a fenced block, and the key of an object
@@ -103,7 +100,7 @@ def parse_answer(text: str) -> float | None:
 
 
 def read_answer(text: str) -> float:
-    """The answer in a reply, as by `parse_answer`; WrongReply if there is none."""
+    """Return the answer in a reply. Raise WrongReply if there is none."""
     answer = parse_answer(text)
     if answer is None:
         raise WrongReply(f"the answer is {quoted_reply(text)} instead of yes or no")

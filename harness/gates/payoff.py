@@ -15,10 +15,7 @@ from retrievers.base import Qrels, Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:
-    """The measure `name`; BadInput unless it is a mean over a set of queries that no gate can change.
-
-    learner: what is to be fitted to it, for the message.
-    """
+    """Return the measure. Raise BadInput unless it is a mean over a set of queries that no gate can change."""
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
@@ -37,10 +34,9 @@ def payoffs(
     split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
 ) -> Payoff:
-    """What showing the first 0 to `top_k` of the candidates is worth for every query, by a mean of queries.
+    """Return what showing the first 0 to `top_k` of the candidates is worth for every query.
 
-    objective: as `fixed_mean` takes it.
-    split: its `select_on` says whether all labelled queries are learnt from, or the public part.
+    objective: as `fixed_mean` takes it. split: says whether all labelled queries are learnt from, or the public part.
     """
     measure = fixed_mean(objective)
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
@@ -64,15 +60,12 @@ def payoffs(
 class Payoff:
     """What showing n documents earns each query.
 
-    values: float64 [Q, N + 1], the objective of a query if its first n documents are shown; column 0: they are
-            withheld. A row is NaN if the query is unlabelled or not part of the objective's mean.
-    rows:   int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
-    needs:  bool [Q], whether a query needs retrieval.
-    name:   of the objective.
-    seed:   of the folds and the bootstrap.
-    unseen: where the order of the candidates was learnt from the same labels: for some of the queries to learn from
-            (bool [n]), their values [Q, N + 1] in an order learnt from them alone, and for each query without its own
-            label. None: nothing was learnt.
+    values: float64 [Q, N + 1], the objective of a query if its first n documents are shown; NaN if the query is
+        unlabelled or not part of the objective's mean.
+    rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
+    needs: bool [Q], whether a query needs retrieval. name: of the objective. seed: of the folds and the bootstrap.
+    unseen: where the order of the candidates was learnt from the same labels: some of the queries to learn from, bool
+        [n] -> values [Q, N + 1] in an order learnt from them alone, and for each query without its own label.
     """
 
     values: np.ndarray
@@ -83,11 +76,11 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """The payoff as the labels of some queries alone tell it; only the values of these count. used: bool [n]."""
+        """Return the payoff as the labels of some queries alone tell it; only their values count. used: bool [n]."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
-        """BadInput if there are no queries to learn from."""
+        """Raise BadInput if there are no queries to learn from."""
         if not len(self.rows):
             raise BadInput(
                 "There is no query to learn from: the part that select_on names has no labelled query. "
@@ -95,5 +88,5 @@ class Payoff:
             )
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """The values at these numbers of documents, of the queries to learn from; float64 [n, levels]."""
+        """Return the values of the queries to learn from at these numbers of documents, float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

@@ -30,17 +30,12 @@ _INFINITE = ("inf", "-inf")  # as `json_number` writes them
 class Rule:
     """How many documents a query gets, by thresholds on a weighted sum of signals.
 
-    The sum is `intercept` plus (value - centre) / scale * weight of each feature and of each value of the query's
-    embedding.
+    The sum is `intercept` plus (value - centre) / scale * weight of each feature and each value of the embedding.
 
-    features:   (source, signal) each.
-    k:          number of top ranks that some signals read.
-    levels:     numbers of documents shown, from the most to the least confident.
-    thresholds: between neighbouring levels, descending; one fewer than levels.
-    centre, scale, weights:     one number per feature.
-    intercept:                  added to the sum.
-    embedding:                  weights of the embedding's values; empty if the rule reads no embedding.
-    embedding_centre, embedding_scale: one number per value of the embedding.
+    features: (source, signal) each. k: number of top ranks that some signals read.
+    levels: numbers of documents shown, from the most to the least confident.
+    thresholds: between neighbouring levels, descending.
+    embedding: weights of the embedding's values; empty if the rule reads no embedding.
     """
 
     features: tuple[tuple[str | None, str], ...]
@@ -74,7 +69,7 @@ class Rule:
             raise BadInput("scale and embedding_scale must be greater than 0.")
 
     def signal(self, inputs: GateInputs) -> np.ndarray:
-        """The weighted sum for each query, float64 [Q]."""
+        """Return the weighted sum for each query, float64 [Q]."""
         columns = np.stack([signal_of(inputs, name, source, self.k) for source, name in self.features], axis=1)
         if self.plain:
             return columns[:, 0]
@@ -91,16 +86,16 @@ class Rule:
         return self == Rule(self.features[:1], self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
-        """How many documents each query gets, int64 [Q]; signal: float64 [Q]."""
+        """Return how many documents each query gets, int64 [Q]. signal: float64 [Q]."""
         return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as JSON has it; `from_json` reads it."""
+        """Return the rule as JSON has it; `from_json` reads it."""
         return as_json(asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]})
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
-        """The rule that `to_json` wrote. BadInput, which names the field, if `content` is no rule. where: its place."""
+        """Return the rule that `to_json` wrote. Raise BadInput, with the field, for anything else. where: its place."""
         thresholds = content.get("thresholds") if isinstance(content, dict) else None
         if isinstance(thresholds, list):
             content = content | {"thresholds": [float(one) if one in _INFINITE else one for one in thresholds]}
@@ -118,10 +113,7 @@ class Rule:
 
 
 class FittedGate:
-    """Applies a rule that another run has learnt; needs no labels.
-
-    file: the gate.json of that run.
-    """
+    """Applies the rule that another run has learnt. file: the gate.json of that run."""
 
     recorded_as = "gate/fitted"
     learns = False
@@ -135,7 +127,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """The content of the file identifies the gate, not its path."""
+        """Return the content of the file, which identifies the gate; its path does not."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:
@@ -147,18 +139,17 @@ class FittedGate:
 
 
 def json_number(value: float) -> float | str:
-    """A number for JSON, which has no infinite ones: these become text that `float` reads."""
+    """Return a number as JSON has it: an infinite one becomes text that `float` reads."""
     return value if math.isfinite(value) else str(value)
 
 
 def as_json(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields as they are read back: with lists in place of tuples."""
+    """Return fields as they are read back, with lists in place of tuples."""
     plain: dict[str, Any] = json.loads(json.dumps(fields, allow_nan=False))
     return plain
 
 
 def _read(file: str) -> Rule:
-    """The rule in a gate.json."""
     try:
         return Rule.from_json(required(json_file(Path(file)), "rule", file), f"{file}: rule")
     except BadInput as error:

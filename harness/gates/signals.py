@@ -48,32 +48,31 @@ class GateInputs(Protocol):
         ...
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """The terms of each text, by the tokenizer of the config."""
+        """Return the terms of each text, by the tokenizer of the config."""
         ...
 
     def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
-        """The indexed text of each document."""
+        """Return the indexed text of each document."""
         ...
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Random queries, and how the retriever `source` ranks documents for them."""
+        """Return random queries, and how the retriever `source` ranks documents for them."""
         ...
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """The slow signal that `compute` returns, float64 [Q]; it may come from a cache.
+        """Return the slow signal of `compute`, float64 [Q]; it may come from a cache.
 
-        decides: everything that determines the signal, as plain JSON: `signal`, `version`, `source`, and digests of
-                 the texts and scores that enter. The implementation adds the identities of the tokenizer, the
-                 retriever and the documents.
+        decides: all that determines the signal, as plain JSON, with digests of the texts and scores that enter. The
+        implementation adds the identities of the tokenizer, the retriever and the documents.
         """
         ...
 
     def chat(self, model: ChatModel) -> Chat:
-        """Asks a language model; replies may come from a cache. BadInput if the model cannot be asked."""
+        """Ask a language model; replies may come from a cache. Raise BadInput if the model cannot be asked."""
         ...
 
     def embeddings(self) -> np.ndarray:
-        """Embeddings of the queries by the encoder of the config, float64 [Q, D]."""
+        """Return embeddings of the queries by the encoder of the config, float64 [Q, D]."""
         ...
 
 
@@ -85,9 +84,9 @@ Compute = Callable[..., np.ndarray]
 class SignalSpec:
     """A registered signal.
 
-    reads:   "ranking": the component ranking `source`; "rankings": that one and all others; "query": the query only.
-    places:  whether it depends on k, the number of top ranks it reads.
-    slow:    whether it needs tokens, texts or a search; such a signal is cached on disk.
+    reads: the component ranking `source`; that one and all others; or the query only.
+    places: whether it depends on k, the number of top ranks it reads.
+    slow: whether it needs tokens, texts or a search; such a signal is cached on disk.
     compute: (inputs, source=, k=) -> float64 [Q].
     """
 
@@ -103,9 +102,9 @@ SIGNALS: dict[str, SignalSpec] = {}
 def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
     """Register a function as the signal of its name; the arguments are those of `SignalSpec`.
 
-    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking, empty ones
-    included, and higher where retrieval is more likely needed. A slow one computes inside `inputs.remember`. Its
-    docstring gives the formula, the degenerate cases and the source.
+    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking, and higher
+    where retrieval is more likely needed. A slow one computes inside `inputs.remember`. Its docstring gives the
+    formula, the degenerate cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -116,7 +115,7 @@ def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callabl
 
 
 def signal_spec(name: str) -> SignalSpec:
-    """The registered signal `name`; BadInput if there is none."""
+    """Return the registered signal. Raise BadInput if there is none."""
     if name not in SIGNALS:
         raise BadInput(
             f"{name!r:.60} is not a gate signal. Choose one of {', '.join(SIGNALS)}.{did_you_mean(name, SIGNALS)}"
@@ -125,24 +124,18 @@ def signal_spec(name: str) -> SignalSpec:
 
 
 def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.ndarray:
-    """The values of a signal, float64 [Q], finite. Callers must not change the array.
+    """Return the values of a signal, float64 [Q], finite. Callers must not change the array.
 
-    source: name of a component ranking; ignored by a signal that reads only the query.
-    k:      number of top ranks to read, at least 1; see `SignalSpec.places`.
-
-    Raises BadInput for an unknown signal, and for `agreement` if there is only one ranking.
+    source: name of a component ranking; a signal that reads only the query ignores it. k: ranks to read, at least 1.
+    Raise BadInput for an unknown signal, and for `agreement` if there is only one ranking.
     """
     return signal_spec(name).compute(inputs, source=source, k=k)
 
 
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
-    """All (source, signal) pairs worth trying, ordered by `names`, then by `sources`.
-
-    A signal that reads only the query has the source None. `agreement` needs at least two rankings; with exactly two
-    it is symmetric and is tried for the first only.
-    """
+    """Return all (source, signal) pairs worth trying; a signal that reads only the query has the source None."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # the agreement of two rankings is symmetric
     tried: dict[Reads, list[str | None]] = {
         "query": [None],
         "ranking": all_sources,
@@ -177,10 +170,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """The score of the corpus, float64 [Q], and whether it is 0 up to rounding, bool [Q].
-
-    The estimate is the mean over all K columns of the ranking, so it depends on the retrieved depth.
-    """
+    """Return the score of the corpus, the mean over all K columns, float64 [Q], and whether it is about 0, bool [Q]."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -264,7 +254,7 @@ def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @remembered
 def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
-    """Overlap of the first k documents of two rankings, matched by doc_id; float64 [Q] in [0, 1]."""
+    """Return the overlap of the first k documents of two rankings, matched by doc_id, float64 [Q] in [0, 1]."""
     one, other = one.top(k), other.top(k)
     index_of = {doc_id: i for i, doc_id in enumerate(one.doc_ids)}
     # The last entry maps the padding, -1, to itself.
@@ -280,7 +270,7 @@ def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
 @signal("query")
 def query_words(inputs: GateInputs, *, source: str | None, k: int) -> np.ndarray:
     """Number of white-space separated words of the query."""
-    return _words(inputs.queries).astype(np.float64)
+    return np.array([len(query.text.split()) for query in inputs.queries], np.float64)
 
 
 @signal("query")
@@ -289,14 +279,9 @@ def query_characters(inputs: GateInputs, *, source: str | None, k: int) -> np.nd
     return np.array([len(query.text) for query in inputs.queries], np.float64)
 
 
-def _words(queries: Sequence[Query]) -> np.ndarray:
-    """White-space separated words of each query, int64 [Q]."""
-    return np.array([len(query.text.split()) for query in queries], np.int64)
-
-
 def _lengths(queries: Sequence[Query]) -> np.ndarray:
-    """White-space separated words of each query, at least 1; int64 [Q]."""
-    return np.maximum(_words(queries), 1)
+    """Return the white-space separated words of each query, at least 1, int64 [Q]."""
+    return np.array([max(len(query.text.split()), 1) for query in queries], np.int64)
 
 
 # Slow signals
@@ -347,10 +332,10 @@ def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
-    """Meaningless queries made of the corpus's words, with ids "random-0", "random-1", ...; deterministic.
+    """Return meaningless queries made of the corpus's words, with ids "random-0", "random-1", ...; deterministic.
 
-    Each has as many white-space separated words as a real query drawn at random (at least 1). Each word is drawn from
-    a document drawn at random among those that have words; BadInput if none has.
+    Each has as many white-space separated words as a real query drawn at random (at least 1). Each word is drawn from a
+    document drawn at random. Raise BadInput if no document has words.
     """
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))
     if not len(worded):

@@ -18,6 +18,7 @@ from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, MeasureFamily, of_spans
 from harness.measures.ranking_measures import CONDENSED, WHOLE
 from harness.statistics.prediction_powered import NO_ESTIMATE, CheckedSample, Estimate, difference, estimate
+from harness.storage.typed import encoded
 from retrievers.base import Predictions, Qrels, Ranking
 
 FILE = "checked.csv"
@@ -197,7 +198,7 @@ def checked_table_text(values: CheckedValues) -> str:
     columns["checked"] = values.checked.astype(int).tolist()
     for name in values.people:
         parts = {PEOPLE: values.people, MODEL: values.model, UNJUDGED: values.unjudged}
-        columns |= {f"{part}{name}": _cells(of[name]) for part, of in parts.items()}
+        columns |= {f"{part}{name}": encoded(of[name]) for part, of in parts.items()}
     return csv_text(columns)
 
 
@@ -222,8 +223,3 @@ def _part(
         if f"{part}{name}" not in found:
             raise BadInput(f"{file}:1: there is no column {f'{part}{name}'!r:.60}. {AGAIN}")
         yield name, found[f"{part}{name}"]
-
-
-def _cells(values: np.ndarray) -> list[Any]:
-    """The values, None for NaN."""
-    return [value if value == value else None for value in values.tolist()]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.measures.measures import OOF
-from harness.measures.scores import Scores, Summary, plain
+from harness.measures.scores import Scores, Summary
 from harness.statistics.prediction_powered import Estimate
+from harness.storage.typed import OPTIONAL
 
 Kind = Literal["in sample", "out of fold", "public", "public, out of fold", "held out"]
 SelectOn = Literal["all", "public"]
@@ -33,7 +34,7 @@ class Objective:
     low: float = math.nan
     high: float = math.nan
     kind: Kind = "in sample"
-    estimate: Estimate | None = None
+    estimate: Estimate | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def title(self) -> str:
@@ -44,13 +45,6 @@ class Objective:
     def select_on(self) -> SelectOn:
         """The queries that the value is a mean over."""
         return "public" if self.kind.startswith("public") else "all"
-
-    def to_json(self) -> dict[str, Any]:
-        """NaN becomes None."""
-        value: dict[str, Any] = plain(asdict(self))
-        if self.estimate is None:
-            del value["estimate"]
-        return value
 
 
 def score_kind(out_of_fold: bool, select_on: str) -> Kind:

@@ -13,6 +13,7 @@ from harness.data.tables import AGAIN, csv_text, number_column, read_columns, ta
 from harness.errors import BadInput
 from harness.measures.measures import KINDS, OOF
 from harness.measures.scores import Scores
+from harness.storage.typed import encoded
 
 FLAGS = ("needs", "multi_turn", "public")
 LOSS = "loss"  # column
@@ -72,8 +73,8 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
     flags = (scores.needs, scores.multi_turn, scores.in_public)
     columns |= {name: values.astype(int).tolist() for name, values in zip(FLAGS, flags, strict=True)}
     columns |= {LOSS: list(scores.loss)} if scores.loss is not None else {}
-    columns |= {name: _cells(values) for name, values in scores.values.items()}
-    return columns | {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
+    columns |= {name: encoded(values) for name, values in scores.values.items()}
+    return columns | {f"{OOF}{name}": encoded(values) for name, values in (oof.values if oof else {}).items()}
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
@@ -102,8 +103,3 @@ def _kinds(cells: Sequence[str], file: Path) -> tuple[str, ...]:
             f"{file}: row {row}: {LOSS} is {cells[row - 1]!r:.60}, not one of {', '.join(KINDS[1:])}. {AGAIN}"
         )
     return tuple(cells)
-
-
-def _cells(values: np.ndarray) -> list[Any]:
-    """The values, None for NaN."""
-    return [value if value == value else None for value in values.tolist()]

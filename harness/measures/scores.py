@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -184,23 +184,6 @@ class Scores:
             ids = [one for one, inside in zip(self.query_ids, self.in_public, strict=True) if inside]
             found = self.checked.within(ids).estimate(name)
         return found or self.checked.without_estimate()
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields as plain lists, dicts, numbers and strings, plus `metrics`: measure -> mean. NaN becomes None.
-
-        `metrics` has None also where no query entered a ratio; `summary` has its 0 as the reference values do.
-        """
-        content: dict[str, Any] = {"metrics": {name: summary.known for name, summary in self.summary.items()}}
-        content |= {one.name: getattr(self, one.name) for one in fields(self) if one.name != "checked"}
-        for name in ("needs", "multi_turn", "in_public", "first_hit"):
-            content[name] = content[name].tolist()
-        content["values"] = {name: values.tolist() for name, values in self.values.items()}
-        for part in ("summary", "public", "private"):
-            content[part] = {name: asdict(summary) for name, summary in content[part].items()}
-        content[UNANSWERABLE] = asdict(found) if (found := content.pop("unanswerable")) else None
-        if self.checked:
-            content["estimates"] = {name: asdict(one) for name, one in self.estimates.items()}
-        return plain(content)
 
 
 def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
@@ -478,12 +461,3 @@ def _first_hit(judged: Judged) -> np.ndarray:
 
 def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {name: float(values.mean()) for name, values in parts.items()}
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON: NaN becomes None, tuples become lists."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

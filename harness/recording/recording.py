@@ -26,7 +26,7 @@ from harness.tracking import file_hashes, in_progress, outbox
 from harness.tracking.in_progress import ProcessWork
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, shown_address, uri_of, without_login
 from harness.tracking.outbox import UNFINISHED
-from harness.tracking.tracker import NO_RUNS, LoggedRun, RunRecord, Tracker, tracker_error
+from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, tracker_error
 from retrievers.redaction import redacted
 
 PAUSE_SECONDS = 1.0  # between two attempts to connect
@@ -41,13 +41,13 @@ def open_tracker(config: TrackedConfig) -> Tracker:
     return tracker
 
 
-def open_store(config: TrackedConfig, lacks: str = NO_RUNS) -> Tracker:
+def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from") -> Tracker:
     """Return the config's tracker for a command that reads runs. Raise BadInput if its runs cannot be read.
 
     lacks: what the command misses then.
     """
     tracker = open_tracker(config)
-    if tracker.uri is None:
+    if not tracker.keeps_runs:
         raise tracker_error(tracker, lacks)
     return tracker
 

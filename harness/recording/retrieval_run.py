@@ -39,6 +39,7 @@ from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.recording.provenance import requirements, resolved
 from harness.reports import run_page
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
@@ -196,7 +197,7 @@ def log_numbers(
 
 def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective | None) -> None:
     """Write `metrics.json`. found: every number of a run by its logged name."""
-    content = {"objective": objective and objective.to_json(), "metrics": found}
+    content = {"objective": encoded(objective), "metrics": found}
     write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 

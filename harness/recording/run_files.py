@@ -88,7 +88,6 @@ class FileRuns(Tracker):
 
     choice = "files"
     uri: str | None = "files"
-    keeps_files = True
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -81,7 +81,7 @@ def require_retrieval(task: Node | None, command: str) -> None:
         name = task_of(task).name
         raise BadInput(
             f"task={name}: harness {command} goes by values of each query, and measures of text tasks are "
-            f"computed from sums over items. `harness compare task={name}` says whether such runs differ."
+            f"computed from sums over items. `harness board task={name}` says which of such runs differ."
         )
 
 

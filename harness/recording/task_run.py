@@ -148,9 +148,9 @@ def task_numbers(scored: ScoredFile) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-def _facts(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
+def _facts(plan: TextPlan, scored: ScoredFile) -> list[tuple[str, str]]:
     """Return what was scored, for page and description."""
-    facts = {"Task": scored.task.name, "Scheme": plan.node.get("scheme", "")}
-    facts |= {"Predictions": plan.predictions.name, "References": plan.references.name}
-    facts["Items"] = f"{scored.counts['items']}, {scored.counts['public']} of them public"
-    return {name: text for name, text in facts.items() if text}
+    facts = [("Task", scored.task.name), ("Scheme", plan.node.get("scheme", ""))]
+    facts += [("Predictions", plan.predictions.name), ("References", plan.references.name)]
+    facts.append(("Items", f"{scored.counts['items']}, {scored.counts['public']} of them public"))
+    return [(name, text) for name, text in facts if text]

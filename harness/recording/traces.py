@@ -42,7 +42,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
     trace, objective = plan.trace, plan.objective
     if trace == "none":
         return
-    if not (tracker := plan.made("tracking")).keeps_files:
+    if not (tracker := plan.made("tracking")).keeps_runs:
         raise BadInput(
             f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice}, or trace."
         )

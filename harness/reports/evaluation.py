@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from harness.measures.objective import Objective
 from harness.measures.score_table import FLAGS, LOSS, table_columns
-from harness.measures.scores import Scores, plain
+from harness.measures.scores import Scores
 from harness.reports import report, terminal
 from harness.reports.markup import number
 from harness.reports.report import Report
 from harness.reports.run_note import LOSSES
 from harness.reports.tables import Column, Rows, Table
 from harness.statistics.prediction_powered import Estimate
+from harness.storage.typed import encoded
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,4 +117,4 @@ class Evaluation:
 
 
 def _means(scores: Scores | None) -> dict[str, float | None]:
-    return {name: plain(summary.known) for name, summary in scores.summary.items()} if scores else {}
+    return {name: encoded(summary.known) for name, summary in scores.summary.items()} if scores else {}

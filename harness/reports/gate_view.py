@@ -1,16 +1,11 @@
-"""The effect of a threshold on a gate's signal, for the figures and the page of a run.
-
-The figure that shows a gate against labels. Like a run's figures, it needs no global state and no display.
-
-All panels share the x axis, the signal. Labels are in the right margin, where nothing covers them.
-"""
+"""The effect of a threshold on a gate's signal, for the page of a run, and the figure that shows it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,15 +30,22 @@ Ends = tuple[float, float]
 FALLBACK = "modified_map@3"  # for an objective that is no mean over queries or depends on the gate itself
 
 
+@dataclass(frozen=True)
+class SignalRule:
+    """The signal a gate decides by, with levels and thresholds as in a Rule: none if the signal does not decide."""
+
+    name: str
+    levels: tuple[int, ...]
+    thresholds: tuple[float, ...]
+
+
 @dataclass(frozen=True, eq=False)
-class GateView:
+class GateView(SignalRule):
     """How a gate separates the n labelled queries, or those of the public part.
 
-    name: of the signal.
     objective: the measure of the curve.
     public: whether only the public part is shown.
     learnt: whether the thresholds were fitted to these labels.
-    levels, thresholds: as in a Rule; no threshold where the signal does not decide.
     signal: float64 [n].
     needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
     curve: the objective by threshold, between withholding and the largest number of documents.
@@ -54,12 +56,9 @@ class GateView:
     notes: remarks of the fit.
     """
 
-    name: str
     objective: str
     public: bool
     learnt: bool
-    levels: tuple[int, ...]
-    thresholds: tuple[float, ...]
     signal: np.ndarray
     needs: np.ndarray
     shown: np.ndarray
@@ -69,28 +68,6 @@ class GateView:
     ranges: Mapping[str, Ends]
     counts: tuple[int, int]
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SignalRule:
-    """The signal a gate decides by, and its thresholds.
-
-    name: of the signal.
-    levels, thresholds: as in a Rule; no threshold where the signal does not decide.
-    """
-
-    name: str
-    levels: tuple[int, ...]
-    thresholds: tuple[float, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class GatedQueries:
-    """The n labelled queries behind a view: signal float64 [n]; needs, shown bool [n]. As in GateView."""
-
-    signal: np.ndarray
-    needs: np.ndarray
-    shown: np.ndarray
 
 
 def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
@@ -116,69 +93,58 @@ def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None
 
 
 def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView | None:
-    """The view of a run's gate; None where there is no signal or no label to compare it with.
+    """Return the view of a run's gate; None without a signal, or without labels to compare it with.
 
     payoff: from `view_payoff`.
     """
-    public = plan.split.select_on == "public"
     if payoff is None or outcome.decision.signal is None or not len(payoff.rows):
         return None
-    return learnt_view(outcome, public) if outcome.decision.fitted else given_view(outcome, plan, payoff)
+    public = plan.split.select_on == "public"
+    return learnt_view(outcome, public) if outcome.decision.fitted else _given_view(outcome, plan, payoff, public)
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
-    """The view of a gate fitted to labels.
-
-    public: whether it was fitted to the public part only; then only that part is shown.
-    """
+    """Return the view of a gate fitted to labels. public: whether to the public part alone, which is then all shown."""
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
     rule, learnt = Rule.from_json(fitted["rule"]), fitted["learnt_from"]
     keys = {"plateau": "plateau", "95 % interval": "threshold_interval"}
-    queries = _queries(outcome, public)
     return GateView(
         name=signal_name(rule),
+        levels=rule.levels,
+        thresholds=rule.thresholds,
         objective=fitted["objective"],
         public=public,
         learnt=True,
-        levels=rule.levels,
-        thresholds=rule.thresholds,
-        signal=queries.signal,
-        needs=queries.needs,
-        shown=queries.shown,
         curve=curve,
         in_use=fitted["in_sample"],
         held_out=(held_out.public if public else held_out.summary).get(fitted["objective"]) if held_out else None,
         ranges={name: (float(fitted[key][0]), float(fitted[key][1])) for name, key in keys.items() if key in fitted},
         counts=(learnt["queries"], learnt["needs_no_retrieval"]),
         notes=tuple(fitted["notes"]),
+        **_labelled(outcome, public),
     )
 
 
-def given_view(outcome: Outcome, plan: Plan, payoff: Payoff) -> GateView:
-    """The view of a gate whose thresholds were set by hand or learned elsewhere."""
-    public, rows = plan.split.select_on == "public", payoff.rows
-    queries = _queries(outcome, public)
-    rule = given(outcome, plan)
+def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> GateView:
+    """Return the view of a gate whose thresholds were set by hand or learnt elsewhere."""
     assert outcome.decision.signal is not None
+    rows, rule = payoff.rows, given(outcome, plan)
     signal, earned = outcome.decision.signal[rows], payoff.levels((plan.top_k, 0))
-    shown = np.minimum(outcome.decision.shown[rows], plan.top_k)
     return GateView(
         name=rule.name,
+        levels=rule.levels,
+        thresholds=rule.thresholds,
         objective=payoff.name,
         public=public,
         learnt=False,
-        levels=rule.levels,
-        thresholds=rule.thresholds,
-        signal=queries.signal,
-        needs=queries.needs,
-        shown=queries.shown,
         curve=calibration.curve(signal, earned),
-        in_use=float(payoff.values[rows, shown].mean()),
+        in_use=float(payoff.values[rows, np.minimum(outcome.decision.shown[rows], plan.top_k)].mean()),
         held_out=None,
         ranges={"plateau": calibration.threshold_plateau(signal, earned)},
         counts=(len(rows), int((~payoff.needs[rows]).sum())),
+        **_labelled(outcome, public),
     )
 
 
@@ -210,15 +176,15 @@ def given(outcome: Outcome, plan: Plan) -> SignalRule:
     return SignalRule("signal", levels, (low + (high - low) / 2,) if low < high else ())
 
 
-def _queries(outcome: Outcome, public: bool) -> GatedQueries:
-    """The labelled queries, or those of the public part only."""
+def _labelled(outcome: Outcome, public: bool) -> dict[str, Any]:
+    """Return signal, needs and shown of the labelled queries, or of those in the public part."""
     decision, scores = outcome.decision, outcome.scores
     assert decision.signal is not None
     assert scores is not None
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     part = scores.in_public if public else np.ones(len(scores.query_ids), bool)
     rows = np.array([place[query_id] for query_id in scores.query_ids], int)[part]
-    return GatedQueries(decision.signal[rows], scores.needs[part], decision.keep[rows])
+    return {"signal": decision.signal[rows], "needs": scores.needs[part], "shown": decision.keep[rows]}
 
 
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"

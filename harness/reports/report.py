@@ -13,6 +13,8 @@ from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_scree
 if TYPE_CHECKING:
     from rich.console import Console
 
+STYLES = {"Warning:": "yellow", "warning": "yellow", "error": "red"}  # first word of a line -> its colour
+
 
 @dataclass(frozen=True)
 class Report:
@@ -51,7 +53,7 @@ def show_table(console: Console, table: Table) -> None:
     if table.caption:
         console.print(table.caption, style="bold")
     for line in table.notes:
-        console.print(f"  {line}" if table.caption else line, style="yellow" if line.startswith("Warning") else None)
+        console.print(f"  {line}" if table.caption else line, style=STYLES.get(line.partition(" ")[0]))
     if table.rows:
         console.print(terminal_table(table, console.width))
 
@@ -59,7 +61,7 @@ def show_table(console: Console, table: Table) -> None:
 def show_end(console: Console, files: Sequence[str], steps: Sequence[str]) -> None:
     """Print where more is, and the commands to go on with."""
     for line in files:
-        console.print(line)
+        console.print(line, style=STYLES.get(line.partition(" ")[0]))
     if steps:
         console.print("Next:")
     for step in steps:
@@ -76,13 +78,15 @@ def report_markdown(report: Report) -> str:
 
 def report_html(report: Report) -> str:
     """Return a fragment for a notebook, which shows every text literally."""
-    parts = [f"<p><b>{_literal(report.title)}</b></p>", *(f"<p>{_literal(line)}</p>" for line in report.verdict)]
+    parts = [f"<p><b>{_literal(report.title)}</b></p>"] if report.title else []
+    parts += [f"<p>{_literal(line)}</p>" for line in report.verdict]
     for one in (*report.tables, *([Table("Notes", notes=report.notes)] if report.notes else [])):
         parts += [f"<p><b>{_literal(one.caption)}</b></p>", *(f"<p>{_literal(line)}</p>" for line in one.notes)]
         if one.rows:
             shown = on_screen(one)
             rows = [_row("th", [column.name for column in shown.columns]), *(_row("td", row) for row in shown.rows)]
             parts.append(f"<table>{''.join(rows)}</table>")
+    parts += [f"<p>{_literal(line)}</p>" for line in report.files]
     return f"<div>{''.join(parts)}</div>"
 
 

@@ -13,9 +13,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from harness.config.program import is_command, runnable
 from harness.errors import Failed
-from harness.reports.encoding import encoded
 from harness.reports.report import Report, report_html, show_report
 from harness.reports.tables import FORMATS, Table, rendered
+from harness.storage.typed import encoded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ class CommandAnswer:
     """What a command answers.
 
     found: what `format=json` prints, as `encoded` takes it.
-    shown: what people read: a report, or a function that prints to a console; None: the command has printed it.
+    shown: what people read; None: the command has printed it.
     pasted: style -> the tables to paste, where these are not those of the report.
     value: what Python gets in place of the JSON document.
     failed: why the command fails although it has an answer; "" where the answer says why; None: it does not.
@@ -34,7 +34,7 @@ class CommandAnswer:
     """
 
     found: Any
-    shown: Report | Callable[[Console], None] | None
+    shown: Report | None
     pasted: Callable[[str], Sequence[Table]] | None = None
     value: Any = None
     failed: str | None = None
@@ -45,25 +45,18 @@ class CommandAnswer:
         document: dict[str, Any] = encoded(self.found)
         return document
 
-    def show(self, console: Console) -> None:
-        """Print what people read."""
-        if isinstance(self.shown, Report):
-            show_report(console, self.shown)
-        elif self.shown:
-            self.shown(console)
-
     def emit(self, style: str) -> None:
         """Print the JSON document, the tables to paste in a style of tables, or what people read."""
         if self.shown is None:
             return
         if style in FORMATS:
-            tables = self.pasted(style) if self.pasted else self.shown.tables if isinstance(self.shown, Report) else ()
+            tables = self.pasted(style) if self.pasted else self.shown.tables
             sys.stdout.write(rendered(tables, style))
         elif style == "json":
             json.dump(self.document, sys.stdout, ensure_ascii=False, allow_nan=False)
             sys.stdout.write("\n")
         else:
-            self.show(_console(sys.stdout))
+            show_report(_console(sys.stdout), self.shown)
         sys.stdout.flush()
 
     def present(self, style: str = "text") -> None:
@@ -118,10 +111,11 @@ class CommandResult(Mapping[str, Any]):
         return sorted({*super().__dir__(), *self})
 
     def __repr__(self) -> str:
+        if self._answer.shown is None:
+            return repr(self._answer.document)
         text = io.StringIO()
-        self._answer.show(_console(text))
-        return text.getvalue().rstrip() or repr(self._answer.document)
+        show_report(_console(text), self._answer.shown)
+        return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        shown = self._answer.shown
-        return report_html(shown) if isinstance(shown, Report) else f"<pre>{html.escape(repr(self))}</pre>"
+        return report_html(self._answer.shown) if self._answer.shown else f"<pre>{html.escape(repr(self))}</pre>"

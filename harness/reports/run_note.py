@@ -16,7 +16,8 @@ from harness.measures.measures import LOSING, MERGED, OOF
 from harness.measures.objective import Objective
 from harness.measures.scores import UNANSWERABLE, Scores, Summary
 from harness.reports.gate_view import GateView
-from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, number, result, snippet
+from harness.reports.markup import grid, interval, levels_text, marked, number, result, snippet
+from harness.reports.scored_page import Facts, scored_note
 from harness.reports.terminal import checked_notes
 from harness.statistics.prediction_powered import Estimate
 
@@ -31,23 +32,7 @@ LOSSES = {
     "misranked": "found, but not at the top of the documents shown",
     MERGED: "not at the top of the documents shown; the lists are too short to say whether it was found",
 }
-FILES = {
-    "report.html": "the report page of this run: gate, losses and every query; works offline",
-    "queries.json": "one row per query: signal, decision, hits, score and documents",
-    "overview.png": "rank of the first relevant document, and where the score is lost",
-    "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
-    "gate.json": "the rule that the gate learned from labels",
-    "fusion.json": "the rule that the fusion learned from labels, and what it was chosen from",
-    "predictions.jsonl": "the rows of the submission",
-    "metrics.json": "every number of this run",
-    "scores.csv": "every measure for every query, at full precision",
-    "checked.csv": "the same by people's and by the model's labels: what estimates are made of",
-    "run.trec": "the ranking before the gate, in TREC format",
-    "config.yaml": "the resolved configuration",
-    "requirements.txt": "versions of all installed packages",
-}
 
-Facts = list[tuple[str, str]]
 Table = Mapping[str, Sequence[Any]]
 
 
@@ -109,24 +94,17 @@ def run_note(
     """Return the description of a run.
 
     facts: what was run, as `facts_of` says it. table: as `query_table` makes it; None where the queries are unknown.
-    files: names of the files that the run leaves; the tracker makes a link of the report's name. notes: on the data.
-    run_id: of the logged run.
+    files: as of `scored_note`. notes: on the data. run_id: of the logged run.
     """
-    files = set(files)
-    parts = [_result(scores) if scores.overall else "No labels: nothing is scored."]
-    if "report.html" in files:
-        parts.append(f"[report.html](report.html): {FILES['report.html']}")
-    parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts))
+    found = []
     if scores.overall:
-        parts += [_headline(scores), *([_losses(scores, table)] if scores.lost else [])]
-    if scores.overall and table:
-        parts.append(_confusion(table))
-    parts.append(bullets(map(marked, notes)))
+        found = [_headline(scores), _losses(scores, table) if scores.lost else "", _confusion(table) if table else ""]
     if run_id and table:
         run_id = short_id(run_id)
-        parts.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
-    others = set(files) - {"report.html"}
-    return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in others)])
+        found.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
+    first = result(scores.ranked_by) if scores.ranked_by else f"{marked(scores.objective)} has no value."
+    first = first if scores.overall else "No labels: nothing is scored."
+    return scored_note(first, facts, found, notes, files)
 
 
 def facts_of(
@@ -177,11 +155,6 @@ def confusion(table: Table) -> dict[tuple[bool, bool], int]:
     rows = zip(table["needs"], table["decision"], strict=True)
     count = Counter((needs, needs != (decision in wrong)) for needs, decision in rows if needs is not None)
     return {(needs, shown): count[needs, shown] for needs in (True, False) for shown in (True, False)}
-
-
-def _result(scores: ShownScores) -> str:
-    """The result in one line, since MLflow folds everything after the first few."""
-    return result(scores.ranked_by) if scores.ranked_by else f"{marked(scores.objective)} has no value."
 
 
 def _headline(scores: ShownScores) -> str:

@@ -25,13 +25,14 @@ from harness.gates.rule import FittedGate, Rule, json_number
 from harness.gates.signals import signal_spec
 from harness.measures.judged import judge_lists
 from harness.measures.measures import OOF, losses
-from harness.measures.scores import Scores
+from harness.measures.scores import Scores, Summary
 from harness.reports import figure
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 from harness.reports.gate_view import GateView, draw_gate, gate_view, given, signal_axis, view_payoff
-from harness.reports.markup import estimated, raw, rounded_interval, rounded_or_none, snippet
+from harness.reports.markup import rounded_or_none, snippet
 from harness.reports.page import TEMPLATES, fill_page
 from harness.reports.run_note import LOSSES, ShownScores, facts_of, run_note
+from harness.reports.scored_page import first_number, measure_row
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
@@ -107,13 +108,13 @@ def write_run_page(
         "title": name,
         "run_id": run_id,
         "facts": facts,
-        "notes": notes,
         "nouns": ["query", "queries"],
+        "ranked_by": _first(outcome),
+        **_measures(scores),
+        "notes": notes,
         "objective": plan.objective,
         "colours": figure.COLOURS,
-        "ranked_by": _ranked_by(outcome),
-        "headline": _headline(scores),
-        "losses": _losses(scores),
+        "losses": [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()],
         "lost": _lost_of(scores),
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
         **_documents(outcome, dataset, plan.top_k),
@@ -135,38 +136,36 @@ def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -
     return run_note(list(source.items()), scores, None, files)
 
 
-def _headline(scores: ShownScores) -> list[dict[str, Any]]:
-    """The measures; where labels come partly from a model, the estimates, with the raw means beside them."""
-    found = []
+def _measures(scores: ShownScores) -> dict[str, Any]:
+    """The columns and rows of the measures; where labels come partly from a model, estimates with raw means beside."""
+    found: dict[str, dict[str, Summary]] = {}
     for name, one in scores.headline(MEASURES_ON_PAGE):
-        estimate = scores.estimate(name)
-        shown, mean = estimate or one, one.mean if estimate is None else estimate.value
-        raw_mean = {} if estimate is None else {"raw": rounded_or_none(one.mean)}
-        found.append({"name": name, "n": one.n} | rounded_interval(mean, shown.low, shown.high) | raw_mean)
-    return found
+        found.setdefault(name.removeprefix(OOF), {})[name] = one
+    held, checked = bool(scores.held_out), bool(scores.overall and scores.overall.checked)
+    rows = []
+    for name, both in found.items():
+        known = {logged: scores.estimate(logged) or one for logged, one in both.items()}
+        row = measure_row(name, both[name].n, [], known, both[name].note)
+        means = {one["name"]: one["mean"] for one in row["marks"]}
+        row["cells"] = [means.get(f"{OOF}{name}")] * held + [means[name]]
+        row["cells"] += [rounded_or_none(next(iter(both.values())).mean)] * checked
+        rows.append(row)
+    columns = ["out of fold", "in sample"] if held else ["estimate" if checked else ""]
+    return {"columns": columns + ["raw"] * checked, "measures": rows}
 
 
-def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
+def _first(outcome: Outcome) -> dict[str, Any] | None:
     """What ranks the run, and over how many queries; None where it has no value."""
     one, scores = outcome.objective, outcome.scores
     if one is None or scores is None:
         return None
-    n = (scores.public if one.select_on == "public" else scores.summary)[one.name].n
-    about = {"name": one.name, "kind": one.kind, "n": n}
-    if found := one.estimate:
-        said = {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
-        return about | rounded_interval(found.value, found.low, found.high) | said
-    return about | rounded_interval(one.value, one.low, one.high)
+    return first_number(one, (scores.public if one.select_on == "public" else scores.summary)[one.name].n)
 
 
 def _lost_of(scores: ShownScores) -> str:
     """What the losses rest on; they are never of the public part alone."""
     kind = "out of fold" if scores.held_out else "in sample"
     return f"{kind}, all queries" if scores.ranked_by and scores.ranked_by.select_on == "public" else kind
-
-
-def _losses(scores: ShownScores) -> list[dict[str, Any]]:
-    return [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()]
 
 
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:

@@ -1,9 +1,4 @@
-"""What people read about a scored file of answers or corrections: a page with its items, and a description.
-
-The page is the template `task.html` with the run's data in it.
-
-The figure of a scored file of a text task. It is drawn without global state and without a display.
-"""
+"""What people read about a scored file of answers or corrections: a page (`task.html`), a description, a figure."""
 
 from __future__ import annotations
 
@@ -14,17 +9,10 @@ import numpy as np
 
 from harness.measures.scores import Summary
 from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, with_fonts
-from harness.reports.markup import (
-    bullets,
-    description,
-    grid,
-    interval,
-    marked,
-    result,
-    rounded_interval,
-    rounded_or_none,
-)
+from harness.reports.markup import bullets, grid, interval, marked, number, result, rounded_or_none
 from harness.reports.page import TEMPLATES, fill_page
+from harness.reports.scored_page import Facts, first_number, measure_row, scored_note
+from harness.storage.typed import encoded
 from harness.tasks.scored_file import ScoredFile
 
 if TYPE_CHECKING:
@@ -33,99 +21,58 @@ if TYPE_CHECKING:
 
 TEMPLATE = TEMPLATES / "task.html"
 LIMIT = 1000  # items on a page
-FILES = {
-    "report.html": "the page of this run: measures, counts, the worst items; opens without a network",
-    "measures.png": "measures with their intervals, and by kind of item",
-    "items.json": "the worst items, one row each",
-    "items.csv": "every item: its texts and measures",
-    "metrics.json": "every number of this run",
-    "tallies.csv": "the counts of every item: all that a comparison needs",
-    "predictions": "the predictions as they were given",  # whatever its suffix
-    "config.yaml": "the resolved configuration",
-    "requirements.txt": "versions of all installed packages",
-}
 
 
-def task_page(scored: ScoredFile, facts: Mapping[str, str]) -> str:
+def task_page(scored: ScoredFile, facts: Facts) -> str:
     """The whole page as HTML, with at most the LIMIT worst items; those without a value come last.
 
     facts: what was scored, name -> text.
     """
-    judged, shown = scored.judged, scored.shown
+    one, names = scored.headline, dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
+    summaries = scored.parts["public"] if one and one.select_on == "public" else scored.summary
+    first = first_number(one, summaries[one.name].n if one else 0)
     data = {
         "title": scored.task.name,
-        "facts": list(facts.items()),
-        "notes": judged.notes,
+        "facts": facts,
         "nouns": ["item", "items"],
-        "shown": shown,
-        "headline": _headline(scored),
-        "measures": [_measure(name, scored) for name in dict.fromkeys([shown, *scored.summary, *judged.absent])],
+        "ranked_by": first,
+        "columns": ["", "public", "private"],
+        "measures": [_measure(name, scored) for name in names],
+        "notes": scored.judged.notes,
+        "objective": scored.shown,
         "counts": [(name, float(value)) for name, value in scored.totals.items()],
         "kinds": _kinds(scored),
         "items": _items(scored),
-        "total": len(judged.item_ids),
+        "total": len(scored.judged.item_ids),
     }
     return fill_page(TEMPLATE, data)
 
 
-def task_note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> str:
-    """The description of a run in Markdown.
-
-    facts: what was scored, name -> text. files: names of the files that the run leaves.
-    """
-    order = sorted(scored.summary, key=lambda name: name != scored.shown)
-    known = {name: scored.summary[name] for name in order if scored.summary[name].mean == scored.summary[name].mean}
-    public, private = (scored.parts[part] for part in ("public", "private"))
-    rows = [
-        (
-            marked(name),
-            _mean(one),
-            interval(one.low, one.high),
-            _mean(public.get(name)),
-            _mean(private.get(name)),
-            f"{one.n:,}",
-        )
-        for name, one in known.items()
-    ]
-    left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
-    return description(
-        [
-            result(scored.headline) if scored.headline else "Nothing could be scored.",
-            f"[report.html](report.html): {FILES['report.html']}" if "report.html" in left else "",
-            bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts.items()),
-            grid(("measure", "value", "95 % interval", "public", "private", "items"), rows) if known else "",
-            bullets(f"**{marked(name)}** is absent: {marked(why)}" for name, why in scored.judged.absent.items()),
-            ", ".join(f"{marked(name)} {value:,.10g}" for name, value in scored.totals.items()),
-            bullets(map(marked, scored.judged.notes)),
-            bullets(
-                f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != "report.html"
-            ),
-        ]
-    )
-
-
-def _headline(scored: ScoredFile) -> dict[str, Any] | None:
-    """What the page begins with; None where nothing has a value."""
-    one = scored.headline
-    if one is None:
-        return None
-    summaries = scored.parts["public"] if one.select_on == "public" else scored.summary
-    about = {"name": one.name, "kind": one.kind, "n": summaries[one.name].n}
-    return about | rounded_interval(one.value, one.low, one.high)
-
-
 def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
-    """A measure for the page; the mean of an absent one is null, and `why` gives the reason."""
+    """A measure with its values over all items and over both parts."""
     none = Summary(np.nan, 0)
     one, absent = scored.summary.get(name, none), scored.judged.absent
-    return {
-        "name": name,
-        **rounded_interval(np.nan if name in absent else one.mean, one.low, one.high),
-        "n": one.n,
-        "public": rounded_or_none(scored.parts["public"].get(name, none).mean),
-        "private": rounded_or_none(scored.parts["private"].get(name, none).mean),
-        "why": absent.get(name, one.note),
-    }
+    known = name not in absent and one.mean == one.mean
+    cells = [one.mean, *(scored.parts[part].get(name, none).mean for part in ("public", "private"))]
+    return measure_row(name, one.n, cells, {name: one} if known else {}, absent.get(name, one.note))
+
+
+def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
+    """The description of a run in Markdown. Arguments as of `scored_note`."""
+    order = sorted(scored.summary, key=lambda name: name != scored.shown)
+    public, private = (scored.parts[part] for part in ("public", "private"))
+    rows = []
+    for name in order:
+        if (one := scored.summary[name]).mean == one.mean:
+            parts = [number(part[name].mean if name in part else None) for part in (public, private)]
+            rows.append((marked(name), number(one.mean), interval(one.low, one.high), *parts, f"{one.n:,}"))
+    found = [
+        grid(("measure", "value", "95 % interval", "public", "private", "items"), rows) if rows else "",
+        bullets(f"**{marked(name)}** is absent: {marked(why)}" for name, why in scored.judged.absent.items()),
+        ", ".join(f"{marked(name)} {value:,.10g}" for name, value in scored.totals.items()),
+    ]
+    first = result(scored.headline) if scored.headline else "Nothing could be scored."
+    return scored_note(first, facts, found, scored.judged.notes, files)
 
 
 def _kinds(scored: ScoredFile) -> dict[str, Any]:
@@ -146,7 +93,7 @@ def _items(scored: ScoredFile) -> dict[str, Any]:
     """
     judged, values, shown = scored.judged, scored.values, scored.shown
     worst = np.argsort(values, kind="stable")[:LIMIT].tolist()
-    table = {shown: [None if value != value else value for value in values.tolist()]}
+    table: dict[str, Any] = {shown: encoded(values)}
     table |= {name: cells for name, cells in judged.table.items() if name not in ("id", "kind", shown)}
     table = {name: cells for name, cells in table.items() if any(cell is not None for cell in cells)}
     texts = [name for name, cells in table.items() if any(isinstance(cell, str) for cell in cells)]
@@ -165,10 +112,6 @@ def _cell(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     return [tuple(piece) for piece in value] if isinstance(value, Iterable) else rounded_or_none(value)
-
-
-def _mean(one: Summary | None) -> str:
-    return f"{one.mean:.4f}" if one and one.mean == one.mean else "–"
 
 
 VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"

@@ -1,22 +1,20 @@
-"""What a command prints: one JSON document, tables to paste, or a report; and the sentences about a run's scores."""
+"""What is said of a run's scores: tables for its report, and sentences."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from harness.config.text import counted
+from harness.config.text import counted, short_id
 from harness.experiment.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.measures.measures import LOSING, MERGED, OOF
 from harness.measures.objective import Objective
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores
-from harness.reports import report
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.tables import INTERVAL, Column, Number, Rows, Table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 LEAST_LOSS = 0.00005  # what is less is printed as 0.0000
 UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that people are told
@@ -27,64 +25,79 @@ RANGES = {
 }
 
 
-def show_measured(console: Console, measured: Mapping[str, float]) -> None:
-    """What a run measured beside its scores; a time with its range, and the machine that it is about."""
+def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
+    """Yield what a run measured beside its scores: each time with its range, and the machine that it is about."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:
             ends = [measured[key] for end in (LOW, HIGH) if (key := f"{end}{slash}{part}") in measured]
-            console.print(f"{name} {value:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else ""))
+            yield f"{name} {value:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else "")
         elif kind not in (LOW, HIGH):
-            console.print(f"{name} {value:.4f}")
+            yield f"{name} {value:.4f}"
     if any(name.startswith(LOW) for name in measured):
-        console.print(f"Times are of queries in one batch, warm, on this machine: {machine()}.")
+        yield f"Times are of queries in one batch, warm, on this machine: {machine()}."
     if any(name.startswith(LATENCY) for name in measured):
-        console.print("Latencies are of single requests, in the search that made the ranking.")
+        yield "Latencies are of single requests, in the search that made the ranking."
 
 
-def show_scores(
-    console: Console, scores: Scores, held_out: Scores | None = None, objective: Objective | None = None
-) -> None:
-    """What ranks the run, measures with intervals and splits, the losses, and what was left out.
+def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
+    """Return measures with intervals and splits, the losses, and what perfect parts would score.
 
-    held_out: the same out of fold, if a gate or a fusion was fitted on labels.
+    held_out: the same scores out of fold, if a gate or a fusion was fitted on labels.
     """
-    _show_objective(console, objective, held_out or scores)
-    report.show_table(console, score_table(scores, held_out))
-    if held_out:
-        console.print(
-            f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part "
-            "in it."
-        )
-    if loses(objective):
-        _show_losses(console, held_out or scores, out_of_fold=bool(held_out))
-        _show_ceilings(console, held_out or scores)
-    console.print()
-    console.print(counted_queries(scores))
-    if unknown := scores.counts.get(UNKNOWN):
-        console.print(
-            f"Warning: the dataset does not have {counted(unknown, 'document')} of the lists, which so count as not "
-            "relevant. Were the lists made for an earlier state of the corpus?",
-            style="yellow",
-        )
-    for note in notes_of(scores):
-        console.print(note, style="dim")
+    learnt = (
+        f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part in "
+        "it."
+    )
+    measures = replace(score_table(scores, held_out), caption="Measures", notes=[learnt] if held_out else [])
+    ceilings = (held_out or scores).ceilings if scores.losses and loses(objective) else {}
+    perfect = [f"{name:<26} {value:.4f}" for name, value in ceilings.items()]
+    return [
+        measures,
+        loss_table(scores, held_out, objective),
+        Table("With one part perfect, modified_map@3 would be", notes=perfect),
+    ]
 
 
-def show_main_scores(console: Console, scores: Scores, held_out: Scores | None, objective: Objective | None) -> None:
-    """What ranks the run, where the score is lost, and what is unusual. Arguments as of `show_scores`."""
-    _show_objective(console, objective, held_out or scores)
-    if loses(objective):
-        _show_losses(console, held_out or scores, out_of_fold=bool(held_out), least=LEAST_LOSS)
-    if scores.unanswerable or any(scores.counts[name] for name in UNUSUAL):
-        console.print(counted_queries(scores))
-    for note in checked_notes(scores):
-        console.print(note, style="dim")
+def loss_table(
+    scores: Scores, held_out: Scores | None = None, objective: Objective | None = None, least: float = 0.0
+) -> Table:
+    """Return where the score is lost; it is empty beside an objective that the losses do not add up to.
+
+    least: losses below it are left out.
+    """
+    kind, score = (", out of fold", f"{OOF}modified_map@3") if held_out else ("", "modified_map@3")
+    losses = (held_out or scores).losses if loses(objective) else {}
+    lines = [
+        f"{name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip()
+        for name, value in losses.items()
+        if value >= least
+    ]
+    if lines and MERGED in losses:
+        lines.append("The lists end where the score does: what they lack may have been found below.")
+    return Table(f"Where the score is lost{kind} (the losses and {score} add up to 1)", notes=lines)
 
 
-def _show_objective(console: Console, objective: Objective | None, scores: Scores) -> None:
-    if objective:
-        console.print(ranked_by(objective, scores), style="bold")
+def score_notes(scores: Scores) -> list[str]:
+    """Return how many queries were scored, documents that are unknown, and why measures lack a value or an interval."""
+    unknown = scores.counts.get(UNKNOWN)
+    warning = (
+        f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists, which so count as not "
+        "relevant. Were the lists made for an earlier state of the corpus?"
+    )
+    return [counted_queries(scores), *([warning] if unknown else []), *notes_of(scores)]
+
+
+def main_notes(scores: Scores) -> list[str]:
+    """Return how many queries were scored if some were not, and what to know of labels of two origins."""
+    unusual = scores.unanswerable or any(scores.counts[name] for name in UNUSUAL)
+    return [*([counted_queries(scores)] if unusual else []), *checked_notes(scores)]
+
+
+def where_logged(folder: Path, run_id: str | None, experiment: str) -> list[str]:
+    """Return lines that name the files and the run."""
+    run = [f"Run {short_id(run_id)} of experiment {experiment!r}."] if run_id else []
+    return [f"Files: {folder}", *run]
 
 
 def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
@@ -171,68 +184,46 @@ def peeked(experiment: str, peeks: int) -> str:
     )
 
 
-def show_gate(console: Console, fitted: Mapping[str, Any], whole: bool = True) -> None:
-    """What a gate learnt from labels. fitted: the contents of `gate.json`. whole: with how sure its numbers are."""
-    rule, learnt = fitted["rule"], fitted["learnt_from"]
+def gate_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
+    """Return what a gate learnt from labels.
+
+    fitted: the contents of `gate.json`. whole: include how sure its numbers are.
+    """
+    rule = fitted["rule"]
     signal = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
-    queries = counted(learnt["queries"], "query")
-    console.print(f"Gate, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval):")
-    console.print(f"  {signal}: {levels_text(rule['levels'], [float(one) for one in rule['thresholds']])}.")
+    lines = [f"{signal}: {levels_text(rule['levels'], [float(one) for one in rule['thresholds']])}."]
     for name, meaning in RANGES.items():
         if whole and name in fitted and (ends := _ends(*map(float, fitted[name]))):
-            console.print(f"  {meaning}: {ends}")
-    for note in fitted["notes"]:
-        console.print(f"  Note: {note}.")
+            lines.append(f"{meaning}: {ends}")
+    return Table(f"Gate, {_learnt_from(fitted)}", notes=[*lines, *(f"Note: {note}." for note in fitted["notes"])])
 
 
-def show_fusion(console: Console, fitted: Mapping[str, Any], whole: bool = True) -> None:
-    """What a fusion learnt from labels. fitted: the contents of `fusion.json`. whole: with its weights and choices."""
-    learnt = fitted["learnt_from"]
-    queries = counted(learnt["queries"], "query")
-    console.print(
-        f"Fusion, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval): {fitted['chosen']}."
-    )
+def fusion_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
+    """Return what a fusion learnt from labels.
+
+    fitted: the contents of `fusion.json`. whole: include its weights and choices.
+    """
+    lines = [f"{fitted['chosen']}."]
     if whole:
-        _show_learnt_fusion(console, fitted)
-    for note in fitted["notes"]:
-        console.print(f"  Note: {note}.")
+        by_ranking: dict[str, list[str]] = {}
+        for one in fitted["rule"]["features"]:
+            by_ranking.setdefault(one["ranking"], []).append(f"{one['weight']:.4g} {one['feature']}")
+        lines += [f"{name}: {', '.join(terms)}" for name, terms in by_ranking.items()]
+        lines.append(fitted["why"])
+        if held_out := fitted["held_out"]:
+            values = ", ".join(f"{name} {number(value)}" for name, value in held_out.items())
+            lines.append(f"{fitted['objective']} on held-out queries: {values}")
+    return Table(f"Fusion, {_learnt_from(fitted)}", notes=[*lines, *(f"Note: {note}." for note in fitted["notes"])])
 
 
-def _show_learnt_fusion(console: Console, fitted: Mapping[str, Any]) -> None:
-    by_ranking: dict[str, list[str]] = {}
-    for one in fitted["rule"]["features"]:
-        by_ranking.setdefault(one["ranking"], []).append(f"{one['weight']:.4g} {one['feature']}")
-    for name, terms in by_ranking.items():
-        console.print(f"  {name}: {', '.join(terms)}")
-    console.print(f"  {fitted['why']}")
-    if held_out := fitted["held_out"]:
-        values = ", ".join(f"{name} {number(value)}" for name, value in held_out.items())
-        console.print(f"  {fitted['objective']} on held-out queries: {values}")
+def _learnt_from(fitted: Mapping[str, Any]) -> str:
+    learnt = fitted["learnt_from"]
+    return f"learnt from {counted(learnt['queries'], 'query')} ({learnt['needs_no_retrieval']} need no retrieval)"
 
 
 def loses(objective: Objective | None) -> bool:
     """Whether losses are shown: not beside an objective that they do not add up to."""
     return objective is None or objective.name == LOSING
-
-
-def _show_losses(console: Console, scores: Scores, *, out_of_fold: bool, least: float = 0.0) -> None:
-    """out_of_fold: what the losses rest on. least: losses below it are left out."""
-    kind, score = (", out of fold", f"{OOF}modified_map@3") if out_of_fold else ("", "modified_map@3")
-    lost = {name: value for name, value in scores.losses.items() if value >= least}
-    if not lost:
-        return
-    console.print(f"Where the score is lost{kind} (the losses and {score} add up to 1):", style="bold")
-    for name, value in lost.items():
-        console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
-    if MERGED in scores.losses:
-        console.print("The lists end where the score does: what they lack may have been found below.", style="dim")
-
-
-def _show_ceilings(console: Console, scores: Scores) -> None:
-    if scores.losses:
-        console.print("With one part perfect, modified_map@3 would be:", style="bold")
-    for name, value in scores.ceilings.items() if scores.losses else ():
-        console.print(f"  {name:<26} {value:.4f}")
 
 
 def _ends(low: float, high: float) -> str:

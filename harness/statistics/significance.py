@@ -217,7 +217,7 @@ def tally_differences(
     """As `differences`, of measures of sums over the same items in the same order, which all runs have."""
 
     def compare(first: int, second: int) -> list[Difference]:
-        return _paired_sums(runs[first], runs[second], seed, resamples)
+        return paired_sums(runs[first], runs[second], seed, resamples)
 
     return compared(pairs_of(len(runs)) if pairs is None else pairs, compare)
 
@@ -238,7 +238,7 @@ def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tup
     return randomisation_test(apart, len(moves), EQUAL, seed=seed, resamples=resamples)
 
 
-def _paired_sums(first: Tallies, second: Tallies, seed: int, resamples: int) -> list[Difference]:
+def paired_sums(first: Tallies, second: Tallies, seed: int, resamples: int) -> list[Difference]:
     """Return one Difference per measure, p not yet corrected."""
     n, width = first.table.shape
 

@@ -1,13 +1,10 @@
-"""Append-only logs of typed rows.
+"""Append-only logs of typed rows, on one machine and shared by machines through a bucket.
 
 A line is the JSON object of a row whose last field, `check`, is a checksum of the rest. A process that is killed while
-it appends leaves at most the beginning of one line. Readers pass over it, and the next process that appends removes it.
+it appends leaves at most the beginning of one line, which readers pass over and the next writer removes.
 
-A log that machines share through a bucket: each writes a file of its own, and sends what it has added.
-
-The log of a machine is `replies.log`, a file of lines to which lines are only ever added. What is new in it becomes an
-object `<writer>-<first byte>.log`. Other machines fetch it to a file of that name, which never changes. So all that was
-paid for lies on the disk of the machine that paid from the first moment, and half a minute later in the bucket.
+A machine shares its log `replies.log` by sending what is new in it, every half a minute, as an object
+`<writer>-<first byte>.log`. Other machines fetch it to a file of that name, which never changes.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from harness.errors import BadInput, Failed
 from harness.storage.atomic import create_text, write_text
 from harness.storage.bucket import Bucket
 from harness.storage.locks import locked
-from harness.storage.typed import fields_of, row_as
+from harness.storage.typed import row_as
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -38,7 +35,7 @@ _FIELD = b', "check": "'
 
 
 class Shortened(BadInput):
-    """A log has become shorter than what was read of it."""
+    """A log has become shorter than the part that was read."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +54,14 @@ START = Position()
 class AppendLog(Generic[T]):
     """A log in a file that processes append to, in turns, while others read it.
 
-    path:    the file.
-    kind:    the type of its rows, a dataclass.
-    sync:    when rows are on the disk, safe from a power failure: "row", when they are appended; "end", when
-             `appending` ends; "never", when the system writes them. In any case they outlive this process.
-    lenient: whether damaged lines are left out with a warning, since their rows can be made again; otherwise they are
-             refused.
-    chained: whether each checksum covers the one before it, and `<stem>.last` repeats the last one, so that a line that
-             was edited, moved or removed is noticed.
-    lock:    the file that is locked while a process appends.
-    remedy:  what to do about a damaged line.
+    kind: the type of its rows, a dataclass.
+    sync: when rows are safe from a power failure: "row": when they are appended; "end": when `appending` ends; "never":
+        when the system writes them. They outlive this process in any case.
+    lenient: whether damaged lines are left out with a warning, as their rows can be made again, or refused.
+    chained: whether each checksum covers the one before it, and `<stem>.last` repeats the last one, to detect lines
+        that were edited, moved or removed.
+    lock: the file that is locked while a process appends.
+    remedy: what to do about a damaged line.
     """
 
     def __init__(
@@ -95,9 +90,9 @@ class AppendLog(Generic[T]):
     def appending(self) -> Iterator[Callable[..., None]]:
         """Keep other processes from appending, and provide the function `add(*rows)`, which threads may share.
 
-        What a killed process left of a last line is removed first, with a warning. Raise BadInput if something other
-        than a file has the log's name, or if a chained log was edited. An OSError, such as of a full disk, names the
-        file; none of the rows is left in it then.
+        An incomplete last line is removed first, with a warning. Raise BadInput if something other than a file has the
+        log's name, or if a chained log was edited. An OSError, such as of a full disk, names the file, and leaves none
+        of the rows in it.
         """
         with locked(self._lock, f"writes {self.path.name}"):
             there = self._exists()
@@ -158,7 +153,7 @@ class AppendLog(Generic[T]):
     def _rows(self, position: Position, tail: bool) -> tuple[list[T], Position]:
         """Return the rows after a position and the position after them.
 
-        tail: whether a last line counts that lacks nothing but its end.
+        tail: whether a whole last line may lack its end.
         """
         rows: list[T] = []
         damaged: list[int] = []
@@ -198,7 +193,7 @@ class AppendLog(Generic[T]):
         return there
 
     def _is_torn(self, tail: bytes) -> bool:
-        """Return whether a last line without an end is the beginning of a row, not what something else has written."""
+        """Return whether a last line without an end is the beginning of a row."""
         return self._lenient or b'{"'.startswith(tail[:2])
 
     @property
@@ -209,7 +204,7 @@ class AppendLog(Generic[T]):
 
     def _line(self, row: T, before: str) -> tuple[bytes, str]:
         """Return the line of a row, and its checksum. before: the checksum of the line before."""
-        content = fields_of(row)
+        content = asdict(cast(Any, row))
         try:
             text = json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError:  # half a surrogate pair
@@ -233,10 +228,7 @@ class AppendLog(Generic[T]):
         return digest if self._chained else digest[:DIGITS]
 
     def _opened(self, before: str) -> int:
-        """Open the file, without what a killed process left of a last line. before: the checksum before that line.
-
-        A last line that lacks nothing but its end is given one.
-        """
+        """Open the file, and end or remove an unfinished last line. before: the checksum before that line."""
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         start = size = os.fstat(file).st_size
         tail = b""
@@ -276,7 +268,7 @@ WRITER = "writer"  # the file that names who writes `replies.log`
 
 
 class SharedLog:
-    """The log in a folder. start: what the names of its objects begin with."""
+    """The log of a folder in a bucket. start: the beginning of its objects' names."""
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder
@@ -315,7 +307,7 @@ class SharedLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Fetch what others have added, and send what is added meanwhile. The caller holds the log's locks."""
+        """Fetch what others have added, and send what is added in this context. The caller holds the log's locks."""
         self.fetch()
         file = self._folder / FILE
         if self._sent > (file.stat().st_size if file.exists() else 0):  # our file was lost: the bucket has what it had

@@ -1,7 +1,7 @@
-"""Objects in a bucket, by s3fs: read, written on a condition, listed; each refusal says what to do.
+"""Objects in a bucket, by s3fs: read, written conditionally, listed. Each refusal says what to do.
 
-Credentials, region and server are those that every client of S3 finds in the environment: AWS_ACCESS_KEY_ID and
-AWS_SECRET_ACCESS_KEY, or the role of the machine, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. None of them is ever shown.
+Credentials, region and server come from the environment, as for every client of S3: AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, or the machine's role, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. None of them is ever shown.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from retrievers.hosts import name_host
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30  # until a server that does not answer is given up, each time
 ATTEMPTS = 3
-PART_BYTES = 16 << 20  # of a large file, sent or fetched at a time
-PARTS_AT_ONCE = 4
+PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # of a large file, sent or fetched
 WHOLE_BYTES = 8 << 20  # smaller files take one request
 REMOVED_AT_ONCE = 1000  # as many as S3 takes
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
@@ -56,22 +55,18 @@ class ObjectContent:
 
 
 class Bucket:
-    """The objects at a place. Names are relative to its prefix. Nothing is asked before it is needed.
+    """The objects at a place, named relative to its prefix. Threads and forked processes may share it.
 
-    Threads may share it, and processes that are forked.
-
-    Every method raises BadInput for what the user can mend: credentials, bucket, server; Failed if a server that has
-    answered before no longer does.
+    Every method raises BadInput for what the user can mend, such as credentials or the server's address, and Failed if
+    a server that answered before no longer does.
     """
 
     def __init__(self, place: BucketPlace) -> None:
         self.place = place
-        self._made: Any = None
-        self._process = 0  # that has made it
         self._answered = False
 
     def read(self, name: str) -> ObjectContent | None:
-        """What an object holds; None if there is no such object."""
+        """Return what an object holds; None if there is no such object."""
 
         async def whole() -> ObjectContent:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
@@ -81,12 +76,12 @@ class Bucket:
         return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
 
     def create(self, name: str, content: bytes) -> str | None:
-        """Write a new object; its ETag, or None if the name is taken."""
+        """Write a new object; return its ETag, or None if the name is taken."""
         found = self._ask("put_object", "write", name, TAKEN, Body=content, IfNoneMatch="*")
         return str(found["ETag"]) if found else None
 
     def replace(self, name: str, content: bytes, etag: str) -> str | None:
-        """Write an object anew, if it still has this ETag; its new one, or None if it has changed or is gone."""
+        """Overwrite an object that still has this ETag; return its new ETag, or None if it has changed or is gone."""
         found = self._ask("put_object", "write", name, (*TAKEN, *ABSENT), Body=content, IfMatch=etag)
         return str(found["ETag"]) if found else None
 
@@ -95,7 +90,7 @@ class Bucket:
         self._ask("put_object", "write", name, Body=content)
 
     def touch(self, name: str) -> None:
-        """Make an object as young as if it were written now; nothing if it is gone."""
+        """Renew the time of an object; do nothing if it is gone."""
         source = {"Bucket": self.place.bucket, "Key": self._key(name)}
         self._ask("copy_object", "write", name, ABSENT, CopySource=source, MetadataDirective="REPLACE")
 
@@ -105,38 +100,32 @@ class Bucket:
             self.write(name, file.read_bytes())
             return
 
-        async def send() -> None:
-            parts = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE}
-            await self._files._put_file(str(file), self._path(name), **parts)
-
-        self._run(send, f"write {self._url(name)}")
+        self._run(lambda: self._files._put_file(str(file), self._path(name), **PARTS), f"write {self._url(name)}")
 
     def download(self, name: str, file: Path) -> bool:
-        """Write an object to a file; False if there is none."""
+        """Write an object to a file; return False if there is none."""
 
         async def fetch() -> bool:
-            parts = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE}
-            await self._files._get_file(self._path(name), str(file), **parts)
+            await self._files._get_file(self._path(name), str(file), **PARTS)
             return True
 
         return bool(self._run(fetch, f"read {self._url(name)}", unless=ABSENT))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; those that are gone do not matter."""
+        """Remove objects, unless they are gone already."""
         for first in range(0, len(names), REMOVED_AT_ONCE):
             keys = [{"Key": self._key(name)} for name in names[first : first + REMOVED_AT_ONCE]]
-            removed = {"Objects": keys, "Quiet": True}
-            self._ask("delete_objects", "write", "", Delete=removed)
+            self._ask("delete_objects", "write", "", Delete={"Objects": keys, "Quiet": True})
 
-    def listed(self, start: str, most: int | None = None) -> Iterator[StoredObject]:
-        """All objects whose names begin with `start`, in order; at most `most`."""
-        following: dict[str, Any] = {"MaxKeys": most} if most else {}
+    def listed(self, start: str) -> Iterator[StoredObject]:
+        """Yield all objects whose names begin with `start`, in order."""
+        following: dict[str, Any] = {}
         while True:
             page = self._ask("list_objects_v2", "read", "", Prefix=self._key(start), **following)
             for one in page.get("Contents", ()):
                 name = one["Key"].removeprefix(self._key(""))
                 yield StoredObject(name, one["Size"], one["LastModified"].timestamp())
-            if most or not page.get("IsTruncated"):
+            if not page.get("IsTruncated"):
                 return
             following = {"ContinuationToken": page["NextContinuationToken"]}
 
@@ -152,20 +141,17 @@ class Bucket:
     @property
     def _files(self) -> Any:
         """The file system of s3fs, made when it is first needed."""
-        if self._made is None or self._process != os.getpid():  # a client does not survive a fork
-            name_host(
-                bucket_address() or "https://amazonaws.com", "AWS_ENDPOINT_URL" if bucket_address() else "store.path"
-            )
-            self._made, self._process = _file_system(os.getpid(), bucket_address()), os.getpid()
-        return self._made
+        server = bucket_address()
+        name_host(server or "https://amazonaws.com", "AWS_ENDPOINT_URL" if server else "store.path")
+        return _file_system(os.getpid(), server)  # a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """The reply to one request; None if it is refused with one of the codes `unless`. name: "" for all objects."""
+        """Return the reply to one request; None if it is refused with a code in `unless`. name: "" for all objects."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
-        """What `work` gives; None if the server refuses with one of the codes `unless`. doing: as "read s3://..."."""
+        """Return what `work` gives; None if the server refuses with a code in `unless`. doing: as "read s3://..."."""
         loop = self._files.loop
         from fsspec.asyn import sync
 
@@ -182,14 +168,12 @@ class Bucket:
         return found
 
     def _refused(self, error: Exception, code: str, doing: str) -> BadInput | Failed | None:
-        """The error to raise for one of the server or its client; None for one of this machine."""
+        """Return the error to raise for one of the server or its client; None for one of this machine."""
         from botocore import exceptions as known
 
         where, kind = self.place.url, type(error).__name__
         if code == "NoSuchBucket":
-            return BadInput(
-                f"{self.place.url}: {server_name()} has no bucket {self.place.bucket!r}. Create it first. {OWN}"
-            )
+            return BadInput(f"{where}: {server_name()} has no bucket {self.place.bucket!r}. Create it first. {OWN}")
         if code in WRONG_KEYS:
             return BadInput(
                 f"{where}: {server_name()} does not accept these credentials ({code}). Check AWS_ACCESS_KEY_ID, "
@@ -226,18 +210,18 @@ _RIGHTS = {
 
 
 def _code(error: BaseException) -> str:
-    """What a server calls its refusal, such as NoSuchKey; empty if it is no server's."""
+    """Return the server's code of a refusal, such as NoSuchKey; empty for other errors."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def bucket_address() -> str:
-    """The address of the server, as the environment gives it; empty: that of AWS."""
+    """Return the server's address from the environment; empty: AWS."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def server_name() -> str:
-    """Host and port of the server, without anything secret."""
+    """Return host and port of the server, without anything secret."""
     try:
         address = urlsplit(bucket_address())
         return f"{address.hostname}{f':{address.port}' if address.port else ''}" if address.hostname else "AWS"
@@ -247,13 +231,13 @@ def server_name() -> str:
 
 @functools.cache
 def _file_system(process: int, server: str) -> Any:
-    """A client for this process and a server. BadInput where the extra is missing, or the address is none."""
+    """Return the client of a process and a server. Raise BadInput without the extra, or for a broken address."""
     try:
         from s3fs import S3FileSystem
     except ModuleNotFoundError as error:
         raise BadInput(f"store.path=s3://... needs the package {error.name}: {INSTALL}. {OWN}") from None
     if server and not server.startswith(("http://", "https://")):
-        raise BadInput(f"AWS_ENDPOINT_URL is no address that begins with https:// or http://. Correct it. {OWN}")
+        raise BadInput(f"AWS_ENDPOINT_URL is not an address that begins with https:// or http://. {OWN}")
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.INFO)
     retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}

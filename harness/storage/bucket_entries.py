@@ -1,8 +1,8 @@
-"""A bucket that machines share, with a copy on this machine of what was used here.
+"""A bucket that machines share, with a local copy of what this machine has used.
 
-An entry is the objects `<kind>/<key>/<file>.<sha256, cut>` and, written last and only if there is none, its
-`manifest.json`: of machines that race, one wins, and nothing of a finished entry is ever written over. It is built in
-the local copy, which has the layout of a cache folder, and read from there. So what is used again asks for nothing.
+An entry consists of the objects `<kind>/<key>/<file>.<sha256, cut>` and its `manifest.json`, written last and only if
+there is none: of machines that race, one wins, and a finished entry is never overwritten. Entries are built in and read
+from the local copy, which has the layout of a cache folder: using an entry again sends no request.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ T = TypeVar("T")
 
 
 class BucketEntries:
-    """The entries in a bucket, which several processes and machines may use at once.
+    """The entries in a bucket, which processes and machines share. Every method raises what `Bucket` raises.
 
-    bucket: its objects. root: the folder of this machine's copy, which processes may share.
-    Every method raises what `Bucket` raises.
+    root: the folder of this machine's copy.
     """
 
     def __init__(self, bucket: Bucket, root: Path) -> None:
@@ -63,9 +62,9 @@ class BucketEntries:
         return self._bucket.place.url
 
     def get(self, name: str, held: bool = False) -> bool:
-        """Fetch an entry; whether there was one.
+        """Fetch an entry; return whether there was one.
 
-        held: whether the caller holds its turn; then the manifest of a damaged one is removed, with a warning.
+        held: whether the caller holds its lease; then the manifest of a damaged entry is removed, with a warning.
         """
         from filelock import FileLock
 
@@ -88,7 +87,7 @@ class BucketEntries:
         return True
 
     def put(self, name: str) -> bool:
-        """Send an entry that was built, if there is none; False if another machine's was there and was fetched.
+        """Send an entry that was built; return False if another machine's was there first, which is then fetched.
 
         What could not be sent stays, and is sent the next time.
         """
@@ -109,12 +108,12 @@ class BucketEntries:
         return True
 
     def names(self, start: str) -> list[str]:
-        """The names of finished entries that begin with this."""
+        """Return the names of finished entries that begin with `start`."""
         names = (one.name.rpartition("/") for one in self._bucket.listed(start))
         return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
     def entries(self) -> list[CacheEntry]:
-        """All entries, in order of their names. Their last use is known to a day."""
+        """Return all entries in order of their names. The time of their last use is exact to a day."""
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
@@ -131,7 +130,7 @@ class BucketEntries:
             return [*pool.map(described, sorted(objects))]
 
     def delete(self, name: str) -> bool:
-        """Remove an entry; False if another machine is using it."""
+        """Remove an entry; return False if another machine is using it."""
         if not (lease := self.lease(name)).acquire():
             return False
         try:
@@ -142,27 +141,27 @@ class BucketEntries:
         return True
 
     def manifest(self, name: str) -> Mapping[str, Any] | None:
-        """The manifest of an entry; None if there is none."""
+        """Return the manifest of an entry; None if there is none."""
         with contextlib.suppress(ValueError):
             if content := self._bucket.read(f"{name}/{MANIFEST}"):
                 return parsed_manifest(content.data)
         return None
 
     def read(self, name: str, file: str, sha256: str) -> bytes | None:
-        """What is in one file of an entry, unchecked; None if it is gone."""
+        """Return the unchecked content of a file of an entry; None if it is gone."""
         content = self._bucket.read(_object(name, file, sha256))
         return content.data if content else None
 
     def touch(self, name: str) -> None:
-        """Make an entry as young as if it were written now."""
+        """Renew the time of an entry's last use."""
         self._bucket.touch(f"{name}/{MANIFEST}")
 
     def log(self, name: str) -> SharedLog:
-        """The log in an entry that grows."""
+        """Return the log in an entry that grows."""
         return SharedLog(self._bucket, f"{name}/", self._root / name)
 
     def lease(self, name: str) -> Lease:
-        """What keeps other machines from building an entry."""
+        """Return the lease that keeps other machines from building an entry."""
         if not self._checked:
             require_conditions(self._bucket)
             self._checked = True
@@ -170,7 +169,7 @@ class BucketEntries:
 
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
-        """Hold what a process holds while it adds to a log."""
+        """Hold the lease of a log, and send what this process adds."""
         with self.lease(name).held():
             self._bucket.create(f"{name}/{MANIFEST}", (self._root / name / MANIFEST).read_bytes())
             with self.log(name).adding():
@@ -178,7 +177,7 @@ class BucketEntries:
 
     @property
     def writable(self) -> bool:
-        """Whether these credentials may write. BadInput where the server ignores conditions."""
+        """Whether these credentials may write. Raise BadInput if the server ignores conditions."""
         try:
             require_conditions(self._bucket)
         except NotAllowed:
@@ -187,11 +186,11 @@ class BucketEntries:
 
     @property
     def encrypted(self) -> bool:
-        """Whether what is sent is."""
+        """Whether requests are encrypted."""
         return urlsplit(bucket_address() or "https:").scheme == "https"
 
     def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
-        """Fetch an entry into a folder, where a killed process may have left part of it; whether it is whole."""
+        """Fetch an entry into a folder, which may hold part of it; return whether it is whole."""
         try:
             files = parsed_manifest(manifest.data)["files"]
         except ValueError:
@@ -218,24 +217,21 @@ class BucketEntries:
         return True
 
     def _transfer(self, files: Mapping[str, Any], doing: str, one: Callable[[str], T]) -> list[T]:
-        """What `one` gives for each file, several at once."""
+        """Return what `one` returns for each file, several at once."""
         size = sum(size for size, _ in files.values())
         with stage(f"{doing} {size / 1e6:,.1f} MB of the cache"), ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(one, files))
 
     @cached_property
     def _machine(self) -> str:
-        """Names the local copy, and so those who share its locks."""
+        """The name of the local copy, whose users share its locks."""
         file = self._root / ".machine"
         create_text(file, uuid.uuid4().hex)
         return file.read_text("utf-8")
 
 
 def _object(name: str, file: str, sha256: str) -> str:
-    """The name of the object that holds a file of an entry.
-
-    Two contents of one file have two names, so no process writes over what another has finished.
-    """
+    """Return the name of a file's object: another content has another name, so finished files stay."""
     return f"{name}/{file}.{sha256[:CHECKSUM]}"
 
 
@@ -247,10 +243,8 @@ def _described(name: str, objects: list[StoredObject], manifest: ObjectContent |
     if manifest is None:
         return CacheEntry(kind, key, size, changed, "unfinished", {})
     sizes = {one.name: one.size for one in objects}
-    try:
+    with contextlib.suppress(ValueError):
         parsed = parsed_manifest(manifest.data)
-        if any(sizes.get(_object(name, file, sha256)) != size for file, (size, sha256) in parsed["files"].items()):
-            raise ValueError("a file has another size")
-        return CacheEntry(kind, key, size, manifest.modified, "finished", parsed["identity"])
-    except ValueError:
-        return CacheEntry(kind, key, size, changed, "damaged", {})
+        if all(sizes.get(_object(name, file, sha256)) == size for file, (size, sha256) in parsed["files"].items()):
+            return CacheEntry(kind, key, size, manifest.modified, "finished", parsed["identity"])
+    return CacheEntry(kind, key, size, changed, "damaged", {})

@@ -45,7 +45,7 @@ from harness.storage.entries import (
     verify_entry,
 )
 from harness.storage.locks import Until, never
-from retrievers.base import Ranking
+from retrievers.base import Ranking, load_array
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -58,23 +58,19 @@ USED_SECONDS = 86_400  # a use is noted in a bucket once a day
 
 
 def open_cache(path: str) -> Cache:
-    """The cache at a place; any process on any machine may open it by the same text.
-
-    path: a folder, which is created if it is not there, or `s3://BUCKET/PREFIX`. A bucket is not asked before something
-        is looked up in it.
-    """
+    """Return the cache at a place: a folder, which is created, or `s3://BUCKET/PREFIX`, not asked until a look-up."""
     if place := bucket_place(path):
         return _in_bucket(place, local_copy(place), bucket_address())
     return Cache(Path(path))
 
 
 def existing_cache(path: str) -> Cache | None:
-    """The cache at a place; None if it is a folder that is not there, which is not created."""
+    """Return the cache at a place; None, and nothing is created, if it is a folder that does not exist."""
     return open_cache(path) if bucket_place(path) or Path(path).is_dir() else None
 
 
 def local_copy(place: BucketPlace) -> Path:
-    """The folder of this machine's copy of a cache in a bucket: one for each bucket, prefix and server."""
+    """Return the folder of this machine's copy of a cache: one for each bucket, prefix and server."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
     folder = Path(os.environ.get(LOCAL) or usual).absolute()
     return folder / f"{place.bucket}-{hashlib.sha256(f'{bucket_address()} {place.url}'.encode()).hexdigest()[:16]}"
@@ -82,16 +78,15 @@ def local_copy(place: BucketPlace) -> Path:
 
 @functools.cache
 def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
-    """One for each place and server, so that connections are made once."""
     return Cache(local, BucketEntries(Bucket(place), local))
 
 
 class Cache:
-    """Results that several processes share. An entry's name is `<kind>/<key>`; a segment's, `pairs/<key>/<key>`.
+    """Results that processes share. An entry's name is `<kind>/<key>`; of a segment of pairs, `pairs/<key>/<key>`.
 
-    root:   the folder where entries lie on this machine; it is made.
-    bucket: what keeps them for all machines; None: the folder does.
-    sealed: whether it is read-only: BadInput for a result that is missing or has changed, which is never built again.
+    root: the folder of the entries on this machine; it is created.
+    bucket: keeps them for all machines; None: the folder does.
+    sealed: whether it is read-only: a result that is missing or has changed raises BadInput instead of being built.
     """
 
     def __init__(self, root: Path, bucket: BucketEntries | None = None, sealed: bool = False) -> None:
@@ -101,39 +96,38 @@ class Cache:
 
     @property
     def location(self) -> str:
-        """Where it is, as `open_cache` takes it."""
+        """The place, as `open_cache` takes it."""
         return self.bucket.location if self.bucket else str(self.root)
 
     def folder(
         self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
-        """The folder of a result; on a miss, `build(folder)` fills it.
+        """Return the folder of a result; on a miss, `build(folder)` fills it.
 
         A second process that needs the same result waits for the first. A damaged entry is built again, with a
-        warning. An OSError, such as of a full disk, has the path.
+        warning. An OSError, such as of a full disk, names the path.
 
-        kind:     folder of the cache.
+        kind: folder of the cache.
         identity: everything that determines the result, as plain JSON.
-        build:    writes the files of the result.
-        resume:   whether `build` continues in the folder that an interrupted call left.
+        resume: whether `build` continues in the folder that an interrupted call left.
         """
         return self._entry(_name(kind, identity), identity, build, resume)
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
-        """Size of a cached result in bytes; None if it is not cached."""
+        """Return the size of a cached result in bytes; None if it is not cached."""
         manifest = self._manifest(_name(kind, identity))
         return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
-        """The folder of a cached result; None if it is not cached, or damaged."""
+        """Return the folder of a cached result; None if it is not cached, or damaged."""
         name = _name(kind, identity)
         return self._used(name) if self._get(name) else None
 
     def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
-        """The folder of a result that grows, such as a log of replies; empty at first.
+        """Return the folder of a result that grows, such as a log of replies; empty at first.
 
-        Its manifest lists no files: whoever writes to it checks what it reads, and holds the lock `FOLDER.lock`, so
-        that the entry is not removed meanwhile. It is never built again, whatever is in it. Arguments as for `folder`.
+        Its manifest lists no files: writers check what they read, and hold the lock `FOLDER.lock` to keep the entry
+        from being removed. It is never built again, whatever is in it. Arguments as for `folder`.
         """
         from filelock import Timeout
 
@@ -154,16 +148,16 @@ class Cache:
         return place
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
-        """The folder of a result that grows; None if there is none. Nothing is made."""
+        """Return the folder of a result that grows; None, and nothing is made, if there is none."""
         return self.log_folder(kind, identity) if self.found(kind, identity) else None
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
-        """Whoever adds to a log holds this, too. folder: that `log_folder` gave."""
+        """Return the context in which a log is added to. folder: from `log_folder`."""
         name = folder.relative_to(self.root).as_posix()
         return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
+        """Return a ranking at `depth`, from one cached at that depth or more; on a miss, `build(depth)` makes it.
 
         identity: everything but the depth that determines the ranking, as plain JSON.
         """
@@ -173,20 +167,20 @@ class Cache:
         return load_ranking(folder).top(depth)
 
     def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
-        """Whether a ranking is cached at `depth` or more."""
+        """Return whether a ranking is cached at `depth` or more."""
         return self.ranking_depth(identity, depth) is not None
 
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
-        """The least cached depth of a ranking that is at least `depth`; None if there is none."""
+        """Return the least cached depth of a ranking that is at least `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
         for near in (True, False):  # deeper ones begin with the same documents
-            depths = sorted(int(name.removeprefix(start)) for name in self._names(start, near))
-            if enough := [other for other in depths if other >= depth]:
-                return enough[0]
+            depths = (int(name.removeprefix(start)) for name in self._names(start, near))
+            if (least := min((other for other in depths if other >= depth), default=None)) is not None:
+                return least
         return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
-        """Whether scores of any pairs are cached."""
+        """Return whether scores of any pairs are cached."""
         return any(self._names(f"{_name('pairs', identity)}/", near) for near in (True, False))
 
     def pairs(
@@ -195,15 +189,13 @@ class Cache:
         keys: Sequence[bytes],
         compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
     ) -> np.ndarray:
-        """A score for each key, float64 [n], such as of a (query, document) pair; each is computed once for all runs.
+        """Return a score for each key, such as of a (query, document) pair, float64 [n]; each is computed once.
 
-        New scores are cached every few seconds, and when `compute` ends or fails, in segments that are entries of
-        their own.
+        New scores are cached in segments, entries too, every few seconds and when `compute` ends or fails.
 
         identity: everything but the key that determines a score, as plain JSON.
-        keys:     of equal length in bytes; they may repeat.
-        compute:  called with the positions (within `keys`) of the missing scores; yields (positions within that
-                  argument, their scores).
+        keys: of equal length in bytes; they may repeat.
+        compute: called with the positions in `keys` of missing scores; yields (positions in that argument, scores).
         """
         name = _name("pairs", identity)
         known = self._known_pairs(name, keys)
@@ -219,7 +211,7 @@ class Cache:
         return np.array([known[key] for key in keys], np.float64)
 
     def entries(self) -> list[CacheEntry]:
-        """All entries, whatever their state. Other processes may remove entries while this lists them."""
+        """Return all entries in any state, without those that other processes remove meanwhile."""
         if self.bucket:
             return self.bucket.entries()
         seen: set[tuple[int, int]] = set()
@@ -233,7 +225,7 @@ class Cache:
         return found
 
     def contents(self, name: str) -> Iterator[bytes]:
-        """What is in each small file `name` of a finished entry, wherever in its folder; damaged files are left out."""
+        """Yield the content of each undamaged file called `name` in finished entries."""
         for entry in self.entries():
             place = f"{entry.kind}/{entry.key}"
             manifest = self._manifest(place) if entry.state == "finished" else None
@@ -243,7 +235,7 @@ class Cache:
                         yield content
 
     def remove(self, entry: CacheEntry) -> bool:
-        """Delete an entry; False if a process is using it, or if it is foreign."""
+        """Delete an entry; return False if a process is using it, or if it is foreign."""
         from filelock import Timeout
 
         name = f"{entry.kind}/{entry.key}"
@@ -263,9 +255,13 @@ class Cache:
     def _entry(
         self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
-        """The folder of an entry, built if there is none; arguments as for `folder`."""
+        """Return the folder of an entry, built if there is none; arguments as for `folder`."""
+        place = self.root / name
         if self._sealed:
-            return self._verified(name, identity)
+            if not place.is_dir():
+                raise missing_entry(place, identity)
+            verify_entry(place)
+            return place
         if not self._get(name):
             with self._turn(name, until=lambda: self._get(name)):
                 if not self._get(name, held=True):
@@ -273,10 +269,7 @@ class Cache:
         return self._used(name)
 
     def _get(self, name: str, held: bool = False) -> bool:
-        """Whether an entry lies on this machine as it was written, be it fetched now.
-
-        held: whether the caller holds its turn; then a damaged one is removed, with a warning.
-        """
+        """Return whether an entry is intact on this machine, fetched if need be. held: as in `BucketEntries.get`."""
         place = self.root / name
         if intact(place):
             return True
@@ -289,7 +282,7 @@ class Cache:
         return False
 
     def _build(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-        """Make an entry where there is none; the caller holds its turn."""
+        """Build an entry where there is none; the caller holds its turn."""
         place = self.root / name
         fill(place, identity, build, resume)
         if self.bucket is None or self.bucket.put(name):
@@ -299,10 +292,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _turn(self, name: str, until: Until = never) -> Iterator[None]:
-        """Wait for whoever builds an entry, and keep others out.
-
-        What another machine makes is fetched by `until` without its lease, so that all machines fetch at once.
-        """
+        """Wait for other builders of an entry, and keep them out; or until `until` has fetched another machine's."""
         with self._lock(name):
             if self.bucket is None or intact(self.root / name):
                 yield
@@ -311,7 +301,7 @@ class Cache:
                     yield
 
     def _lock(self, name: str, seconds: float = -1) -> FileLock:
-        """The lock of this machine's processes. seconds: the most to wait for it; -1: for ever."""
+        """Return the lock of this machine's processes. seconds: the most to wait for it; -1: for ever."""
         from filelock import FileLock
 
         file = self.root / lock_name(name)
@@ -319,7 +309,7 @@ class Cache:
         return FileLock(file, timeout=seconds)
 
     def _names(self, start: str, near: bool) -> list[str]:
-        """The names of entries that begin with this. near: of those alone that are on this machine."""
+        """Return the names of entries that begin with `start`. near: only those on this machine."""
         if self.bucket and not near:
             return self.bucket.names(start)
         parent, _, prefix = start.rpartition("/")
@@ -330,19 +320,19 @@ class Cache:
         return [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
 
     def _manifest(self, name: str) -> Mapping[str, Any] | None:
-        """The manifest of an entry, whose files are not fetched; None if there is none."""
+        """Return the manifest of an entry without fetching its files; None if there is none."""
         try:
             return read_entry_manifest(self.root / name)
         except (OSError, ValueError):
             return self.bucket.manifest(name) if self.bucket else None
 
     def _read(self, name: str, file: str, sha256: str) -> bytes | None:
-        """What is in one file of an entry; None if it is damaged."""
+        """Return the content of a file of an entry; None if it is damaged."""
         content = self.bucket.read(name, file, sha256) if self.bucket else (self.root / name / file).read_bytes()
         return content if content is not None and hashlib.sha256(content).hexdigest() == sha256 else None
 
     def _used(self, name: str) -> Path:
-        """Note that an entry is in use, for pruning; in a bucket, once a day. Returns its folder."""
+        """Note that an entry is in use, for pruning; in a bucket, once a day. Return its folder."""
         manifest = self.root / name / MANIFEST
         with contextlib.suppress(OSError, BadInput, Failed):  # a shared cache may be read-only
             old = time.time() - manifest.stat().st_mtime >= USED_SECONDS
@@ -352,19 +342,8 @@ class Cache:
                 self.bucket.touch(name)
         return manifest.parent
 
-    def _verified(self, name: str, identity: Mapping[str, Any]) -> Path:
-        """The folder of an entry of a sealed cache."""
-        place = self.root / name
-        if not place.is_dir():
-            raise missing_entry(place, identity)
-        verify_entry(place)
-        return place
-
     def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
-        """key -> score, of those wanted and others, from all whole segments; from this machine's alone if they do.
-
-        held: whether the caller holds the turn.
-        """
+        """Return key -> score from whole segments: this machine's, and the bucket's unless those have all keys."""
         known: dict[bytes, float] = {}
         read: set[str] = set()
         for near in (True, False):
@@ -407,34 +386,28 @@ def save_ranking(ranking: Ranking, folder: Path) -> None:
 
 
 def load_ranking(folder: Path) -> Ranking:
-    """The ranking that `save_ranking` wrote, with memory-mapped arrays."""
+    """Return the ranking that `save_ranking` wrote, with memory-mapped arrays."""
     ids = json.loads((folder / "ids.json").read_text("utf-8"))
-    docs = np.load(folder / "docs.npy", mmap_mode="r", allow_pickle=False)
-    scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+    docs, scores = load_array(folder, "docs"), load_array(folder, "scores")
     return Ranking(tuple(ids["query_ids"]), tuple(ids["doc_ids"]), docs, scores, ids["measured"])
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Joins small parts into (rows, scores) of a few seconds each.
-
-    If `computed` fails, the parts before the failure come first, then the error.
-    """
-    rows: list[np.ndarray] = []
-    scores: list[np.ndarray] = []
+    """Join small parts into (rows, scores) of a few seconds each; an error comes after the parts before it."""
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: BaseException | None = None
     try:
-        for part_rows, part_scores in computed:
-            rows.append(part_rows)
-            scores.append(part_scores)
+        for part in computed:
+            parts.append(part)
             if time.monotonic() - began >= FLUSH_SECONDS:
-                yield np.concatenate(rows), np.concatenate(scores)
-                rows, scores, began = [], [], time.monotonic()
+                yield np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])
+                parts, began = [], time.monotonic()
     except GeneratorExit:
         raise
     except BaseException as error:
         failed = error
-    if rows:
-        yield np.concatenate(rows), np.concatenate(scores)
+    if parts:
+        yield np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])
     if failed is not None:
         raise failed

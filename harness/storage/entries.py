@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,12 +34,11 @@ _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mt
 class CacheEntry:
     """One result in the cache.
 
-    kind:     such as "indexes" or "rankings".
-    key:      sha256 of its identity.
-    bytes:    size; a file that two entries share counts only for the first.
-    used:     time of its last use, in seconds since the epoch.
-    state:    "unfinished": being built, or left by a killed process. "damaged": without a manifest that can be read, or
-        files are missing or of another size. "foreign": a folder that the cache did not make; key is its name.
+    kind: such as "indexes" or "rankings". key: sha256 of its identity; of a foreign folder, its name.
+    bytes: size; a file that two entries share counts only for the first.
+    used: time of its last use, in seconds since the epoch.
+    state: "unfinished": being built, or left by a killed process. "damaged": its manifest cannot be read, or files are
+        missing or of another size. "foreign": not made by the cache.
     identity: everything that determines it; empty unless it is finished.
     """
 
@@ -77,7 +76,7 @@ def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None]
 
 
 def unfinished_of(place: Path) -> Path:
-    """The folder in which an entry is built."""
+    """Return the folder in which an entry is built."""
     return place.with_name(place.name + UNFINISHED)
 
 
@@ -86,10 +85,7 @@ def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 
 
 def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
-    """The entry in a folder of the cache `root`.
-
-    seen: (device, inode) of files that already counted; new ones are added.
-    """
+    """Return the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended."""
     size = 0
     for folder, _, names in os.walk(place):  # leaves out what vanishes meanwhile
         for name in names:
@@ -103,31 +99,24 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
         return CacheEntry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
     if place.name.endswith(UNFINISHED):
         return CacheEntry(kind, key, size, place.stat().st_mtime, "unfinished", {})
-    try:
+    with contextlib.suppress(OSError, ValueError):
         manifest = read_entry_manifest(place)
-        if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
-            raise ValueError("a file has another size")
-        return CacheEntry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
-    except (OSError, ValueError):
-        return CacheEntry(kind, key, size, place.stat().st_mtime, "damaged", {})
+        if all((place / name).stat().st_size == size for name, (size, _) in manifest["files"].items()):
+            return CacheEntry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
+    return CacheEntry(kind, key, size, place.stat().st_mtime, "damaged", {})
 
 
 def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
-    """The error for an entry that a read-only cache lacks, with what differs from the most similar one that it has."""
-    cached = [read_entry_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
+    """Return the error for an entry that a read-only cache lacks, with the differences to the most similar one."""
+    ours = flatten(identity)
+    cached = [flatten(read_entry_manifest(other.parent)["identity"]) for other in place.parent.glob(f"*/{MANIFEST}")]
+    differences = [{key: value for key, value in one.items() if ours.get(key) != value} for one in cached]
+    smallest = min(differences, key=len, default={})
     return BadInput(
         f"{place.parents[1]} has no entry in {place.parent.name} that matches this configuration"
-        f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
-        "and files that it was built with."
+        f"{''.join(f'; {key} was {value!r} and is {ours.get(key)!r}' for key, value in smallest.items())}. "
+        "It is read-only, so nothing is built: restore the versions, models and files that it was built with."
     )
-
-
-def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]) -> str:
-    """The values in which an identity differs from the most similar cached one, for an error message."""
-    ours = flatten(identity)
-    differences = [{key: value for key, value in flatten(one).items() if ours.get(key) != value} for one in cached]
-    smallest = min(differences, key=len, default={})
-    return "".join(f"; {key} was {value!r} and is {ours.get(key)!r}" for key, value in smallest.items())
 
 
 def verify_entry(place: Path) -> None:
@@ -135,26 +124,23 @@ def verify_entry(place: Path) -> None:
     try:
         files = read_entry_manifest(place)["files"]
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged. Restore it."
-        ) from None
+        wrong = f"{place / MANIFEST} cannot be read ({type(error).__name__})"
+        raise BadInput(f"{wrong}: it is damaged. Restore it.") from None
     for name, (size, known) in files.items():
         if not (file := place / name).is_file():
             raise BadInput(f"{file} is missing. Restore it: a read-only cache builds nothing.")
         if file.stat().st_size != size or checksum(file) != known:
-            raise BadInput(
-                f"{file} has changed: its sha256 is not {known[:12]}… of the manifest. Restore it: a read-only "
-                "cache builds nothing."
-            )
+            wrong = f"{file} has changed: its sha256 is not {known[:12]}… of the manifest."
+            raise BadInput(f"{wrong} Restore it: a read-only cache builds nothing.")
 
 
 def lock_name(name: str) -> str:
-    """The lock of an entry; all segments of scored pairs in a folder share one. name: `<kind>/<key>`."""
+    """Return the lock of the entry `<kind>/<key>`; all segments of scored pairs in a folder share one."""
     return f"{'/'.join(name.split('/')[:2])}.lock"
 
 
 def subfolders(parent: Path) -> list[Path]:
-    """The folders in a folder; [] if it has vanished."""
+    """Return the folders in a folder; [] if it has vanished."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())
     except FileNotFoundError:
@@ -171,7 +157,7 @@ def delete(path: Path) -> None:
 
 
 def read_entry_manifest(place: Path) -> dict[str, Any]:
-    """The manifest of an entry. FileNotFoundError if there is none, ValueError if it is damaged."""
+    """Return the manifest of an entry. Raise FileNotFoundError if there is none, ValueError if it is damaged."""
     file = place / MANIFEST
     try:
         if file.exists() and not file.is_file():  # reading a pipe would wait for ever
@@ -184,7 +170,7 @@ def read_entry_manifest(place: Path) -> dict[str, Any]:
 
 
 def parsed_manifest(content: bytes) -> dict[str, Any]:
-    """The manifest in the content of its file. ValueError if it is damaged, or names a file outside its folder."""
+    """Parse a manifest. Raise ValueError if it is damaged, or names a file outside its folder."""
     try:
         parsed = json.loads(content.decode("utf-8"))
     except RecursionError:
@@ -198,7 +184,7 @@ def parsed_manifest(content: bytes) -> dict[str, Any]:
 
 
 def intact(place: Path) -> bool:
-    """Whether an entry is complete: it has a manifest, and every file has the size and sha256 in it."""
+    """Return whether an entry has a manifest, and every file has the size and sha256 in it."""
     try:
         return all(
             (place / name).stat().st_size == size and checksum(place / name) == known
@@ -211,7 +197,7 @@ def intact(place: Path) -> bool:
 
 
 def checksum(path: Path, sync: bool = False) -> str:
-    """sha256 of a file, computed once per process unless the file changes. sync: flush the file to disk first."""
+    """Return the sha256 of a file, computed once per process unless it changes. sync: flush it to disk first."""
     with path.open("rb") as file:
         if sync:
             os.fsync(file.fileno())

@@ -1,16 +1,13 @@
-"""Locks between processes, and claims: locks that tell what their process is going to end.
+"""Locks between processes, claims of work, and leases between machines.
 
-The system releases both however a process ends, even by SIGKILL.
+The system releases locks and claims however a process ends, even by SIGKILL.
 
-A lock that machines share through a bucket: an object that only one of them can create.
-
-Who holds it renews it. A lease that is not renewed for a minute belongs to a process that died, and is taken over; the
-minute is counted by the clock of whoever waits, so clocks of machines need not agree.
+A lease is an object in a bucket that only one machine can create, and renews. One that is not renewed for a minute was
+left by a dead process and is taken over; whoever waits counts the minute, so machines' clocks need not agree.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import platform
@@ -27,17 +24,23 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from harness.errors import BadInput, Failed
 from harness.progress import stage
 from harness.storage.bucket import Bucket
-from harness.storage.typed import fields_of, row_as
+from harness.storage.typed import encoded, row_as
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+BEAT_SECONDS = 15.0  # between two renewals
+DEAD_SECONDS = 60.0  # without one, until a lease counts as left behind
+LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lease that is taken: at first, and at most
+Until = Callable[[], object]
+PROBE = ".conditions"  # an object that shows whether the server minds conditions
 
 
 @contextmanager
 def locked(file: Path, waits_for: str) -> Iterator[None]:
-    """Hold the lock of a file. waits_for: what the process does that holds it, such as "judges this test set"."""
+    """Hold the lock of a file. waits_for: what its holder does, such as "judges this test set"."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(file)
@@ -53,7 +56,7 @@ def locked(file: Path, waits_for: str) -> Iterator[None]:
 
 
 class Claim(Generic[T]):
-    """A claim that this process has locked. work: what it has claimed; None if its process died before it could say."""
+    """A claim that this process has locked. work: what is claimed; None if its process died before it could say."""
 
     def __init__(self, file: Path, lock: FileLock | None, work: T | None) -> None:
         self.file, self.work, self._lock = file, work, lock
@@ -74,7 +77,7 @@ class Claim(Generic[T]):
 
 
 def claim(folder: Path, work: T) -> Claim[T]:
-    """Claim work, a dataclass, before it begins. Where files cannot be locked, the claim is no more than a name."""
+    """Claim work, a dataclass, before it begins. Where files cannot be locked, nothing protects the claim."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +93,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
             return Claim(file, None, work)
         made = Claim(file, lock, work)
         try:
-            file.write_text(json.dumps(fields_of(work)), "utf-8")
+            file.write_text(json.dumps(encoded(work)), "utf-8")
         except OSError as error:  # such as of a full disk
             made.release()
             error.filename = str(file)
@@ -99,10 +102,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield the claims of this host whose processes have died, each locked until the next one is asked for.
-
-    kind: of the work that is claimed.
-    """
+    """Yield the claims of `kind` on this host whose processes have died, each locked until the next is asked for."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
@@ -126,20 +126,12 @@ def _host() -> str:
     return re.sub(r"[^\w.-]", "_", socket.gethostname())
 
 
-log = logging.getLogger(__name__)
-BEAT_SECONDS = 15.0  # between two renewals
-DEAD_SECONDS = 60.0  # without one, until a lease counts as left behind
-LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lease that is taken: at first, and at most
-Until = Callable[[], object]
-PROBE = ".conditions"  # an object that shows whether the server minds conditions
-
-
 def never() -> None:
-    """What gives nothing, however long it is waited for."""
+    """An `Until` that never ends the wait."""
 
 
 def require_conditions(bucket: Bucket) -> None:
-    """BadInput unless the server writes on a condition: without that, machines would overwrite each other's results."""
+    """Raise BadInput unless the server respects conditions of writes."""
     taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
     if not taken or bucket.replace(PROBE, b"", '"another"') is not None:
         raise BadInput(
@@ -149,9 +141,9 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """One lease. Whoever uses it holds a lock of this machine first, so that processes of one machine do not race.
+    """A lease, used by a process that holds the corresponding lock of its machine.
 
-    name: of the object. machine: who shares that lock: what one of them left behind is free at once.
+    name: of the object. machine: names those who share that lock; what one of them left behind is free at once.
     """
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
@@ -161,9 +153,9 @@ class Lease:
         self._over = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
-    @contextlib.contextmanager
+    @contextmanager
     def held(self, until: Until = never) -> Iterator[None]:
-        """Hold the lease, once it is free; or wait until `until` gives something."""
+        """Hold the lease once it is free, or wait until `until` returns something."""
         pause, most = LOOK_SECONDS
         with stage("waiting for another machine that computes the same"):
             while not self.acquire() and not until():
@@ -175,7 +167,7 @@ class Lease:
             self.release()
 
     def acquire(self) -> bool:
-        """Take the lease if it is free or was left behind; whether it was."""
+        """Take the lease if it is free or was left behind; return whether it was."""
         etag = self._bucket.create(self._name, self._content())
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:
@@ -189,16 +181,16 @@ class Lease:
         return etag is not None
 
     def release(self) -> None:
-        """Give the lease back. One that cannot be given back is free a minute later."""
+        """Give the lease back; if that fails, it is free a minute later."""
         self._over.set()
         if self._renewal.ident:
             self._renewal.join(timeout=BEAT_SECONDS)
         if self._etag:
-            with contextlib.suppress(BadInput, Failed):
+            with suppress(BadInput, Failed):
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Write the lease again and again. Who loses it goes on working: of two equal results, the first counts."""
+        """Write the lease again and again. A process that loses it goes on: of two equal results, the first counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)
@@ -214,5 +206,5 @@ class Lease:
         return content.startswith(self._machine.encode())
 
     def _content(self) -> bytes:
-        """What a person reads who looks at the object; differs each time, and so does the ETag."""
+        """Return readable content that differs each time, as the ETag must."""
         return f"{self._machine} {platform.node()} {time.time_ns()}\n".encode()

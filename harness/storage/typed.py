@@ -1,13 +1,16 @@
-"""Dataclasses as JSON and back: what a file holds is checked against the types of the fields."""
+"""Values as JSON and back: the one encoder, and the reader that checks a file against the types of the fields."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, Literal, TypeVar, cast
 
 from harness.errors import BadInput, did_you_mean
@@ -15,6 +18,10 @@ from harness.errors import BadInput, did_you_mean
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises _Unfit
 _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
+
+HIDDEN = {"json": "hidden"}  # metadata of a field: it is left out
+OPTIONAL = {"json": "optional"}  # it is left out while it is None
+INLINE = {"json": "inline"}  # a dataclass or a mapping: its keys stand beside those of the other fields
 
 
 class _Unfit(ValueError):
@@ -34,10 +41,46 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
         raise BadInput(f"{where}: {error}") from None
 
 
-def fields_of(one: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON has them."""
-    fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
-    return {name: fields_of(value) if dataclasses.is_dataclass(value) else value for name, value in fields.items()}
+def key_named(name: str) -> Mapping[str, str]:
+    """Return metadata of a field that has another name in JSON."""
+    return {"json_name": name}
+
+
+def encoded(value: Any) -> Any:
+    """Return a value as JSON has it: dicts, lists, texts, numbers, truth values, None.
+
+    A dataclass becomes a dict by field name; the metadata above say otherwise, and the properties that its class
+    attribute `json_too` names follow the fields. NaN and infinity become None, a Path its text, an Enum its value,
+    NumPy's scalars and arrays numbers and lists, and tuples and other sequences lists. Keys of mappings are kept.
+    """
+    if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
+        return value
+    if hasattr(value, "tolist"):
+        return encoded(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Enum):
+        return encoded(value.value)
+    if isinstance(value, PurePath):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _encoded_fields(value)
+    if isinstance(value, Mapping):
+        return {key: encoded(one) for key, one in value.items()}
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return [encoded(one) for one in value]
+    raise TypeError(f"{value!r:.60} is a {type(value).__name__}, which JSON does not have.")
+
+
+def _encoded_fields(one: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(one):
+        value, role = getattr(one, field.name), field.metadata.get("json")
+        if role == "inline" and value is not None:
+            found |= encoded(value)
+        elif role != "hidden" and not (value is None and role is not None):
+            found[field.metadata.get("json_name", field.name)] = encoded(value)
+    return found | {name: encoded(getattr(one, name)) for name in getattr(one, "json_too", ())}
 
 
 def require_path(text: str | None) -> None:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis of listed values.
-
-    texts: the values as Hydra reads them.
-    ordered: whether neighbouring values are similar, as those of numbers that rise or fall.
-    """
+    """An axis of values as Hydra reads them. ordered: whether neighbours are similar, as numbers that rise or fall."""
 
     texts: tuple[str, ...]
     ordered: bool
@@ -34,7 +30,6 @@ class Values:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The first and the last value."""
         return self.texts[0], self.texts[-1]
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
@@ -43,15 +38,15 @@ class Values:
         return IntDistribution(0, len(self.texts) - 1) if self.ordered else CategoricalDistribution(self.texts)
 
     def text(self, parameter: Any) -> str:
-        """The value of one of Optuna's parameters, as Hydra reads it."""
+        """Return the value of one of Optuna's parameters, as Hydra reads it."""
         return self.texts[parameter] if self.ordered else parameter
 
     def position(self, text: str) -> int:
-        """Where a value stands on the axis, from 0."""
+        """Return where a value stands on the axis, from 0."""
         return self.texts.index(text)
 
     def parameter(self, position: int) -> int | str:
-        """Optuna's parameter for the value at a position."""
+        """Return Optuna's parameter for the value at a position."""
         return position if self.ordered else self.texts[position]
 
 
@@ -70,12 +65,11 @@ class Interval:
 
     @property
     def size(self) -> int | None:
-        """How many points the axis has; None for real numbers."""
+        """The number of points; None for real numbers."""
         return self.high - self.low + 1 if isinstance(self.low, int) and isinstance(self.high, int) else None
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The least and the greatest value."""
         return self.text(self.low), self.text(self.high)
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
@@ -85,7 +79,7 @@ class Interval:
         return kind(self.low, self.high, log=self.log)
 
     def text(self, parameter: Any) -> str:
-        """The value of one of Optuna's parameters, as Hydra reads it."""
+        """Return the value of one of Optuna's parameters, as Hydra reads it."""
         if self.size:
             return str(parameter)
         narrow = max(abs(self.low), abs(self.high)) / (self.high - self.low)
@@ -93,11 +87,11 @@ class Interval:
         return str(shortest(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high)))
 
     def position(self, text: str) -> int:
-        """Where a value stands on an axis of integers, from 0."""
+        """Return where a value stands on an axis of integers, from 0."""
         return int(text) - int(self.low)
 
     def parameter(self, position: int) -> int:
-        """Optuna's parameter for the value at a position."""
+        """Return Optuna's parameter for the value at a position."""
         return int(self.low) + position
 
 
@@ -106,30 +100,25 @@ MOST = 100_000  # values of an axis, and trials of a grid: checking as many take
 
 
 def axis_of(override: Override) -> Axis:
-    """The axis of a swept override, such as `top_k=1,3`, `depth=range(10,50,10)` or `gate.threshold=interval(0,9)`.
+    """Return the axis of a swept override, such as `top_k=1,3` or `gate.threshold=interval(0,9)`.
 
-    Numbers that rise or fall and those of range() are ordered; other lists of values are not. BadInput for an axis
-    without values or with more than MOST, and for an interval that is empty, infinite, or logarithmic with an end at or
-    below 0.
+    Numbers that rise or fall are ordered. Raise BadInput for an axis without values or with more than MOST, and for an
+    interval that is empty, infinite, or logarithmic with an end at or below 0.
     """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
 
     key, sweep = override.get_key_element(), override.value()
-    tags: set[str] = getattr(sweep, "tags", set())
-    if isinstance(sweep, IntervalSweep):
-        tags = tags - {"log"}
+    interval = isinstance(sweep, IntervalSweep)
+    tags: set[str] = getattr(sweep, "tags", set()) - ({"log"} if interval else set())
     if tags:
         raise BadInput(f"{key} has the tag {', '.join(sorted(tags))}: the only one is tag(log, interval(...)).")
     if isinstance(sweep, IntervalSweep):
         return _interval(key, sweep)
     if isinstance(sweep, RangeSweep):
         _check_range(key, sweep)
-    # Read from the sweep itself, since shuffle() would give another order at every start.
-    values: list[Any]
-    if isinstance(sweep, RangeSweep):
-        values = list(sweep.range())
-    else:
-        values = sweep.list if isinstance(sweep, ChoiceSweep) else list(override.sweep_iterator())
+        values = [*sweep.range()]
+    else:  # read from the sweep itself, since shuffle() would give another order at every start
+        values = sweep.list if isinstance(sweep, ChoiceSweep) else [*override.sweep_iterator()]
     if not values:
         raise BadInput(f"{key}={override.get_value_string()} has no values: give one at least.")
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
@@ -138,7 +127,6 @@ def axis_of(override: Override) -> Axis:
 
 
 def _check_range(key: str, sweep: RangeSweep) -> None:
-    """BadInput for a range that has no end, or too many values to list them."""
     text = f"{key}=range({sweep.start},{sweep.stop},{sweep.step})"
     try:
         start, stop, step = float(sweep.start or 0), float(sweep.stop or 0), float(sweep.step)
@@ -158,7 +146,7 @@ def _check_range(key: str, sweep: RangeSweep) -> None:
 def _interval(key: str, sweep: IntervalSweep) -> Interval:
     axis = Interval(sweep.start, sweep.end, "log" in sweep.tags)  # type: ignore[arg-type]
     if not (math.isfinite(axis.high - axis.low) and axis.low < axis.high):
-        raise BadInput(f"{key}={axis} is no interval: give two finite numbers, the lower one first.")
+        raise BadInput(f"{key}={axis} is not an interval: give two finite numbers, the lower one first.")
     if axis.log and axis.low <= 0:
         raise BadInput(f"{key}={axis} reaches {axis.low}: a logarithmic scale needs a lower end above 0.")
     return axis

@@ -44,13 +44,9 @@ class JobsLost(Failed):
 class HydraLauncher:
     """What a sweep uses of Hydra.
 
-    overrides: those of a named sweep, then those of the command line. composer: of the trials' configs.
-    parse: texts -> overrides.
-    check: raises BadInput or Failed where no job could be launched.
-    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. JobsLost
-    where jobs of a scheduler ended without a result.
-    serial: whether jobs run one after the other.
-    config_dir: the folder of `--config-dir`; None without one.
+    overrides: of a named sweep, then of the command line. check: raises BadInput or Failed if no job can be launched.
+    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. Raises
+    JobsLost where jobs of a scheduler end without a result. serial: whether jobs run one after the other.
     """
 
     overrides: Sequence[str]
@@ -65,12 +61,12 @@ class HydraLauncher:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """fixed: overrides that all trials share. swept: key -> its override.
+    """A sweep that can run.
 
-    points: the trials of a grid; [] for a search, which proposes them later.
+    fixed: overrides that all trials share. points: the trials of a grid; [] for a search, which proposes them later.
     anchor: the key of one trial that can run; with the search space, it identifies a search.
     partial: key that applies only to some trials -> the choices that have it, as group=choice.
-    config: of its first trial that can be read. way: how it chooses its trials.
+    config: of its first trial that can be read.
     """
 
     launcher: HydraLauncher
@@ -89,13 +85,12 @@ class Sweep:
 
     @property
     def trials_per_job(self) -> int | None:
-        """At most so many trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
+        """The most trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
         in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
         return self.config.trials_per_job or (None if self.launcher.serial else in_parallel)
 
     @cached_property
     def objectives(self) -> list[SweepObjective]:
-        """The first one is the objective of the runs."""
         names = self.config.objectives or [self.config.objective]
         if names[0] != self.config.objective:
             raise BadInput(
@@ -108,17 +103,15 @@ class Sweep:
 
     @property
     def times(self) -> set[str]:
-        """The objectives that are times."""
         return {objective.name for objective in self.objectives if objective.name.startswith(MS)}
 
     @cached_property
     def axes(self) -> dict[str, Axis]:
-        """Swept key -> its axis."""
         return {key: axis_of(override) for key, override in self.swept.items()}
 
     @cached_property
     def sweep_id(self) -> str:
-        """The same for the same trials, so that a restarted sweep finds its parent run and its folder."""
+        """The id of the trials, by which a restarted sweep finds its parent run and its folder."""
         if self.points:
             identity: list[Any] = sorted(trial.key or " ".join(trial.overrides) for trial in self.points)
         else:
@@ -128,7 +121,6 @@ class Sweep:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tags of the parent run."""
         return provenance.provenance({}) | {"harness.verb": "sweep", "sweep.id": self.sweep_id}
 
     def tracker(self) -> Tracker:
@@ -136,15 +128,13 @@ class Sweep:
         return tracker
 
     def open_study(self, way: Search, folder: Path) -> Study:
-        """Open the study of a search, in the sweep's folder."""
         return way.open(folder / "study.db", self.axes, self.objectives, self.sweep_id)
 
 
 def define(launcher: HydraLauncher) -> Sweep:
     """Compose and check every trial of a grid, the two corners of a search space, or the one trial of a base.
 
-    A key inside a group applies to the trials whose choices have it. BadInput if no trial can run, and for keys that
-    cannot be swept. Hydra's errors are raised as they are.
+    Raise BadInput if no trial can run, for keys that cannot be swept, and Hydra's own errors.
     """
     fixed, swept = plan.split_overrides(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = launcher.composer
@@ -166,13 +156,13 @@ def define(launcher: HydraLauncher) -> Sweep:
         raise BadInput(f"budget={planner.config.budget} is read with sweep=auto alone: leave it out.")
     if not points:
         _refuse_groups(planner, some)
-    if len(names := {trial.config["objective"] for trial in tried if not trial.error}) > 1:
+    if len(names := {trial.plan.objective for trial in tried if trial.plan and not trial.error}) > 1:
         raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
     return Sweep(launcher, fixed, swept, planner, points, anchor, partial, planner.config, way)
 
 
 def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list[Override]]) -> list[Override]:
-    """With the first one of `objectives` as the objective, where none is given."""
+    """Take the first of `objectives` as the objective where none is given."""
     given = {one.key_or_group: one for one in overrides}
     names = given["objectives"].value() if "objectives" in given and "objective" not in given else None
     if isinstance(names, list) and names and not str(names[0]).startswith(LESS_IS_BETTER):
@@ -181,10 +171,7 @@ def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list
 
 
 def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
-    """BadInput if the points of a search would not all compare: a sampler would take the easier data for better.
-
-    some: swept key -> overrides with some of its values.
-    """
+    """Raise BadInput if the points of a search would not all compare: a sampler prefers the easier data."""
     first = {key: overrides[0] for key, overrides in some.items()}
     for key in some:
         trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]

@@ -45,17 +45,21 @@ from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, member_tag
 
 
-def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> None:
+def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place) -> None:
     """Write `board.html`, and `board-0.html` … of groups of trials that do not compare.
 
-    There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials;
-    and none where the public part chooses, since it would show the private scores of all trials.
+    There is no board of a text task, of an objective that is no mean over queries, of fewer than two different trials,
+    and of trials that are not uploaded; nor where the public part chooses, since it would show all private scores.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
-    shown = kind.task is None and tracker.keeps_files and config.select_on == "all"
+    shown = kind.task is None and tracker.keeps_runs and config.select_on == "all"
     if not shown or not kind.is_query_mean(config.objective):
         return
-    for place, part in enumerate(summary.parts):
+    if waiting := len(_unsent(execution.context)):
+        repeat = f"`{place.command('doctor sync')}` uploads them; then repeat the sweep."
+        tell([f"There is no board of the trials: {counted(waiting, 'run')} not uploaded yet. {repeat}"])
+        return
+    for number, part in enumerate(summary.parts):
         ids = {result.key: result.run_id for result in part.results.values() if result.status == "FINISHED"}
         if len(wanted := set(filter(None, ids.values()))) < 2:
             continue
@@ -69,16 +73,21 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path) -> N
             with tempfile.TemporaryDirectory() as downloads:
                 runs = of_chosen(tracker, chosen, config.objective, Path(downloads))
                 content = page.html(page.assembled(runs, tracker, Path(downloads), part.expected))
-            write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", content)
+            write_text(folder / f"board{f'-{number}' if part.apart else ''}.html", content)
         except (BadInput, Unreachable) as error:
             tell([f"There is no board of the trials: {error}"])
 
 
+def _unsent(context: Context) -> list[Path]:
+    """Return the folders of trials that wait for the tracking server."""
+    return [*context.folder.glob("trials/*.unsent")]
+
+
 @dataclass(frozen=True)
 class Ending:
-    """execution: of the sweep, whose trials are over. parent: id of the parent run. record: the parent's.
+    """The end of a sweep whose trials are over.
 
-    began: time.perf_counter() at the start of the sweep. automatic: what an automatic sweep found beside its trials.
+    parent, record: of the parent run. began: time.perf_counter() at the start. automatic: found beside the trials.
     """
 
     execution: Execution
@@ -103,31 +112,30 @@ class Ending:
             if part.best is not None:
                 folder = self.execution.context.folder / (f"best-{place}" if part.apart else "best")
                 best[part.label], numbers = folder, self._log_best_in_full(part, folder)
-        failed = any(result.status == "FAILED" for result in summary.results.values())
-        self._close_parent(
-            summary,
-            {} if summary.groups else numbers,
-            "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED",
-        )
-        context = self.execution.context
-        unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
-        document = self._document(summary, best, len(unsent))
-        sweep = self.execution.sweep
-        there = Place(sweep.config.document, {}, sweep.launcher.config_dir)
-        style, failure = sweep.config.format, "" if failed or unsent else None
-        answer = CommandAnswer(document, sweep_report(summary, document, there), failed=failure, style=style)
+        failed = summary.counts()["failed"] > 0
+        status = "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED"
+        self._close_parent(summary, {} if summary.groups else numbers, status)
+        unsent = len(_unsent(self.execution.context)) + bool(self.record.unsent)
+        document = self._document(summary, best, unsent)
+        style, failure = self.execution.sweep.config.format, "" if failed or unsent else None
+        answer = CommandAnswer(document, sweep_report(summary, document, self._place), failed=failure, style=style)
         if raised is not None:
             answer.emit(style)
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
-            tell([f"Not logged yet: {counted(len(unsent), 'run')}. To upload, use `{there.command('doctor sync')}`."])
+            tell([f"Not logged yet: {counted(unsent, 'run')}. To upload, use `{self._place.command('doctor sync')}`."])
         if raised is not None:
             raise raised
         return answer
 
+    @property
+    def _place(self) -> Place:
+        sweep = self.execution.sweep
+        return Place(sweep.config.document, {}, sweep.launcher.config_dir)
+
     def _summary(self, complete: bool) -> SweepSummary:
-        """complete: whether all trials are over; of fewer, nothing can be expected."""
+        """Sum up the trials. complete: whether all are over; of fewer, nothing can be expected."""
         execution = self.execution
         sweep, results = execution.sweep, execution.results
         summary = SweepSummary(
@@ -148,7 +156,7 @@ class Ending:
         return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
     def _judged(self, summary: SweepSummary) -> SweepSummary:
-        """The summary of trials that compare, with what to expect of the best, and the edges to go beyond."""
+        """Return the summary with what to expect of the best, and the edges to go beyond."""
         execution, best = self.execution, summary.best
         if best is None:
             return summary
@@ -158,10 +166,7 @@ class Ending:
         return replace(summary, expected=found, edges=self._edges(summary, best))
 
     def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
-        """Return the keys whose best value is at the edge of what was tried, and could be beyond it.
-
-        [] where values by query are unknown.
-        """
+        """Return the keys whose best value is at an edge and could be beyond it; [] without values by query."""
         execution, objective = self.execution, summary.objectives[0].name
         if not execution.sweep.kind.is_query_mean(objective):
             return []
@@ -187,7 +192,7 @@ class Ending:
             return []
 
     def _log_best_in_full(self, summary: SweepSummary, folder: Path) -> dict[str, float]:
-        """Log the best trial as `harness run` does: all measures, tables, figures, texts; returns its metrics."""
+        """Log the best trial as `harness run` does; return its metrics."""
         execution, context = self.execution, self.execution.context
         trial, result = execution.trials[summary.best or 0], summary.results[summary.best or 0]
         tracker = copy.copy(execution.tracker)
@@ -202,11 +207,10 @@ class Ending:
         return record.metrics
 
     def _close_parent(self, summary: SweepSummary, numbers: Mapping[str, float], status: str) -> None:
-        """numbers: metrics of the best trial in full."""
         tracker, folder = self.execution.tracker, self.execution.context.folder
         files = write_sweep_files(summary, folder / "summary")
         if status == "FINISHED":
-            write_boards(self.execution, summary, files)
+            write_boards(self.execution, summary, files, self._place)
         self.record.metrics = dict(numbers) | summary.parent_metrics()
         self.record.objective = summary.ranked_by
         self.record.tables = {"trials.json": summary.table()}
@@ -235,13 +239,10 @@ class Ending:
         return found
 
     def _document(self, summary: SweepSummary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
-        """The JSON document of the command.
-
-        best: label of a group -> folder of its best trial. unsent: runs that are not logged yet.
-        """
+        """Return the JSON document. best: label of a group -> folder of its best trial. unsent: runs not uploaded."""
         execution, record = self.execution, self.record
         views = 0 if record.unsent else execution.tracker.count_private_view(record.experiment, summary.private_views)
-        return summary.to_json() | {
+        return summary.document() | {
             "plan": execution.forecast(list(execution.trials.values())),
             "files": {
                 "folder": str(execution.context.folder),
@@ -264,10 +265,8 @@ def expected(
 ) -> Expected | None:
     """Return what to expect of the best run of the experiment that compares with the best trial.
 
-    Where trials are not logged, it is of the sweep's own alone. None if the objective is not a mean over queries, and
-    if there is nothing to choose from.
-
-    best: number of the best trial. replay: of its choices.
+    Of trials that are not logged, only those of the sweep count. None if the objective is not a mean over queries, and
+    without a choice. best: number of the best trial. replay: of the sweep's choices.
     """
     objective = config.objective
     if not RunKind(config.document.get("task")).is_query_mean(objective):
@@ -295,7 +294,7 @@ def expected(
 
 
 def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> QueryValues:
-    """The values by query of trials, from the tracker, or where they are not logged from the files that they left."""
+    """Return values by query from the tracker, or of trials that are not logged from their files."""
     if all(result.run_id for result in results):
         with tempfile.TemporaryDirectory() as folder:
             runs = [tracker.run(result.run_id or "") for result in results]

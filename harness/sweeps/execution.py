@@ -30,17 +30,13 @@ from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 class Forecast:
-    """Counts the trials, jobs and retrievals that a plan will take.
-
-    finished: trial key -> result of the trials that finished before.
-    """
+    """Counts the trials, jobs and retrievals that a plan will take. finished: trial key -> result of earlier trials."""
 
     def __init__(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> None:
         self._sweep, self._finished = sweep, finished
         self._cached: dict[str, bool] = {}  # digest of a ranking -> whether it was cached when it was first planned
 
     def __call__(self, trials: Sequence[Trial]) -> dict[str, Any]:
-        """The counts of these trials. `same`: those that have the key of another one."""
         runnable = [trial for trial in trials if not trial.error]
         different = {trial.key: trial for trial in runnable}
         todo = [trial for key, trial in different.items() if key not in self._finished]
@@ -56,7 +52,6 @@ class Forecast:
             "same": len(runnable) - len(different),
             "cannot_run": len(trials) - len(runnable),
             "only_with": self._sweep.partial,
-            "respelt": plan.respelt(self._sweep.swept),
             "jobs": [len(job.trials) for job in jobs],
             "retrievals": {
                 "compute": sum(not self._cached[key] for key in depths),
@@ -66,18 +61,14 @@ class Forecast:
         } | (plan.keys_by_cost(trials) if self._sweep.points else {})
 
     def more_retrievals(self, trials: Sequence[Trial]) -> int:
-        """How many retrievals these trials will compute that no trial planned before needs."""
+        """Return how many retrievals these trials will compute that no trial planned before needs."""
         known = set(self._cached)
         self(trials)
         return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
 class Execution:
-    """A sweep in progress.
-
-    finished: trial key -> result of the trials that finished before.
-    trials: number -> trial. results: number -> result.
-    """
+    """A sweep in progress. finished: trial key -> result of earlier trials. trials, results: by number."""
 
     def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
         self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
@@ -94,7 +85,7 @@ class Execution:
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def mark_reused(self) -> None:
-        """Tag the runs that this sweep has reused as trials of its own, so that its view in MLflow lists them."""
+        """Tag the runs that this sweep has reused, so that its view in MLflow lists them."""
         tag = member_tag(self.context.sweep_id)
         reused = {result.run_id for result in self.results.values() if result.reused and result.run_id}
         if not reused:
@@ -196,7 +187,6 @@ def _so_far(execution: Execution, way: Search) -> str:
 
 
 def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
-    """Return the objectives of a trial; NaN where it failed."""
     values = objective_values(result, sweep.objectives, sweep.config.select_on)
     if result.status == "FINISHED" and not all(map(math.isfinite, values)):
         raise BadInput(f"objectives={[one.name for one in sweep.objectives]}: a trial finished without one of them.")
@@ -206,20 +196,19 @@ def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
 def search_counts(
     sweep: Sweep, way: Search, finished: Mapping[str, TrialResult], study: Study | None
 ) -> dict[str, Any]:
-    """Return the counts of a search's plan. finished: as for `Forecast`. study: None before the first start."""
+    """Return the counts of a search's plan. study: None before the first start."""
     earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
     return {
         "trials": way.trials,
         "finished_before": sum(trial.key in finished for trial in earlier),
         "only_with": sweep.partial,
-        "respelt": plan.respelt(sweep.swept),
     }
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
     """Return trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment.
 
-    Where times are compared, those of other machines do not count, unless this sweep has measured them there.
+    Where times are compared, those of other machines count only if this sweep has measured them there.
     """
     tag, wanted = member_tag(sweep.sweep_id), {trial.key for trial in sweep.points}
     found = {}

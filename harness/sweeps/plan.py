@@ -18,11 +18,11 @@ from harness.analysis.board.settings import overrides_in_words
 from harness.config import check
 from harness.config.canonical import digest
 from harness.config.commands import RunConfig, SweepConfig
-from harness.config.components import WRITTEN, component_identity
+from harness.config.components import WRITTEN, asks_model, component_identity
 from harness.config.composing import Composer
 from harness.config.places import full_place
 from harness.config.schema import Node, Role, keys, schema_groups
-from harness.config.text import counted, in_short, plural, short_number
+from harness.config.text import counted, in_short, plural
 from harness.data.files import sha256_of
 from harness.errors import BadInput
 from harness.experiment import preflight, steps
@@ -47,20 +47,17 @@ if TYPE_CHECKING:
 class Trial:
     """One point of a sweep.
 
-    overrides: the swept ones, key=value. config: the resolved config of its run; {} if it could not be made.
-    choices: config group -> choice. fingerprints: of the dataset. key: its trial key.
-    data, rules: digests of the queries and labels that score it, and of how they are scored: trials with the same ones
-    compare. By objectives that count characters of evidence, trials on other documents of the same texts do, too.
+    overrides: the swept ones, key=value. plan: of its run; None if it could not be made.
+    data, rules: digests of what scores it, and of how: trials with the same ones compare.
     ranking_keys: digests of the component rankings that it reads.
-    unwritten: of its queries, how many a language model is still to be asked for, and a digest that trials with the
-    same ones share.
-    job_key: digest of all its expensive steps. order_key: digest of what decides the order of its candidates beside
-    these. error: why it cannot run.
+    unwritten: how many queries a language model is still to be asked for, and a digest of the queries.
+    job_key: digest of all its expensive steps. order_key: of what else decides the order of its candidates.
+    error: why it cannot run.
     """
 
     number: int
     overrides: tuple[str, ...]
-    config: dict[str, Any] = field(default_factory=dict)
+    plan: Plan | TextPlan | None = None
     choices: Mapping[str, str | None] = field(default_factory=dict)
     fingerprints: Mapping[str, str | None] = field(default_factory=dict)
     key: str = ""
@@ -76,14 +73,19 @@ class Trial:
     def name(self) -> str:
         return overrides_in_words(self.overrides) or "trial"
 
+    @property
+    def retrieval(self) -> Plan:
+        assert isinstance(self.plan, Plan), "the trial of a text task, or one that cannot run"
+        return self.plan
+
+    @property
+    def asks_model(self) -> bool:
+        return self.plan is not None and asks_model(self.plan.document)
+
 
 @dataclass
 class Job:
-    """Trials with the same expensive steps.
-
-    depths: at which each of their rankings is retrieved once for all. timed: whether an objective is the time of a
-    query, which is then measured also where the rankings are cached.
-    """
+    """Trials with the same expensive steps. depths: of their retrievals. timed: whether queries are timed."""
 
     trials: list[Trial]
     depths: tuple[int, ...]
@@ -104,12 +106,12 @@ class Planner:
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """(fixed overrides, those of a trial), without keys that the trial's choices do not have."""
+        """Return the fixed overrides and those of a trial, without keys that the trial's choices do not have."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
     def trial(self, number: int, overrides: Sequence[str]) -> Trial:
-        """The trial of these overrides. Bad input becomes its `error`; Hydra's errors (unknown keys) are raised."""
+        """Return the trial of these overrides. Bad input becomes its `error`; Hydra's errors are raised."""
         try:
             fixed, applicable = self.words(overrides)
             trial = Trial(number, applicable)
@@ -132,9 +134,8 @@ class Planner:
         return trial
 
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        trial.config, trial.choices = config, choices
         plan = TextPlan.of(config)
-        trial.config = dict(plan.document)
+        trial.plan, trial.choices = plan, choices
         trial.key, trial.job_key = task_run.task_trial_key(plan), "text"
         trial.data = sha256_of(plan.references)
 
@@ -147,7 +148,7 @@ class Planner:
         ranking_keys = tuple(digest(ranking) for ranking in rankings)
         reranker = self._identity(plan.rerank) if "rerank" in plan.active else None
         trial.key = retrieval_run.retrieval_trial_key(plan, dataset.fingerprints, dataset.texts, self._identity)
-        trial.config, trial.choices, trial.fingerprints = dict(plan.document), choices, dataset.fingerprints
+        trial.plan, trial.choices, trial.fingerprints = plan, choices, dataset.fingerprints
         trial.data = digest([dataset.fingerprints[name] for name in self._shared(plan)])
         trial.ranking_keys = ranking_keys
         trial.unwritten = dataset.unwritten, dataset.queries_digest
@@ -157,14 +158,14 @@ class Planner:
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
     def _shared(self, plan: Plan) -> list[str]:
-        """The parts of the data that are the same in trials which compare by every objective of the sweep."""
+        """Return the parts of the data that trials must share to compare by every objective."""
         names = (self.config and self.config.objectives) or [plan.objective]
         scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
         tags = dict.fromkeys(tag for name in scores for tag in RunKind().shared(name))
         return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
 
     def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:
-        """BadInput where the trial would fail for its data or its models; checked once for trials that are alike."""
+        """Raise BadInput where the trial would fail for its data or its models; checked once for like trials."""
         learning = [plan.gate if plan.made("gate").learns else None]
         learning += [plan.fusion] if learns(plan) else []
         split = [plan.split.public, plan.split.seed, plan.split.select_on, plan.objective]
@@ -179,7 +180,6 @@ class Planner:
             raise refused
 
     def _facts(self, plan: Plan, name: str) -> DataFacts:
-        """name: what the dataset is called in logs. Raises what reading it raised."""
         writes = plan.llm if plan.query_text in WRITTEN else None
         query = [plan.query_text, plan.query_file, plan.query_prompt, writes]
         wanted = json.dumps([plan.dataset, plan.cluster, query, plan.cache], sort_keys=True)
@@ -202,7 +202,7 @@ class Planner:
 
 
 def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
-    """(the overrides that all trials share, key -> swept override); of several with the same key, the last counts."""
+    """Return the overrides that all trials share, and key -> swept override; the last of a key counts."""
     last = {override.get_key_element(): override for override in overrides}
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
@@ -216,60 +216,42 @@ def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str,
     return fixed, swept
 
 
-def swept_values(trial: Trial) -> dict[str, str]:
-    """Swept key -> the trial's value, without quotes."""
-    parts = (override.partition("=") for override in trial.overrides)
+def swept_values(overrides: Iterable[str]) -> dict[str, str]:
+    """Return swept key -> value, without quotes."""
+    parts = (override.partition("=") for override in overrides)
     return {key: value.strip("'\"") for key, _, value in parts}
 
 
 def value_text(override: Override) -> str:
-    """The values of an override as they were written."""
+    """Return the values of an override as they were written."""
     return (override.input_line or "").partition("=")[2]
 
 
 def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
-    """key -> an override for each of its values. BadInput for an interval, which has no list of values."""
+    """Return key -> an override for each of its values. Raise BadInput for an interval."""
     for key, override in swept.items():
         if not override.is_discrete_sweep():
             raise BadInput(
                 f"{key}={value_text(override)} is an interval, and a grid needs a list of values: "
                 f"{key}=range(0,10,0.5). Or let a sampler choose: search=tpe search.trials=50."
             )
-    return {key: [*dict.fromkeys(map(in_short, _written(override)))] for key, override in swept.items()}
-
-
-def respelt(swept: Mapping[str, Override]) -> dict[str, list[str]]:
-    """Key -> its values that were written in several ways, such as `1 = 1.0`: each is one value."""
-    found: dict[str, list[str]] = {}
-    for key, override in swept.items():
-        ways: dict[str, dict[str, None]] = {}
-        for text in (word.partition("=")[2] for word in _written(override)):
-            ways.setdefault(short_number(text), {})[text] = None
-        if several := [" = ".join(some) for some in ways.values() if len(some) > 1]:
-            found[key] = several
-    return found
-
-
-def _written(override: Override) -> list[str]:
-    """An override for each value of a list, as it was written; nothing for an interval."""
-    key = override.get_key_element()
-    return [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
+    written = {key: [f"{key}={one}" for one in override.sweep_string_iterator()] for key, override in swept.items()}
+    return {key: [*dict.fromkeys(map(in_short, values))] for key, values in written.items()}
 
 
 def axis_end(override: Override, last: bool = False) -> str:
-    """The swept override with the first or the last value of its axis alone."""
     return f"{override.get_key_element()}={axis_of(override).ends[last]}"
 
 
 def some_values(override: Override) -> list[str]:
-    """The swept override with each value alone, or with the first and the last where neighbouring values are alike."""
+    """Return the override with each value alone, or with the first and the last where neighbours are alike."""
     axis = axis_of(override)
     texts = axis.texts if isinstance(axis, Values) and not axis.ordered else axis.ends
     return [f"{override.get_key_element()}={text}" for text in texts]
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Every combination of the axes' overrides; the last axis changes fastest. BadInput for more than MOST."""
+    """Return every combination of the axes' overrides; the last changes fastest. Raise BadInput for more than MOST."""
     if (count := math.prod(map(len, axes.values()))) > MOST:
         sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
         raise BadInput(
@@ -280,10 +262,7 @@ def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """The trials, grouped by their expensive steps.
-
-    depths: of each component ranking. most: trials in a job; None: no limit.
-    """
+    """Group the trials by their expensive steps. depths: of each ranking. most: trials in a job; None: no limit."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)
@@ -298,35 +277,29 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:
-    """digest of a component ranking -> the greatest depth at which a trial reads it: one retrieval serves all."""
+    """Return digest of a component ranking -> the greatest depth at which a trial reads it."""
     greatest: dict[str, int] = {}
     for trial in trials:
         for key in trial.ranking_keys:
-            greatest[key] = max(greatest.get(key, 0), trial.config["depth"])
+            greatest[key] = max(greatest.get(key, 0), trial.retrieval.depth)
     return greatest
 
 
 def cached_rankings(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], cache: Cache) -> set[str]:
-    """Digests of the component rankings that the cache has at their depth or deeper.
-
-    rankings: digest -> identity. depths: digest -> depth.
-    """
+    """Return the rankings that the cache has at their depth or deeper. rankings: digest -> identity."""
     return {key for key, depth in depths.items() if cache.holds_ranking(rankings[key], depth)}
 
 
 def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """The swept keys of a grid by cost.
-
-    expensive: keys that change what must be computed, all else equal. free: the others.
-    """
+    """Return the swept keys of a grid: `expensive` ones change what must be computed, all else equal; `free` do not."""
     keys = dict.fromkeys(word.partition("=")[0] for trial in trials for word in trial.overrides)
     expensive = keys_that_change(trials, lambda trial: trial.job_key)
     return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
 
 
 def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable]) -> list[str]:
-    """The swept keys that change something about a trial, all else equal. Trials that cannot run do not count."""
-    values = [(swept_values(trial), what(trial)) for trial in trials if not trial.error]
+    """Return the swept keys that change something about a trial, all else equal."""
+    values = [(swept_values(trial.overrides), what(trial)) for trial in trials if not trial.error]
     keys = dict.fromkeys(key for own, _ in values for key in own)
     found = []
     for key in keys:
@@ -342,7 +315,7 @@ def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable])
 
 
 def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
-    """The keys that no trial has for some value of `key`, as gate.threshold for gate=none."""
+    """Return the keys that no trial has for some value of `key`, as gate.threshold for gate=none."""
     having: dict[str, set[str]] = {}  # value -> the keys beside it
     for own in trials:
         having.setdefault(own[key], set()).update(own)
@@ -358,11 +331,12 @@ def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
 
 
 def cache_of(trial: Trial) -> Cache:
-    return open_cache(trial.config["store"]["path"])
+    assert trial.plan is not None
+    return open_cache(trial.plan.cache)
 
 
 def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """The plan in words. counts: of trials, jobs and retrievals, as in the plan of the sweep's JSON document."""
+    """Yield the plan in words. counts: as in the sweep's JSON document."""
     retrievals = counts["retrievals"]
     needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
     yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
@@ -383,7 +357,7 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
-    """What a search will do, in words. counts: as for `plan_lines`, of which it needs fewer. swept: the keys."""
+    """Yield what a search will do, in words. counts: as for `plan_lines`."""
     yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
     if counts["finished_before"]:
         yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
@@ -393,9 +367,6 @@ def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[st
 
 
 def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """The lines that say which values are one, and which keys apply only to some trials."""
-    for key, written in counts["respelt"].items():
-        yield f"one value in several spellings, tried once: {key} {', '.join(written)}"
     keys: dict[str, list[str]] = {}
     for key, choices in counts["only_with"].items():
         keys.setdefault(" or ".join(choices), []).append(key)
@@ -404,7 +375,7 @@ def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sizes(jobs: Sequence[int]) -> str:
-    """How many trials the jobs have: ` of 10, 9 trials`, or ` of 1 trial each` if all have as many."""
+    """Return ` of 10, 9 trials`, or ` of 1 trial each` if all jobs have as many."""
     if len(jobs) > 1 and len(set(jobs)) == 1:
         return f" of {counted(jobs[0], 'trial')} each"
     sizes = [str(size) for size in jobs[:8]] + ["…"] * (len(jobs) > 8)
@@ -412,7 +383,7 @@ def _sizes(jobs: Sequence[int]) -> str:
 
 
 def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
-    """BadInput unless the trial will have its objective, by which trials are ranked, and nothing paid for but that."""
+    """Raise BadInput unless the trial will have its objective, and pay for nothing else."""
     steps.check_plan(plan, qrels)
     if "answer" in plan.active:
         raise BadInput(

@@ -27,9 +27,8 @@ NEAR = 0.05  # share of an interval that counts as its end
 class Points:
     """Finished trials by number.
 
-    values: the objective, greater is better. texts: swept key -> value as text, of the keys that the trial has.
-    numeric: the keys whose values are numbers in all trials. ms: milliseconds per query, of the trials that know it,
-    without what a language model takes. asking: trials that ask one for each query.
+    values: the objective, greater is better. texts: swept key -> value as text. numeric: keys of numbers.
+    ms: milliseconds per query, without what a language model takes. asking: trials that ask one for each query.
     """
 
     values: Mapping[int, float]
@@ -45,11 +44,10 @@ class Points:
         return len({self.texts[trial].get(key) for trial in trials}) > 1
 
     def keys(self, trials: Sequence[int]) -> list[str]:
-        """The keys that any of the trials has."""
         return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
-        """The trials that differ from this one in a numeric key at most, by the key's value."""
+        """Return the trials that differ from this one in a numeric key at most, by its value."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
@@ -68,7 +66,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """trial: its number. tied: the trials with the same score, itself among them. reason: of the choice, if any."""
+    """A trial, and those with the same score, itself among them. reason: of the choice, if any."""
 
     trial: int
     tied: tuple[int, ...]
@@ -76,7 +74,7 @@ class Recommendation:
 
 
 def recommend(points: Points) -> Recommendation | None:
-    """The trial to take of those with the greatest value up to rounding errors; None if there are no trials."""
+    """Return the trial to take of those with the greatest value up to rounding; None without trials."""
     if not points.values:
         return None
     most = max(points.values.values())
@@ -92,7 +90,7 @@ def recommend(points: Points) -> Recommendation | None:
 
 
 def _quickest(points: Points, tied: Sequence[int]) -> tuple[list[int], list[str]]:
-    """(the tied trials with the same values of all keys that are not numeric, why these). The first of equals."""
+    """Return the tied trials with the same values of all keys that are not numeric, and why these."""
     keys = [key for key in points.keys(tied) if key not in points.numeric and points.differ(tied, key)]
     if not keys:
         return list(tied), []
@@ -116,11 +114,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """(the trial deepest inside the plateau of the tied ones, why this one).
-
-    Its depth is the least number of steps, along any key, to a trial that is not tied. The nearest to the middle of
-    all tied trials wins among equals, then the first.
-    """
+    """Return the trial with the most steps, along any key, to a trial that is not tied, and why this one."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -142,7 +136,7 @@ def _depth(points: Points, trial: int, key: str) -> int:
 
 
 def _span(points: Points, tied: Sequence[int], key: str) -> str:
-    """The values of a key among the tied trials: their range where they are numbers and nothing between is worse."""
+    """Return the tied values of a key: a range where they are numbers and nothing between is worse."""
     tied = [trial for trial in tied if key in points.texts[trial]]
     texts = list(dict.fromkeys(points.texts[trial][key] for trial in tied))
     if key not in points.numeric:
@@ -157,10 +151,7 @@ def _span(points: Points, tied: Sequence[int], key: str) -> str:
 
 @dataclass(frozen=True)
 class Edge:
-    """A numeric key whose best value is the least or the greatest that was tried.
-
-    beyond: a value just beyond it, as text. note: what to say.
-    """
+    """A numeric key whose best value is the least or the greatest that was tried. beyond: a value just beyond it."""
 
     key: str
     beyond: str
@@ -176,7 +167,6 @@ def edges(
 ) -> list[Edge]:
     """Return the keys whose best value is at an edge and better than others beyond chance, by the rule of boards.
 
-    axes: of the swept keys. Those that are no intervals need three values or more.
     by_query: numbers of trials -> their values on the queries that rank them, float64 [n, Q].
     grows: whether the objective grows with a key by construction.
     """
@@ -209,7 +199,7 @@ def _end(
     by_query: Callable[[Sequence[int]], np.ndarray],
     grows: bool,
 ) -> list[Edge]:
-    """The end of a search's interval near which the best value lies, if the best trial elsewhere is worse."""
+    """Return the end of a search's interval near which the best value lies, if the best trial elsewhere is worse."""
     scale = np.log if interval.log else float
     low, high = scale(interval.low), scale(interval.high)
 

@@ -22,6 +22,7 @@ from harness.reports.tables import Column, Number, Rows, Table
 from harness.reports.terminal import peeked
 from harness.storage.append_log import Position
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.sweeps.plan import Trial, swept_values
 from harness.sweeps.summary import SHOWN, SweepSummary
 from harness.sweeps.trials import Context, TrialResult, read_journal
@@ -42,10 +43,7 @@ POLL_SECONDS = 0.2
 
 
 def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
-    """Return the best trials, the Pareto front, the failures, and the next commands.
-
-    document: the JSON document of the command.
-    """
+    """Return the best trials, the Pareto front, the failures, and the next commands. document: of the command."""
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
     asked = counted(counts["asked"], "trial")
@@ -72,12 +70,13 @@ def _ranking(summary: SweepSummary) -> Iterator[Table]:
     lines += [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]
     if (more := len(summary.finished) - SHOWN) > 0:
         lines.append(f"{more:,} more in trials.csv")
-    if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
+    if any(row.reused for row in summary.top):
         lines.append("* reused: a run that was there before")
     yield replace(_best_trials(summary), caption=summary.label if summary.apart else "Best trials", notes=lines)
     if len(summary.objectives) > 1:
         columns = [*(Column(name, "value") for name, _ in summary.objectives), Column("trial")]
-        rows: Rows = [[*summary.values(number), " ".join(summary.trials[number].overrides)] for number in summary.front]
+        front = [summary.rows[number] for number in summary.front]
+        rows: Rows = [[*row.values, " ".join(row.overrides)] for row in front]
         yield Table("Pareto front", columns, rows)
 
 
@@ -90,10 +89,7 @@ def _systems(summary: SweepSummary) -> Table:
 
 
 def _best_trials(summary: SweepSummary) -> Table:
-    """Return the best trials with what was swept.
-
-    The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
-    """
+    """Return the best trials with what was swept; an automatic sweep has too many keys for a column each."""
     keys = [] if summary.automatic else list(summary.axes())
     several = len(summary.kinds) > 1
     names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
@@ -105,18 +101,16 @@ def _best_trials(summary: SweepSummary) -> Table:
         Column("run"),
     ]
     rows: Rows = []
-    for place, number in enumerate(summary.finished[:SHOWN], start=1):
-        result, values = summary.results[number], swept_values(summary.trials[number])
-        first, *others = summary.values(number)
-        low, high = summary.interval(number)
+    for place, row in enumerate(summary.top, start=1):
+        values, words = swept_values(row.overrides), [" ".join(row.overrides)]
         rows.append([
             place,
-            Number(first, low, high),
-            *others,
-            *([summary.kind(number)] if several else []),
+            Number(row.value, *row.interval),
+            *row.values[1:],
+            *([row.kind] if several else []),
             *(values.get(key, "") for key in keys),
-            *([" ".join(summary.trials[number].overrides)] if summary.automatic else []),
-            (short_id(result.run_id) if result.run_id else f"trial {number}") + (" *" if result.reused else ""),
+            *(words if summary.automatic else []),
+            (short_id(row.run_id) if row.run_id else f"trial {row.trial}") + (" *" if row.reused else ""),
         ])  # fmt: skip
     return Table("", columns, rows)
 
@@ -136,16 +130,15 @@ def write_sweep_files(summary: SweepSummary, folder: Path) -> Path:
     """Write the sweep's files: trials.csv, summary.json and, if any trial has a value, figures."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
-    write_text(folder / "summary.json", json.dumps(summary.to_json(), ensure_ascii=False, indent=2))
+    write_text(folder / "summary.json", json.dumps(encoded(summary.document()), ensure_ascii=False, indent=2))
     for place, part in enumerate(summary.parts):
         _write_figures(part, folder, f"-{place}" if part.apart else "")
     return folder
 
 
 def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
-    """suffix: of the files' names, for trials that do not compare with all others."""
     axes = summary.axes()
-    values = np.array([summary.values(number) for number in summary.trials]).reshape(-1, len(summary.objectives))
+    values = np.array([row.values for row in summary.rows.values()]).reshape(-1, len(summary.objectives))
     if not axes or not np.isfinite(values[:, 0]).any():
         return
     from harness.reports.figure import save
@@ -164,7 +157,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
     """Return one panel per swept key (the 12 with the largest effect): all trials, best and median at each value.
 
     axes: swept key -> its value in each of T trials, all numbers or all texts, None where a trial does not have the
-    key. values: the objective, float64 [T], NaN where a trial failed. best: place of the best one; None if all failed.
+    key. values: the objective, float64 [T], NaN where a trial failed. best: place of the best one.
     """
     from harness.reports.figure import new_figure, shortened, with_fonts
 
@@ -295,8 +288,7 @@ def watch_trials(
 ) -> Iterator[None]:
     """Follow the journal while jobs run: on a terminal one line per trial, otherwise one every ten seconds.
 
-    total: trials when all are done. trials: number -> trial. objective: the measure that is shown.
-    before: results that are known already.
+    total: trials when all are done. before: results that are known already.
     """
     over = threading.Event()
     best = best_value(before)
@@ -313,10 +305,7 @@ def watch_trials(
 
 @dataclass
 class _Progress:
-    """Prints results as they come.
-
-    before: how many were known at the start. began: time of the first new result. printed: time of the last line.
-    """
+    """Prints results as they come. before: how many were known at the start. began: time of the first new one."""
 
     total: int
     objective: str
@@ -348,7 +337,7 @@ class _Progress:
 
 
 def best_value(results: Iterable[TrialResult]) -> float:
-    """The greatest objective of the results; -inf if none has it."""
+    """Return the greatest objective of the results; -inf if none has it."""
     values = (_value(result) for result in results)
     return max((value for value in values if value == value), default=-np.inf)
 

@@ -35,7 +35,7 @@ Direction = Literal["maximize", "minimize"]
 Trials = Annotated[int, AtMost(100_000, "every proposal reads all trials before it")]
 STARTUP = 10  # points drawn at random before tpe and gp fit a model to them
 PATIENCE = 20  # repeated proposals in a row before a point is drawn at random
-_DEFINITION, _BATCH_END = "asked", "batch_end"  # attributes of the stored study and of its points
+_BATCH_END = "batch_end"  # attribute of a stored point
 
 
 class SweepObjective(NamedTuple):
@@ -54,10 +54,7 @@ class Grid:
 
 
 class Auto:
-    """What the catalogue proposes and is installed, within a budget of time.
-
-    budget: the time that it may take, such as 90s, 10m or 2h; None: 10m. BadInput for anything else.
-    """
+    """What the catalogue proposes and is installed, within a budget of time, such as 90s, 10m or 2h; None: 10m."""
 
     recorded_as = "search/auto"
 
@@ -67,7 +64,7 @@ class Auto:
 
 @dataclass(frozen=True)
 class DrawnPoint:
-    """number: counts the study's points from 0. overrides: key=value, in the order of the space."""
+    """A point of a study, counted from 0. overrides: key=value, in the order of the space."""
 
     number: int
     overrides: tuple[str, ...]
@@ -78,11 +75,7 @@ class Search:
 
     sampler: random; tpe (tree-structured Parzen estimator), for any space; cmaes (covariance matrix adaptation), for
         numbers; gp (Gaussian process), for few and expensive trials.
-    trials: points in all, at least 1.
-    batch: points proposed at a time, at least 1.
-    seed: at least 0.
-
-    BadInput if an argument is out of its range.
+    trials: points in all. batch: points proposed at a time.
     """
 
     recorded_as = "search/sampler"
@@ -99,10 +92,10 @@ class Search:
         self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
 
     def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
-        """The study `name` in an SQLite file, which is created if needed.
+        """Open the study `name` in an SQLite file, which is created if needed.
 
-        BadInput if the sampler cannot search this space, does not support these objectives or lacks a package, if the
-        study in the file is about another space or other objectives, or if the file is not a study.
+        Raise BadInput if the sampler cannot search this space, does not support these objectives or lacks a package,
+        and if the file is not a study.
         """
         self._check(space, objectives)
         import optuna
@@ -111,8 +104,6 @@ class Search:
         from sqlalchemy.exc import SQLAlchemyError
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        definition = {key: str(axis) for key, axis in space.items()}
-        definition["objective"] = ", ".join(f"{direction} {name}" for name, direction in objectives)
         url = URL.create("sqlite", database=str(file)).render_as_string()
         try:
             if not file.exists():
@@ -124,9 +115,6 @@ class Search:
                 directions=[direction for _, direction in objectives],
                 load_if_exists=True,
             )
-            _check_same(definition, stored, file)
-        except BadInput:
-            raise
         except (SQLAlchemyError, OptunaError, RuntimeError, ValueError, LookupError) as error:
             # RuntimeError: another version of Optuna made the file. ValueError, LookupError: it is damaged
             reason = str(error).partition("\n")[0]
@@ -153,7 +141,7 @@ class Search:
             log.warning("search=cmaes draws %s at random: it models numbers only.", ", ".join(unordered))
 
     def new_sampler(self, seed: int, dimensions: int, objectives: int) -> optuna.samplers.BaseSampler:
-        """A new sampler of Optuna's. dimensions: number of numeric axes. objectives: number of objectives."""
+        """dimensions: number of numeric axes. objectives: number of objectives."""
         from optuna import samplers
         from optuna.exceptions import ExperimentalWarning
 
@@ -186,16 +174,6 @@ def _create(file: Path) -> None:
     unfinished.rename(file)
 
 
-def _check_same(definition: dict[str, str], stored: optuna.Study, file: Path) -> None:
-    known = stored.user_attrs.get(_DEFINITION)
-    if known is None:
-        stored.set_user_attr(_DEFINITION, definition)
-    elif known != definition:
-        keys = [key for key in {**known, **definition} if known.get(key) != definition.get(key)]
-        changes = "; ".join(f"{key}: {known.get(key, 'none')}, now {definition.get(key, 'none')}" for key in keys)
-        raise BadInput(f"{file} is a search for something else ({changes}). Restore these, or start another sweep.")
-
-
 class Study:
     """A search in progress: its points and their values. Opened by Search.open, by one process at a time."""
 
@@ -213,10 +191,9 @@ class Study:
         return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 
     def ask(self, n: int) -> list[DrawnPoint]:
-        """At most n different points whose values are not known yet; [] if the space has no new ones.
+        """Return at most n different points whose values are not known yet; [] if the space has no new ones.
 
-        Points of an unfinished batch come first and alone: a batch that was cut short is completed before the next
-        one learns from it.
+        A batch that was cut short is completed before the next one learns from it.
         """
         trials = self._stored.get_trials(deepcopy=False)
         waiting = [trial for trial in trials if not trial.state.is_finished()]
@@ -230,7 +207,7 @@ class Study:
         return [DrawnPoint(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
 
     def tell(self, number: int, values: Sequence[float] | None) -> None:
-        """Save the values of a proposed point, one per objective. None, or a value that is not finite: it failed."""
+        """Save the values of a point, one per objective; without finite values, it failed."""
         from optuna.trial import TrialState
 
         if values is None or not all(map(math.isfinite, values)):
@@ -242,16 +219,13 @@ class Study:
         return tuple(f"{key}={axis.text(parameters[key])}" for key, axis in self._space.items())
 
     def _new(self, trials: Sequence[optuna.trial.FrozenTrial]) -> optuna.trial.FrozenTrial | None:
-        """A point that is not among `trials`, as a running trial that follows them; None if there is none.
-
-        It is drawn from a study in memory, where repeated proposals stay running, since samplers avoid running
-        points. It is then saved in one write, so that a killed process never leaves half a point.
-        """
+        """Return a new point as a running trial that follows `trials`; None if there is none."""
         tried = {self._overrides(trial.params) for trial in trials}
         if len(tried) >= self._size:
             return None
         import optuna
 
+        # In memory, repeated proposals stay running, which samplers avoid, and the point is saved in one write.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
         numbers = sum(not isinstance(axis, Values) or axis.ordered for axis in self._space.values())
@@ -272,10 +246,7 @@ class Study:
         return None
 
     def _untried(self, tried: set[tuple[str, ...]], seed: int) -> dict[str, int | str]:
-        """A point of a finite space that is not among `tried`; all such points are equally likely.
-
-        Points are numbered as in a mixed-radix system: the position on each axis is one digit.
-        """
+        """Draw a point of a finite space that is not among `tried`: each axis is a digit of a mixed-radix number."""
         axes = [(key, axis, axis.size or 1) for key, axis in self._space.items()]
         taken = []
         for overrides in tried:

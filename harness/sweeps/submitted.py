@@ -92,10 +92,7 @@ class SlurmSilent(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """The state of a job.
-
-    name: as SLURM calls it, such as RUNNING or OUT_OF_MEMORY. nodes: where it runs or ran. reason: why it waits.
-    """
+    """The state of a job, as SLURM calls it, such as RUNNING. nodes: where it runs or ran. reason: why it waits."""
 
     name: str
     nodes: str = ""
@@ -162,10 +159,7 @@ def advice(said: str) -> str:
 
 
 def states(array: str) -> dict[str, State]:
-    """Return the state of each element of an array that the queue knows: `12_3`, or `12` of a single job.
-
-    Raise SlurmSilent where SLURM does not answer.
-    """
+    """Return the state of each element of an array that the queue knows: `12_3`, or `12` of a single job."""
     asked = _run(["squeue", "--array", "--noheader", "--states=all", f"--jobs={array}", "--format=%i|%T|%N|%r"])
     if asked.returncode == 0:
         return _parsed(asked.stdout)
@@ -206,7 +200,7 @@ def _parsed(lines: str) -> dict[str, State]:
 
 
 def last_words(said: str) -> str:
-    """Return the last line of what a command said on standard error, without the name of the command."""
+    """Return the last line that a command wrote to standard error, without its name."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
     words = "no message" if not lines else lines[-1]
     return re.sub(r"^(\w+: (error|fatal): |allocation failure: |Batch job submission failed: )+", "", words).rstrip(".")
@@ -224,7 +218,7 @@ def _run(command: Sequence[str], text: str | None = None) -> subprocess.Complete
 class Element:
     """What submitit sends to a worker and calls there: one job of the sweep.
 
-    SLURM warns a job of its end by SIGTERM (cancelled, preempted) and SIGUSR2 (its time is over). submitit ignores the
+    SLURM warns a job of its end by SIGTERM (cancelled, preempted) and SIGUSR2 (out of time). submitit ignores the
     first, and raises the second as an error that a trial would take for its own. Here both end the trial in progress.
     """
 
@@ -277,8 +271,7 @@ class Submitted:
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
         """Submit the jobs and wait for all of them; cancel them if this is interrupted.
 
-        overrides: of each job. first: number of the first job. Raise JobsLost after the last one has ended, if any
-        ended without a result.
+        overrides: of each job. first: number of the first job. Raise JobsLost if any ended without a result.
         """
         from hydra.core.singleton import Singleton
         from submitit.core.utils import FailedJobError
@@ -323,7 +316,7 @@ class Submitted:
 
 @dataclass
 class Waiting:
-    """The wait for jobs. jobs: number -> job, an element of one array on SLURM, else a process of this machine.
+    """The wait for jobs: elements of one array on SLURM, else processes of this machine.
 
     results: number -> what came of it. lost: number -> (how it ended without a result, what to do).
     over: number -> when SLURM first said so, or knew it no more.
@@ -385,7 +378,6 @@ class Waiting:
         return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 
     def _collect(self) -> None:
-        """Read the results that are there."""
         from submitit.core.utils import FailedJobError
 
         for number in self.open:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
 
 from harness.analysis.board.expected import Expected
-from harness.config.components import asks_model
 from harness.config.text import counted, short_id
 from harness.experiment.timing import MS
 from harness.gates.calibration import CLOSE
 from harness.measures.measures import SPAN_MEASURES
 from harness.measures.objective import Objective
-from harness.measures.scores import plain
 from harness.reports import markup
+from harness.storage.typed import HIDDEN, encoded
 from harness.sweeps.auto.procedure import Automatic
 from harness.sweeps.plan import Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
@@ -38,8 +37,8 @@ SHOWN = 10  # best trials that are listed
 class System:
     """Values of the swept keys that do not set groups apart, and its trials.
 
-    overrides: these values, as key=value. trials: its trial in each group; None if there is none.
-    values: its objective in each group; NaN if it has none.
+    overrides: these values, as key=value. trials: its trial in each group; None without one.
+    values: its objective in each group; NaN without one.
     mean: over the groups; NaN if a value is missing, or if the groups are scored by different rules.
     """
 
@@ -53,6 +52,35 @@ class System:
         return " ".join(self.overrides)
 
 
+@dataclass(frozen=True)
+class TrialRow:
+    """What the JSON document, the table of all trials and the report say of a trial.
+
+    objectives: name -> value, the first of which ranks the trials; NaN where there is none. interval: of the first.
+    kind: what its value rests on, such as `out of fold`.
+    """
+
+    trial: int
+    overrides: tuple[str, ...]
+    objectives: Mapping[str, float]
+    interval: tuple[float, float] = (math.nan, math.nan)
+    kind: str = ""
+    run_id: str | None = None
+    reused: bool = False
+    status: str = field(default="", metadata=HIDDEN)
+    seconds: float = field(default=math.nan, metadata=HIDDEN)
+    error: str = field(default="", metadata=HIDDEN)
+    json_too = ("value",)
+
+    @property
+    def values(self) -> list[float]:
+        return list(self.objectives.values())
+
+    @property
+    def value(self) -> float:
+        return self.values[0]
+
+
 def _systems(parts: Sequence[SweepSummary]) -> list[System]:
     """Return what groups were tried with: by their means where there are means, else in the order of the trials."""
     found: dict[tuple[str, ...], list[int | None]] = {}
@@ -64,7 +92,7 @@ def _systems(parts: Sequence[SweepSummary]) -> list[System]:
     alike = len({trial.rules for part in parts for trial in part.trials.values()}) == 1
     rows = []
     for own, numbers in found.items():
-        values = [math.nan if n is None else part.values(n)[0] for n, part in zip(numbers, parts, strict=True)]
+        values = [math.nan if n is None else part.rows[n].value for n, part in zip(numbers, parts, strict=True)]
         rows.append(System(own, tuple(numbers), tuple(values), sum(values) / len(values) if alike else math.nan))
     return sorted(rows, key=lambda one: math.inf if math.isnan(one.mean) else -one.mean)
 
@@ -74,14 +102,11 @@ class SweepSummary:
     """The trials of a sweep and their results, by number.
 
     run_id: of the parent run. skipped: keys of the trials that finished before.
+    objectives: the first one ranks the trials, by the objective of their runs.
+    expected: of the best run of the experiment that compares with the best trial.
     apart: swept key -> its values that set these trials apart from those that they do not compare with.
-    groups: a summary of each group of trials that compare; () if all do. Then nothing is the best of the whole.
-    edges: the numeric keys whose best value is at the edge of what was tried.
-    systems: what the groups were tried with, where there are groups.
-    objectives: the first one ranks the trials, by the objective of their runs: out of fold if something was learnt,
-        over the public part with select_on=public.
-    expected: what to expect on new queries, of the best run of the experiment that compares with the best trial.
-    automatic: of an automatic sweep that is over: how its procedure does on queries that it has not seen.
+    groups: a summary of each group of trials that compare; () if all do. With groups, nothing is the best of the whole.
+    systems: what the groups were tried with.
     """
 
     sweep_id: str
@@ -100,10 +125,7 @@ class SweepSummary:
     systems: Sequence[System] = ()
 
     def grouped(self) -> SweepSummary:
-        """Return it with a summary of each group of trials that compare, and the systems, unless all trials compare.
-
-        A trial that cannot run is in no group.
-        """
+        """Return the summary with groups of trials that compare, unless all do. Trials that cannot run are in none."""
         members: dict[tuple[str, str], list[int]] = {}
         for number, trial in self.trials.items():
             if not trial.error:
@@ -115,7 +137,7 @@ class SweepSummary:
         for numbers in members.values():
             trials = {number: self.trials[number] for number in numbers}
             results = {number: self.results[number] for number in numbers if number in self.results}
-            texts = [swept_values(trial) for trial in trials.values()]
+            texts = [swept_values(trial.overrides) for trial in trials.values()]
             values = {key: ",".join(dict.fromkeys(text[key] for text in texts if key in text)) for key in keys}
             apart = {key: value for key, value in values.items() if value}
             parts.append(replace(self, trials=trials, results=results, apart=apart))
@@ -129,19 +151,18 @@ class SweepSummary:
 
     @property
     def parts(self) -> Sequence[SweepSummary]:
-        """The groups; itself where all trials compare."""
         return self.groups or [self]
 
     @property
     def finished(self) -> list[int]:
-        """Numbers of the finished trials, best first; [] if they do not all compare."""
+        """The finished trials, best first; [] if they do not all compare."""
         value, best = self._finished, self.best
         return [] if self.groups else sorted(value, key=lambda n: (n != best, -value[n], n))
 
     @cached_property
     def _finished(self) -> dict[int, float]:
         """The finished trials and what ranks them."""
-        values = {n: self.values(n)[0] for n, result in self.results.items() if result.status == "FINISHED"}
+        values = {n: self.rows[n].value for n, result in self.results.items() if result.status == "FINISHED"}
         return {n: value for n, value in values.items() if value == value}
 
     @cached_property
@@ -151,9 +172,10 @@ class SweepSummary:
         value = {n: self._finished[n] for n in sorted(different.values())}
         axes = self.axes()
         numeric = [key for key, values in axes.items() if all(isinstance(one, float | None) for one in values)]
-        texts = {n: {key: text for key, text in swept_values(self.trials[n]).items() if key in axes} for n in value}
+        own = {n: swept_values(self.trials[n].overrides) for n in value}
+        texts = {n: {key: text for key, text in own[n].items() if key in axes} for n in value}
         ms = {n: self.results[n].metrics.get(MS, np.nan) for n in value}
-        return Points(value, texts, numeric, ms, [n for n in value if asks_model(self.trials[n].config)])
+        return Points(value, texts, numeric, ms, [n for n in value if self.trials[n].asks_model])
 
     @cached_property
     def recommended(self) -> Recommendation | None:
@@ -167,10 +189,7 @@ class SweepSummary:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the best trial: why this one of equals, and where it may pay to try more.
-
-        Of a whole with groups: what does not compare, and which system is the best on average.
-        """
+        """What to know of the best trial, or of the groups."""
         if self.groups:
             return self._notes_on_groups()
         tie = [self.recommended.reason] if self.recommended and self.recommended.reason else []
@@ -178,7 +197,6 @@ class SweepSummary:
 
     @property
     def expectation(self) -> list[str]:
-        """What to expect on new queries, in sentences; of another run where that is the best of the experiment."""
         one = self.expected
         if one is None:
             return []
@@ -229,43 +247,55 @@ class SweepSummary:
     @property
     def front(self) -> list[int]:
         """Numbers of the trials that no other trial matches in every objective and beats in one, best first."""
-        whole = [number for number in self.finished if np.isfinite(self.values(number)).all()]
-        points = np.array([self.values(number) for number in whole]).reshape(-1, len(self.objectives))
+        whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
+        points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
         beaten = [bool(((points >= p).all(axis=1) & (points > p).any(axis=1)).any()) for p in points]
         return [number for number, worse in zip(whole, beaten, strict=True) if not worse]
 
-    def values(self, number: int) -> list[float]:
-        """The objectives of a trial; NaN for those that it lacks."""
-        if number not in self.results:
-            return [np.nan] * len(self.objectives)
-        return objective_values(self.results[number], self.objectives, self.select_on)
+    @cached_property
+    def rows(self) -> dict[int, TrialRow]:
+        """Every trial by its number."""
+        return {number: self._row(trial, self.results.get(number)) for number, trial in self.trials.items()}
+
+    def _row(self, trial: Trial, result: TrialResult | None) -> TrialRow:
+        names = [name for name, _ in self.objectives]
+        if result is None:
+            return TrialRow(trial.number, trial.overrides, dict.fromkeys(names, math.nan))
+        values = objective_values(result, self.objectives, self.select_on)
+        found = result.objective
+        return TrialRow(
+            trial.number,
+            trial.overrides,
+            dict(zip(names, values, strict=True)),
+            interval=(found.low, found.high) if found else (math.nan, math.nan),
+            kind=found.kind if found else "",
+            run_id=result.run_id,
+            reused=result.reused,
+            status=result.status,
+            seconds=result.seconds,
+            error=result.error,
+        )
 
     @property
     def ranked_by(self) -> Objective | None:
         """The objective of the best trial; None if no trial finished."""
         return None if self.best is None else self.results[self.best].objective
 
-    def kind(self, number: int) -> str:
-        """What a trial's value rests on, such as `out of fold`; "" if it has none."""
-        result = self.results.get(number)
-        return result.objective.kind if result and result.objective else ""
+    @property
+    def top(self) -> list[TrialRow]:
+        """The best trials, as far as they are listed."""
+        return [self.rows[number] for number in self.finished[:SHOWN]]
 
     @property
     def kinds(self) -> list[str]:
         """The different kinds of the trials that are listed."""
-        return list(dict.fromkeys(self.kind(number) for number in self.finished[:SHOWN]))
-
-    def interval(self, number: int) -> tuple[float, float]:
-        """(low, high) of the first objective; NaN if it has no interval."""
-        objective = self.results[number].objective if number in self.results else None
-        return (objective.low, objective.high) if objective else (np.nan, np.nan)
+        return list(dict.fromkeys(row.kind for row in self.top))
 
     def counts(self) -> dict[str, int]:
-        """Numbers of trials by status.
+        """Return the number of trials by status, and of those skipped since they finished before.
 
-        asked: all. skipped: those of the finished ones that finished before. reused: those of them that another sweep
-        or a single run made. same: those with the key of another.
+        reused: of these, those that another sweep or a run made. same: those with the key of another.
         """
         results = self.results.values()
         keys = [result.key for result in results if result.key]
@@ -279,7 +309,7 @@ class SweepSummary:
 
     @property
     def private_views(self) -> int:
-        """How many runs show new private scores: those of this start, or only the best with select_on=public."""
+        """How many runs show new private scores."""
         if self.groups:
             return sum(group.private_views for group in self.groups)
         if self.select_on == "public":
@@ -287,38 +317,30 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Swept key, of those that do not set the trials apart -> its value in each trial, as numbers if all are.
-
-        None for a trial whose choices do not have the key.
-        """
-        rows = [swept_values(trial) for trial in self.trials.values()]
+        """Return swept key -> its value in each trial, as numbers if all are; None where a trial does not have it."""
+        rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
 
     def table(self) -> dict[str, list[Any]]:
-        """Column -> values, one row per trial."""
-        numbers = list(self.trials)
-        results = [self.results.get(number) for number in numbers]
-        low, high = zip(*(self.interval(number) for number in numbers), strict=True) if numbers else ((), ())
-        values = {
-            name: plain([self.values(number)[i] for number in numbers]) for i, (name, _) in enumerate(self.objectives)
-        }
-        return {
-            "trial": numbers,
-            "status": [result.status if result else "" for result in results],
-            **values,
-            "low": plain(low),
-            "high": plain(high),
-            "kind": [self.kind(number) for number in numbers],
+        """Return column -> values, one row per trial, as JSON has them."""
+        rows = list(self.rows.values())
+        columns: dict[str, list[Any]] = {
+            "trial": [row.trial for row in rows],
+            "status": [row.status for row in rows],
+            **{name: [row.objectives[name] for row in rows] for name, _ in self.objectives},
+            "low": [row.interval[0] for row in rows],
+            "high": [row.interval[1] for row in rows],
+            "kind": [row.kind for row in rows],
             **self.axes(),
-            "seconds": [round(result.seconds, 3) if result else None for result in results],
-            "reused": [result.reused if result else False for result in results],
-            "run_id": [result.run_id if result else None for result in results],
-            "error": [result.error if result else "" for result in results],
+            "seconds": [round(row.seconds, 3) for row in rows],
+            "reused": [row.reused for row in rows],
+            "run_id": [row.run_id for row in rows],
+            "error": [row.error for row in rows],
         }
+        return {name: encoded(values) for name, values in columns.items()}
 
     def parent_metrics(self) -> dict[str, float]:
-        """The metrics of the parent run: those of the best trial, what to expect, and the counts."""
         metrics = dict(self.results[self.best].metrics) if self.best is not None else {}
         if one := self.expected:
             ends = {name: getattr(one, name) for name in ("value", "low", "high")}
@@ -330,10 +352,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """The tags of the parent run, its description among them.
-
-        pages: label of a group -> the page that lists its trials; "" stands for the whole.
-        """
+        """Return the tags of the parent run. pages: label of a group, or "", -> the page that lists its trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
@@ -354,21 +373,21 @@ class SweepSummary:
 
     def best_note(self, page: str) -> str:
         """The best trial in a paragraph of Markdown. page: that lists the trials; "" for none."""
-        best = self.best or 0
-        low, high = self.interval(best)
+        best = self.rows[self.best or 0]
+        low, high = best.interval
         interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
         where = f" with {self.label}" if self.apart else ""
         note = (
-            f"Best of {counted(len(self.trials), 'trial')}{where}: {self.objectives[0].name}, {self.kind(best)}, "
-            f"**{self.values(best)[0]:.4f}**{interval} with `{' '.join(self.trials[best].overrides)}`, "
-            f"run {short_id(self.results[best].run_id or '')}."
+            f"Best of {counted(len(self.trials), 'trial')}{where}: {self.objectives[0].name}, {best.kind}, "
+            f"**{best.value:.4f}**{interval} with `{' '.join(best.overrides)}`, run {short_id(best.run_id or '')}."
         )
         listed = f"[The runs, best first]({page})." if page else ""
         of_procedure = self.automatic.procedure.sentence if self.automatic else ""
         return " ".join(filter(None, [note, listed, *self.expectation, *self.notes, of_procedure]))
 
-    def to_json(self) -> dict[str, Any]:
-        failed = [number for number, result in self.results.items() if result.status == "FAILED"]
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document of the command, as `encoded` takes it."""
+        failed = [row for row in self.rows.values() if row.status == "FAILED"]
         return {
             "run_id": self.run_id,
             "experiment": self.experiment,
@@ -376,47 +395,25 @@ class SweepSummary:
             "objective": self.objectives[0].name,
             "trials": self.counts(),
             **self._ranked(),
-            **(self.automatic.to_json() if self.automatic else {}),
-            "groups": [{"apart": dict(one.apart), "trials": len(one.trials), **one._ranked()} for one in self.groups],
-            "systems": [plain(asdict(system)) for system in self.systems],
-            "failed": [
-                {"trial": n, "overrides": list(self.trials[n].overrides), "error": self.results[n].error}
-                for n in failed
-            ],
+            **(encoded(self.automatic) if self.automatic else {}),
+            "groups": [{"apart": one.apart, "trials": len(one.trials), **one._ranked()} for one in self.groups],
+            "systems": self.systems,
+            "failed": [{"trial": row.trial, "overrides": row.overrides, "error": row.error} for row in failed],
         }
 
     def _ranked(self) -> dict[str, Any]:
-        """The best trials and what is said of them, in the JSON document."""
         return {
-            "best": None if self.best is None else self._trial(self.best),
-            "top": [self._trial(number) for number in self.finished[:SHOWN]],
-            "tied": list(self.recommended.tied) if self.recommended else [],
+            "best": None if self.best is None else self.rows[self.best],
+            "top": self.top,
+            "tied": self.recommended.tied if self.recommended else [],
             "notes": self.notes,
-            "expected": self.expected.to_json() if self.expected else None,
-            "front": [self._trial(number) for number in self.front] if len(self.objectives) > 1 else None,
-        }
-
-    def _trial(self, number: int) -> dict[str, Any]:
-        """A finished trial in the JSON document."""
-        low, high = self.interval(number)
-        values = dict(zip((name for name, _ in self.objectives), map(plain, self.values(number)), strict=True))
-        return {
-            "trial": number,
-            "run_id": self.results[number].run_id,
-            "reused": self.results[number].reused,
-            "overrides": list(self.trials[number].overrides),
-            "value": values[self.objectives[0].name],
-            "interval": [plain(low), plain(high)],
-            "kind": self.kind(number),
-            "objectives": values,
+            "expected": self.expected,
+            "front": [self.rows[number] for number in self.front] if len(self.objectives) > 1 else None,
         }
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """The objectives of a trial, each of the kind by which runs are ranked; NaN for those that it lacks.
-
-    objectives: the first one is the objective of the runs.
-    """
+    """Return the objectives of a trial, each of the kind by which runs are ranked; NaN for those that it lacks."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

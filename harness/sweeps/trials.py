@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.sweeps.plan import Job, Trial
 from harness.tasks.scored_file import TextPlan, judge_files
 from harness.tracking import file_hashes
@@ -50,8 +51,8 @@ class FileTrials:
     def __init__(self, job: Job) -> None: ...
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """As of RetrievalTrials."""
-        plan = TextPlan.of(trial.config)
+        plan = trial.plan
+        assert isinstance(plan, TextPlan)
         scored = judge_files(plan)
         if reason := scored.judged.absent.get(objective := plan.objective):
             raise BadInput(f"objective={objective} is absent: {reason}")
@@ -65,7 +66,7 @@ class RetrievalTrials:
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
-        plan = Plan.of(first.config)
+        plan = first.retrieval
         dataset = dataset_of(expected_data(plan, first.fingerprints), first.choices["dataset"] or "")
         session = open_session(plan, dataset)
         self.session = replace(session, timed="always") if job.timed else session
@@ -83,20 +84,15 @@ class RetrievalTrials:
         self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """Write a trial's files into `folder`, and its tags and metrics into `record`.
-
-        full: everything that a single run logs; else means, the objective's interval and parts, config and predictions.
-        run_id: of the trial's run, if it is logged.
-        """
-        config, dataset = Plan.of(trial.config), self.session.dataset
-        outcome = self._outcome(config, None if full else [config.objective])
-        record.end_tags |= retrieval_run.write_run_files(folder, config, dataset, outcome, light=not full)
+        """Write a trial's files into `folder`, and its tags and metrics into `record`. full: all that a run logs."""
+        plan, dataset = trial.retrieval, self.session.dataset
+        outcome = self._outcome(plan, None if full else [plan.objective])
+        record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
         if full:
-            retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
+            retrieval_run.write_page(folder, record, run_id, plan, dataset, outcome)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=not full)
 
     def _outcome(self, plan: Plan, detailed: list[str] | None) -> steps.Outcome:
-        """The outcome of a trial. detailed: as in `steps.conclude`."""
         depth = plan.depth
         if depth not in self._at_depth:
             self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
@@ -109,13 +105,13 @@ class RetrievalTrials:
 
 
 def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
-    """What decides the dataset of a trial, as JSON. fingerprints: part of the data -> sha256."""
+    """Return what decides the dataset of a trial, as JSON. fingerprints: part of the data -> sha256."""
     return json.dumps([plan.dataset, plan.cluster, plan.cache, dict(fingerprints)])
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
 def dataset_of(expected: str, name: str) -> Dataset:
-    """The dataset, read once per process. expected: what `expected_data` returns. name: as logs call it."""
+    """Return the dataset of `expected_data`, read once per process. name: as logs call it."""
     node, cluster, cache, fingerprints = json.loads(expected)
     dataset = read_dataset(node, cluster, cache, name)
     if dataset.fingerprints != fingerprints:
@@ -133,10 +129,8 @@ COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
 class TrialResult:
     """The result of a trial.
 
-    metrics: by MLflow's names. error: one line; "" without one.
-    objective: what ranks the trial; None if it has none.
-    reused: whether the run was made elsewhere in the experiment, before this sweep.
-    hashes: the run's tag with the hashes of its files.
+    metrics: by MLflow's names. error: one line. objective: what ranks the trial.
+    reused: whether another sweep or a run made it. hashes: the run's tag with the hashes of its files.
     """
 
     number: int
@@ -151,7 +145,6 @@ class TrialResult:
     hashes: str = "{}"
 
     def logged(self, context: Context) -> LoggedRun:
-        """The trial's run, with what reading its files takes."""
         tags = {file_hashes.FILE_HASHES: self.hashes}
         return LoggedRun(
             self.run_id or "", f"trial {self.number}", context.experiment, self.status, dict(self.metrics), {}, tags
@@ -160,10 +153,9 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Context:
-    """What all trials of a sweep have in common.
+    """What all trials of a sweep share.
 
-    folder: of the sweep. token: of this start of the sweep; workers stop when another start has claimed it.
-    tags: of every trial's run. tracking: digest of the tracking config.
+    token: of this start; workers stop when another start has claimed the sweep. tracking: digest of its config.
     """
 
     sweep_id: str
@@ -187,7 +179,7 @@ class Context:
         return self.folder / "owner"
 
     def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """trial key -> its run in this sweep that is RUNNING; its worker may be dead."""
+        """Return trial key -> its run in this sweep that is RUNNING; its worker may be dead."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
@@ -195,9 +187,8 @@ class Context:
 class Jobs:
     """The task function of a sweep's Hydra jobs: runs the job whose number Hydra's config has.
 
-    It is sent to every worker and therefore carries no trials: a worker reads the trials of its job from the sweep's
-    folder. They are written there without the tracking address, which may contain a password: a worker takes it from
-    its own config.
+    A worker reads its trials from the sweep's folder. They are written there without the tracking address, which may
+    contain a password: a worker takes it from its own config.
     """
 
     def __init__(self) -> None:
@@ -209,9 +200,11 @@ class Jobs:
         self.context = context
         context.jobs.mkdir(exist_ok=True)
         for number, job in jobs.items():
-            content = asdict(job)
-            for trial in content["trials"]:
-                del trial["config"]["tracking"]
+            documents = [dict(trial.plan.document) for trial in job.trials if trial.plan]
+            trials = [vars(one) | {"plan": plan} for one, plan in zip(job.trials, documents, strict=True)]
+            for document in documents:
+                del document["tracking"]
+            content = encoded({"trials": trials, "depths": job.depths, "timed": job.timed})
             (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
 
     def __call__(self, config: Any) -> list[TrialResult]:
@@ -230,22 +223,24 @@ class Jobs:
         trials = []
         for values in content["trials"]:
             lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys", "unwritten")}
-            trials.append(Trial(**values | lists))
-            trials[-1].config["tracking"] = tracking
+            document = values["plan"] | {"tracking": tracking}
+            plan = TextPlan.of(document) if "task" in document else Plan.of(document)
+            trials.append(Trial(**values | lists | {"plan": plan}))
         return run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
 
 
 def run_job(job: Job, context: Context) -> list[TrialResult]:
     """Retrieve, and run the trials. A trial that fails does not stop the others.
 
-    A launcher may restart a job whose worker died: trials in the journal are not repeated, and runs that are still
-    RUNNING, from this start of the sweep or an earlier one, are adopted.
+    A launcher may restart a job whose worker died: trials in the journal are not repeated, RUNNING runs are adopted.
     """
     if context.owner.read_text() != context.token:
         return []  # another start has taken over while this job was queued
     gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
-    tracker = recording.connected(first.config["tracking"], Path(first.config["outputs"]), PATIENCE)
+    assert first.plan is not None
+    document = first.plan.document
+    tracker = recording.connected(document["tracking"], Path(document["outputs"]), PATIENCE)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner = Runner(job, tracker, context)
@@ -263,7 +258,7 @@ class Runner:
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
         self.tracker, self.context = tracker, context
-        kind = FileTrials if "task" in job.trials[0].config else RetrievalTrials
+        kind = FileTrials if isinstance(job.trials[0].plan, TextPlan) else RetrievalTrials
         self._trials: FileTrials | RetrievalTrials | Exception
         try:
             self._trials = kind(job)
@@ -294,7 +289,7 @@ class Runner:
             write_journal(self.context, TrialResult(trial.number, trial.key, run_id, "KILLED", {}, seconds))
             raise
         finally:
-            if self.tracker.keeps_files:
+            if self.tracker.keeps_runs:
                 _remove(folder)
         logged = {mlflow_name(name): value for name, value in record.metrics.items()}
         took = time.perf_counter() - began
@@ -304,7 +299,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """What a full record has beside that of the light trial that is logged as `run_id`. folder: emptied first."""
+        """Return what a full record has beside the light trial that is logged as `run_id`. folder: emptied first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
@@ -315,7 +310,7 @@ class Runner:
 
 @contextmanager
 def sweep_lock(folder: Path) -> Iterator[str]:
-    """Lock a sweep's folder for this process and claim it; gives the token of this start."""
+    """Lock a sweep's folder for this process and claim it; yield the token of this start."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -330,7 +325,7 @@ def sweep_lock(folder: Path) -> Iterator[str]:
 
 
 def claim_sweep(folder: Path) -> str:
-    """Claim a sweep with a new token, which is returned: workers with an older one stop before their next trial."""
+    """Claim a sweep with a new token: workers with an older one stop before their next trial."""
     token = secrets.token_hex(8)
     write_text(folder / "owner", token)
     return token
@@ -338,7 +333,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A result in the journal. token: of the start of the sweep whose worker wrote it."""
+    """A result, and the token of the start whose worker wrote it."""
 
     token: str
     result: TrialResult
@@ -349,29 +344,26 @@ def _journal(context: Context) -> AppendLog[JournalLine]:
 
 
 def write_journal(context: Context, result: TrialResult) -> None:
-    """Append a result."""
     _journal(context).append([JournalLine(context.token, result)])
 
 
 def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
-    """(results of this start of the sweep after a position, the position at which to continue reading)."""
+    """Return the results of this start after a position, and the position at which to continue."""
     lines, position = _journal(context).since(position)
     return [line.result for line in lines if line.token == context.token], position
 
 
 def _record(trial: Trial, context: Context) -> RunRecord:
-    params: dict[str, Any] = {key: value for key, _, value in (one.partition("=") for one in trial.overrides)}
+    plan = trial.plan
+    assert plan is not None
+    params: dict[str, Any] = (
+        task_run.task_params(plan, trial.choices["task"])
+        if isinstance(plan, TextPlan)
+        else retrieval_run.retrieval_params(plan, trial.choices)
+    )
     tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
-    plan: Plan | TextPlan | None = None
-    if "task" in trial.config:
-        plan = TextPlan.of(trial.config)
-        params = task_run.task_params(plan, trial.choices["task"])
-    elif trial.config:
-        plan = Plan.of(trial.config)
-        params = retrieval_run.retrieval_params(plan, trial.choices)
-    if trial.key and plan:
-        tags |= {"trial_key": trial.key} | provenance.of_components(plan)
-    tags |= dict(context.tags) | {"sweep.trial": str(trial.number)}
+    tags |= {"trial_key": trial.key} | provenance.of_components(plan) | dict(context.tags)
+    tags["sweep.trial"] = str(trial.number)
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
     from mlflow.tracking import MlflowClient
 
+Table = Mapping[str, Sequence[Any]]  # column -> values
+
 
 class RunFiles:
     """The files of the runs of a tracking store.
@@ -55,8 +57,8 @@ class RunFiles:
         opened, inside = self._at(run_id)
         opened.log_artifacts(str(folder), inside)  # one by one: parallel uploads took longer
 
-    def upload_tables(self, run_id: str, tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Store tables as MLflow's pages read them. tables: file name -> column -> values."""
+    def upload_tables(self, run_id: str, tables: Mapping[str, Table]) -> None:
+        """Store tables under their file names, as MLflow's pages read them."""
         with tempfile.TemporaryDirectory() as folder:
             for name, table in tables.items():
                 (Path(folder) / name).write_text(mlflow_table_text(table), "utf-8")
@@ -93,8 +95,8 @@ class RunFiles:
         return self._opened[before], f"{found}{after}" or None
 
 
-def mlflow_table_text(table: Mapping[str, Sequence[Any]]) -> str:
-    """A table as MLflow's pages read it. table: column -> values."""
+def mlflow_table_text(table: Table) -> str:
+    """Return a table as MLflow's pages read it."""
     rows = list(zip(*table.values(), strict=True))
     return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
 

@@ -146,7 +146,7 @@ class MlflowTracker(Tracker):
 
     recorded_as = "tracking/mlflow"
     choice = "mlflow"
-    keeps_files = True
+    keeps_runs = True
 
     def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:
         try:
@@ -204,14 +204,12 @@ class MlflowTracker(Tracker):
 
     @property
     def client(self) -> MlflowClient:
-        if self._client is None:
-            raise RuntimeError("Call connect() first.")
+        assert self._client is not None, "connect() comes first"
         return self._client
 
     @property
     def files(self) -> RunFiles:
-        if self._files is None:
-            raise RuntimeError("Call connect() first.")
+        assert self._files is not None, "connect() comes first"
         return self._files
 
     @reaching
@@ -243,8 +241,7 @@ class MlflowTracker(Tracker):
     @reaching
     def log(self, run_id: str | None, record: RunRecord) -> None:
         """Log params, metrics, inputs, files and tables."""
-        if run_id is None:
-            raise RuntimeError("Call begin() first.")
+        assert run_id is not None
         tags = dict(record.all_end_tags)
         if NOTE in tags:  # a link to a file leads to its page
             files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
@@ -261,8 +258,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
-        if run_id is None:
-            raise RuntimeError("Call begin() first.")
+        assert run_id is not None
         self._log_batch(run_id, {}, {}, tags)  # which tries again where two processes set a tag at once
 
     @reaching
@@ -433,19 +429,11 @@ class MlflowTracker(Tracker):
         from mlflow.entities import Dataset, DatasetInput, InputTag
         from mlflow.exceptions import MlflowException
 
-        datasets = [
-            DatasetInput(
-                Dataset(
-                    one.name,
-                    one.sha256[:36],
-                    "local",
-                    json.dumps({"uri": one.source}),
-                    profile=json.dumps({"rows": one.rows}),
-                ),
-                [InputTag("mlflow.data.context", context), InputTag("sha256", one.sha256)],
-            )
-            for context, one in inputs.items()
-        ]
+        datasets = []
+        for context, one in inputs.items():
+            source, profile = json.dumps({"uri": one.source}), json.dumps({"rows": one.rows})
+            tags = [InputTag("mlflow.data.context", context), InputTag("sha256", one.sha256)]
+            datasets.append(DatasetInput(Dataset(one.name, one.sha256[:36], "local", source, profile=profile), tags))
         for left in reversed(range(ATTEMPTS)):
             try:
                 self.client.log_inputs(run_id, datasets)
@@ -463,9 +451,7 @@ class MlflowTracker(Tracker):
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                tags = {
-                    "mlflow.experimentKind": "custom_model_development"
-                }  # shows the pages for runs, not those for prompts
+                tags = {"mlflow.experimentKind": "custom_model_development"}  # pages for runs, not those for prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
                 tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, RANKED, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
@@ -483,16 +469,8 @@ class MlflowTracker(Tracker):
     def _logged(self, run: Run, experiment: str) -> LoggedRun:
         data, info = run.data, run.info
         self.files.note(info)
-        return LoggedRun(
-            info.run_id,
-            info.run_name or "",
-            experiment,
-            info.status,
-            data.metrics,
-            data.params,
-            data.tags,
-            info.start_time,
-        )
+        found = (data.metrics, data.params, data.tags, info.start_time)
+        return LoggedRun(info.run_id, info.run_name or "", experiment, info.status, *found)
 
 
 def _view(
@@ -507,8 +485,9 @@ def _view(
     order = "attributes.start_time" if ascending is None else f"metrics.`{metrics[0]}`"
     shown = [*columns, *(f"metrics.`{name}`" for name in metrics), *(f"tags.`{name}`" for name in SHOWN_TAGS)]
     view = {"searchFilter": wanted, "orderByKey": order, "orderByAsc": bool(ascending), "selectedColumns": shown}
-    view |= {"startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
-    return view
+    return view | {
+        "startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []
+    }  # fmt: skip
 
 
 def _param(value: Any) -> str:

@@ -15,6 +15,8 @@ from harness.measures.objective import Kind, Objective, logged_name, score_kind
 from harness.statistics.prediction_powered import Estimate
 
 if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
     from harness.tracking.mlflow_spans import Trace
 
 TIMES = ("ms_per_query", "latency_")  # prefixes of the names of metrics that differ each time, results or not
@@ -205,19 +207,17 @@ class Tracker:
     This one logs nothing and does not import MLflow. It is the base of trackers that only write: none of their runs has
     an id, and no command finds one again.
 
-    detail: "light" leaves out some files of a run.
-
-    choice: its name in `tracking=`. uri: of the tracking store; known once it is connected, None where runs cannot be
-    read. artifacts: URI of the folder where a local tracking store keeps files. outputs: the folder of what the harness
-    writes; known once it is connected. keeps_files: whether logged files are copied to the tracking store, so that the
-    run's own folder may be deleted.
+    detail: "light" leaves out some files of a run. choice: its name in `tracking=`.
+    keeps_runs: whether runs and copies of their files can be read again; asked by `open_store` for commands that read.
+    uri: of the tracking store, once it is connected. artifacts: URI of the folder where a local one keeps files.
+    outputs: the folder of what the harness writes, once it is connected.
     """
 
     recorded_as = "tracking/none"
     choice = "none"
     uri: str | None = None
     artifacts: str | None = None
-    keeps_files = False
+    keeps_runs = False
 
     def __init__(self, detail: Detail = "full") -> None:
         self.detail = detail
@@ -258,7 +258,7 @@ class Tracker:
         return []
 
     def run(self, run_id: str) -> LoggedRun:
-        raise tracker_error(self, NO_RUNS)
+        raise tracker_error(self, "keeps no runs to choose from")
 
     def experiments(self) -> list[str]:
         return []
@@ -280,8 +280,9 @@ class Tracker:
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         raise tracker_error(self, "stores no files")
 
-
-NO_RUNS = "keeps no runs to choose from"
+    @property
+    def client(self) -> MlflowClient:
+        raise tracker_error(self, "stores no models")
 
 
 def tracker_error(tracker: Tracker, why: str) -> BadInput:

@@ -7,17 +7,15 @@ points. Fusions are pure functions of the rankings. Row i of every array belongs
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, compress
-from operator import ne
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost, Ranking, is_whole, remembered
+from retrievers.base import AtMost, Ranking, check_choice, check_whole, one_table, remembered
 
 LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
 Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
@@ -39,11 +37,7 @@ class PooledCandidates(NamedTuple):
 
 
 class RankPoints(NamedTuple):
-    """What a ranking contributes to the documents' scores.
-
-    returned: float64 [Q, K], for the documents it returned.
-    absent: float64 [Q, 1], for all other candidates.
-    """
+    """What a ranking adds to the scores of documents that it returned, float64 [Q, K], and of all others, [Q, 1]."""
 
     returned: np.ndarray
     absent: np.ndarray
@@ -115,8 +109,7 @@ class RRF(SumOfPoints):
 
     def __post_init__(self) -> None:
         self._weights = _by_name("weights", self.weights, least=0)
-        if not is_whole(self.k, 0, LARGEST):
-            raise BadInput(f"k is {self.k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
+        check_whole("k", self.k, f"a whole number from 0 to {LARGEST:,.0f}", 0, LARGEST)
 
     def points(self, name: str, ranking: Ranking) -> RankPoints:
         return reciprocal_ranks(self.k, ranking)
@@ -154,10 +147,7 @@ class WeightedSum(SumOfPoints):
 
     def __post_init__(self) -> None:
         self._weights = _by_name("weights", self.weights, least=0)
-        known = get_args(Normalise)
-        if self.normalise not in known:
-            hint = did_you_mean(str(self.normalise), known)
-            raise BadInput(f"normalise is {self.normalise!r}: choose one of {', '.join(known)}.{hint}")
+        check_choice("normalise", self.normalise, get_args(Normalise))
         self._floors = _by_name("floors", self.floors, least=-LARGEST)
 
     def check(self, names: Collection[str]) -> None:
@@ -238,19 +228,11 @@ def _sums(values: np.ndarray) -> np.ndarray:
     return np.cumsum(values, axis=1)[:, -1:]
 
 
-def _rank(ranking: Ranking) -> np.ndarray:
-    return 1.0 - np.arange(ranking.docs.shape[1]) / np.maximum(ranking.lengths, 1)[:, None]
-
-
-def _distribution(ranking: Ranking) -> np.ndarray:
-    return 0.5 + _z_score(ranking) / 6.0  # (s - (mean - 3 sd)) / (6 sd)
-
-
 _NORMALISERS: dict[str, Callable[[Ranking], np.ndarray]] = {
     "min_max": _min_max,
     "z_score": _z_score,
-    "rank": _rank,
-    "distribution": _distribution,
+    "rank": lambda ranking: 1.0 - np.arange(ranking.docs.shape[1]) / np.maximum(ranking.lengths, 1)[:, None],
+    "distribution": lambda ranking: 0.5 + _z_score(ranking) / 6.0,  # (s - (mean - 3 sd)) / (6 sd)
 }
 
 
@@ -280,29 +262,12 @@ def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
     return query_ids
 
 
-def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return (doc_ids of all rankings, ascending; each ranking's docs as indices into them, with len(doc_ids) for
-    pads)."""
-    ids = list(chain.from_iterable(ranking.doc_ids for ranking in rankings))
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
-    ascending = [ids[i] for i in order]
-    new = np.fromiter(map(ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
-    doc_ids = tuple(compress(ascending, new.tolist()))
-    places = np.empty(len(ids), np.int32)
-    places[order] = np.cumsum(new) - 1
-    docs, start = [], 0
-    for ranking in rankings:
-        end = start + len(ranking.doc_ids)
-        docs.append(np.append(places[start:end], np.int32(len(doc_ids)))[ranking.docs])  # the last place is for -1
-        start = end
-    return doc_ids, docs
-
-
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """Return the candidates of rankings; computed once per set of rankings, so that trials with other weights share
-    them."""
-    doc_ids, docs = _one_table(rankings)
+    """Return the candidates of rankings; computed once per set of rankings, for all trials of weights."""
+    doc_ids, places = one_table([ranking.doc_ids for ranking in rankings])
+    pad = np.int32(len(doc_ids))
+    docs = [np.append(place, pad)[one.docs] for place, one in zip(places, rankings, strict=True)]
     joined = np.hstack(docs)
     order = np.argsort(joined, axis=1)
     ascending = np.take_along_axis(joined, order, axis=1)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import DocIds, Document, Progress, Query, Ranking
+from retrievers.base import DocIds, Document, Progress, Query, Ranking, load_array, opened
 from retrievers.dense import models
 from retrievers.dense.embeddings import Blocks, write_whole
 from retrievers.dense.encoders import encodable
-from retrievers.dense.token_weights import Postings, Weights, greatest
 
 if TYPE_CHECKING:
     import torch
@@ -30,14 +29,98 @@ if TYPE_CHECKING:
 QUERY_CHARACTERS = 1 << 18  # of queries whose vectors are in memory together: at most 1 GB at 1024 dimensions
 
 
-class _Batch(NamedTuple):
-    """Texts and the transformer's last states.
+class Weights(NamedTuple):
+    """Token weights of n texts, one text after another, the tokens of each ascending.
 
     rows: int64 [n], the texts' rows.
-    ids: int64 [n, L], their tokens.
-    mask: bool [n, L], true where a text has a token.
-    states: float32 [n, L, H].
+    lengths: int64 [n], number of tokens of each text.
+    tokens: int32 [T], where T is the sum of `lengths`.
+    weights: float32 [T], above 0.
     """
+
+    rows: np.ndarray
+    lengths: np.ndarray
+    tokens: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Iterable[Weights]) -> Weights:
+        empty = cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+        return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
+
+
+def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
+    """Return the greatest weight of each token in each text.
+
+    rows: int64 [n], the texts' rows.
+    ids: int [n, L], tokens.
+    weights: float [n, L].
+    counts: bool [n, L], which positions count.
+    """
+    where, column = np.nonzero(counts)
+    tokens, values = ids[where, column], weights[where, column]
+    order = np.lexsort((-values, tokens, where))
+    where, tokens, values = where[order], tokens[order], values[order]
+    new = np.ones(len(where), bool)
+    new[1:] = (where[1:] != where[:-1]) | (tokens[1:] != tokens[:-1])
+    lengths = np.bincount(where[new], minlength=len(rows))
+    return Weights(rows, lengths, tokens[new].astype(np.int32), values[new].astype(np.float32))
+
+
+class Postings(NamedTuple):
+    """An inverted index: token t has weight data[i] in document indices[i], for indptr[t] <= i < indptr[t + 1].
+
+    indptr: int64 [V + 1].
+    indices: int32 [T], ascending within a token.
+    data: float32 [T].
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+    @classmethod
+    def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
+        """Return the index of N documents. text_of: int64 [N], the row of each document's text in `weights`."""
+        from scipy.sparse import csr_array
+
+        starts = np.concatenate([[0], np.cumsum(weights.lengths)])
+        size = int(weights.tokens.max(initial=-1)) + 1
+        texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
+        place = np.unique(weights.rows, return_index=True)[1]  # of a text encoded twice, the first counts
+        matrix = texts[place[text_of]].T.tocsr()
+        matrix.sort_indices()
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
+
+    @classmethod
+    def load(cls, folder: Path) -> Postings:
+        """Memory-map what `save` wrote into `folder`."""
+        return cls(*(load_array(folder, name) for name in cls._fields))
+
+    def save(self, folder: Path) -> None:
+        for name, values in self._asdict().items():
+            write_whole(folder / f"{name}.npy", partial(np.save, arr=values, allow_pickle=False))
+
+    def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k best documents of one query with a score above 0: (docs int32, scores float64)."""
+        spans = [
+            (slice(self.indptr[token], self.indptr[token + 1]), weight)
+            for token, weight in zip(tokens.tolist(), weights.astype(np.float64), strict=True)
+            if token + 1 < len(self.indptr)  # larger tokens occur in no document
+        ]
+        if not spans:
+            return np.empty(0, np.int32), np.empty(0)
+        docs = np.concatenate([self.indices[span] for span, _ in spans])
+        scores = np.bincount(docs, np.concatenate([self.data[span] * weight for span, weight in spans]))
+        found = np.flatnonzero(scores > 0)
+        if len(found) > k:  # all that reach the k-th best score, ties included
+            found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
+        order = np.argsort(-scores[found], kind="stable")[:k]  # stable: ties stay by ascending document
+        return found[order], scores[found[order]]
+
+
+class _Batch(NamedTuple):
+    """Texts by row, int64 [n]; their tokens and whether there is one, [n, L]; and the last states, [n, L, H]."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -66,10 +149,6 @@ class _Transformer:
         self._settings, self.max_length = settings, settings.max_length
 
     @cached_property
-    def device(self) -> str:
-        return models.device_for(self._settings.device)
-
-    @cached_property
     def folder(self) -> Path:
         return models.locate_model(self._settings.source)
 
@@ -96,7 +175,7 @@ class _Transformer:
             precision = getattr(torch, models.dtype_for(self._settings.dtype, self._settings.device))
             model = AutoModel.from_pretrained(self.folder, dtype=precision, local_files_only=True)
         models.check_length(self.max_length, min(models.positions(model), self.tokenizer.model_max_length))
-        return model.eval().to(self.device)
+        return model.eval().to(models.device_for(self._settings.device))
 
     @cached_property
     def head(self) -> torch.nn.Linear:
@@ -124,7 +203,7 @@ class _Transformer:
                 f"{file} takes {inputs} numbers, but the model gives {self.model.config.hidden_size}: it belongs to "
                 "another model. Fetch the model again."
             )
-        return layer.float().to(self.device)
+        return layer.float().to(self.model.device)
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
         """Yield the states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
@@ -145,7 +224,7 @@ class _Transformer:
             yield self._run(rows, [tokens[row] for row in rows.tolist()])
 
     def _run(self, rows: np.ndarray, ids: list[list[int]]) -> _Batch:
-        padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.device)
+        padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.model.device)
         with models.computing():
             states = self.model(**padded).last_hidden_state.float()
         return _Batch(rows, padded["input_ids"], padded["attention_mask"].bool(), states)
@@ -202,22 +281,16 @@ class Sparse(_Head):
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """Return at most k >= 0 documents per query; raise BadInput if a weight is not finite."""
-        if self._doc_ids is None:
-            raise RuntimeError("Sparse.search needs index or load first")
-        if k < 0:
-            raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
-        width = min(k, len(self._doc_ids))
-        if not queries or not width:
-            nothing = np.empty((len(queries), 0))
-            return self._doc_ids.ranking(queries, nothing.astype(np.int32), nothing)
+        doc_ids = opened(self._doc_ids, k)
+        width = min(k, len(doc_ids))
         texts, text_of = _numbered([query.text for query in queries])
         docs, scores = np.full((len(texts), width), -1, np.int32), np.zeros((len(texts), width))
-        weights = self._weights(texts)
+        weights = self._weights(texts if width else [])
         ends = np.cumsum(weights.lengths)
         for row, start, end in zip(weights.rows, ends - weights.lengths, ends, strict=True):
             best, values = self._postings.best(weights.tokens[start:end], weights.weights[start:end], width)
             docs[row, : len(best)], scores[row, : len(best)] = best, values
-        return self._doc_ids.ranking(queries, docs[text_of], scores[text_of])
+        return doc_ids.ranking(queries, docs[text_of], scores[text_of])
 
     def _weights(self, texts: list[str]) -> Weights:
         """Return the token weights of queries; those of the last ones are remembered, for the next shard."""
@@ -245,11 +318,7 @@ class Sparse(_Head):
         Postings.of(Weights.joined(Weights(**part) for part in blocks.read()), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
-        """Token weights of the texts, batch by batch.
-
-        done: bool [N]; batches of texts that are all done are left out.
-        name: what to call the text of a row in an error message.
-        """
+        """Yield the token weights of texts in batches, unless all of a batch are done. name: of a row, for errors."""
         import torch
 
         encoded = done.copy()
@@ -269,8 +338,7 @@ class Sparse(_Head):
 
 @dataclass(eq=False)
 class MultiVector(_Head):
-    """Late interaction (Khattab & Zaharia 2020, ColBERT): each query token is matched with its most similar token of
-    the document.
+    """Late interaction (Khattab & Zaharia 2020, ColBERT): a query token counts by its most similar document token.
 
     A pair scores 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1. Each token except cls has a unit
     vector: W h + b, normalised, where h is the transformer's last state at that token. The paper's formula counts all
@@ -325,7 +393,7 @@ class MultiVector(_Head):
 
 
 def _late_interaction(queries: Sequence[torch.Tensor], document: torch.Tensor) -> np.ndarray:
-    """float64 [n]: the scores of n queries (each [Tq, D]) with a document ([Td, D])."""
+    """Return the scores of n queries (each [Tq, D]) with a document ([Td, D]), float64 [n]."""
     import torch
 
     with models.computing():
@@ -334,7 +402,7 @@ def _late_interaction(queries: Sequence[torch.Tensor], document: torch.Tensor) -
 
 
 def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
-    """Indices of the pairs (int64 [n]), grouped so that the vectors of a group's queries fit into memory together."""
+    """Yield indices of pairs, int64 [n], in groups whose queries' vectors fit into memory together."""
     queries, query_of = _numbered([query for query, _ in pairs])
     group = np.cumsum([len(query) + 2 for query in queries], dtype=np.int64) // QUERY_CHARACTERS
     for number in np.unique(group):

@@ -10,18 +10,28 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost, DocIds, Document, Progress, Query, Ranking, is_whole
+from harness.errors import BadInput
+from retrievers.base import (
+    AtMost,
+    DocIds,
+    Document,
+    Progress,
+    Query,
+    Ranking,
+    check_choice,
+    check_whole,
+    load_array,
+    opened,
+)
 from retrievers.dense.embeddings import BadVector
 from retrievers.dense.encoders import Encoder
 from retrievers.dense.vectors import Flat, VectorIndex
 
 Kind = Literal["none", "sentences", "window"]
 Sentences = Annotated[int, AtMost(1000, "a window of more sentences is the document")]
-KINDS = get_args(Kind)
 SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter ones join the next, longer ones are cut
 VERSION = 1  # raise it when the same settings cut otherwise
-FIRST = 4  # passages per wanted document that are searched for at first
+FIRST = 4  # passages per wanted document in the first search
 ROOM = 1 << 22  # passages found for all queries that are searched at a time
 
 # The end of a sentence: marks, closing quotes and brackets, then white space. Marks of Chinese and Japanese need no
@@ -31,15 +41,13 @@ _END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」
 
 Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
-STARTS = "passage_starts.npy"
-
 
 class Dense:
     """Ranks by the inner product of the query's vector and the document's.
 
     If the encoder normalises, that is the cosine, and scores are comparable across queries. A query with a vector of
-    zeros finds nothing. With passages, a document scores what its best passage does: a long document is found by the
-    sentence that answers, which the vector of the whole text may not show. Each passage follows the document's title.
+    zeros finds nothing. With passages, a document has the score of its best passage, so one sentence that answers finds
+    a long document. Each passage follows the document's title.
 
     encoder: turns documents and queries into vectors.
     index: searches the documents' vectors.
@@ -65,8 +73,7 @@ class Dense:
     ) -> None:
         self.progress: Progress | None = None  # called while texts are encoded
         self.timed = False
-        self._encoder = encoder
-        self._index = index
+        self._encoder, self._index = encoder, index
         self._passages = Passages(passages, window, overlap)
         if passages != "none" and not isinstance(index, Flat):
             raise BadInput(
@@ -79,13 +86,12 @@ class Dense:
     def identify(
         cls, encoder: Any, index: Any, passages: Kind = "none", window: Sentences = 3, overlap: Sentences = 1
     ) -> dict[str, Any]:
-        """Encoder and index; and how documents are cut, if they are: what cuts none is recorded as it always was."""
+        """Return the encoder, the index, and how documents are cut, if they are."""
         how = Passages(passages, window, overlap).identity()
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
 
     def check_sharding(self) -> None:
-        """Raise BadInput for an encoder that learns from the documents: from those of each shard, it would learn
-        another."""
+        """Raise BadInput for an encoder that learns from the documents: each shard would teach it another model."""
         if getattr(self._encoder, "learns", False):
             raise BadInput(
                 f"{type(self._encoder).__name__} learns from all documents, so they cannot be encoded shard by shard: "
@@ -100,55 +106,46 @@ class Dense:
         built.mkdir(exist_ok=True)
         texts, starts = self._passages.of(documents)
         if self._passages.kind != "none":
-            np.save(folder / STARTS, starts, allow_pickle=False)
+            np.save(folder / "passage_starts.npy", starts, allow_pickle=False)
         try:
             self._encoder.encode_documents(texts, encoded, self._reporting())
         except BadVector as error:
             row = int(np.searchsorted(starts, error.row, side="right")) - 1
             raise _bad_vector("document", documents[row].doc_id, error) from error
-        self._report_index()
+        self._index.progress = self.progress
         self._index.build(_embeddings(encoded, len(texts)), built)
         self.load(folder)
 
     def load(self, folder: Path) -> None:
         """Memory-map the index in `folder`; raise ValueError if the vectors do not match its documents."""
-        self._encoded = folder / "encoded"
         doc_ids = DocIds(folder)
-        self._starts = np.arange(len(doc_ids) + 1)
-        if self._passages.kind != "none":
-            self._starts = np.load(folder / STARTS, allow_pickle=False)
+        cut = self._passages.kind != "none"
+        self._starts = load_array(folder, "passage_starts") if cut else np.arange(len(doc_ids) + 1)
+        self._encoded = folder / "encoded"
         self._vectors = _embeddings(self._encoded, int(self._starts[-1]))
         self._index.load(folder / "index")
         self._doc_ids = doc_ids
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """Return at most k >= 0 documents per query."""
-        if self._doc_ids is None:
-            raise RuntimeError("Dense.search needs index or load first")
-        if k < 0:
-            raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
+        doc_ids = opened(self._doc_ids, k)
         try:
             vectors = self._encoder.encode_queries([query.text for query in queries], self._encoded, self.progress)
         except BadVector as error:
             raise _bad_vector("query", queries[error.row].query_id, error) from error
-        self._report_index()
+        self._index.progress = self.progress
         if self._passages.kind == "none":
             hits = self._index.search(vectors, self._vectors, k, measure=not self.timed)
-            return self._doc_ids.ranking(queries, hits.docs, hits.scores, **hits.measured)
-        docs, scores = best_documents(self._best_passages, vectors, self._starts, k)
-        return self._doc_ids.ranking(queries, docs, scores)
+            return doc_ids.ranking(queries, hits.docs, hits.scores, **hits.measured)
 
-    def _best_passages(self, vectors: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        hits = self._index.search(vectors, self._vectors, count, measure=False)
-        return hits.docs, hits.scores
+        def search(some: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+            hits = self._index.search(some, self._vectors, count, measure=False)
+            return hits.docs, hits.scores
 
-    def _report_index(self) -> None:
-        """Let an index that takes long report its progress."""
-        if hasattr(self._index, "progress"):
-            self._index.progress = self.progress
+        return doc_ids.ranking(queries, *best_documents(search, vectors, self._starts, k))
 
     def _reporting(self) -> Progress | None:
-        """`progress`, which is told that passages are encoded, not documents."""
+        """Return `progress`, which counts passages instead of documents where they are cut."""
         report = self.progress
         if report is None or self._passages.kind == "none":
             return report
@@ -157,7 +154,7 @@ class Dense:
 
 def _embeddings(folder: Path, count: int) -> np.ndarray:
     """Return the vectors of `count` documents or passages, float32 [count, D], memory-mapped."""
-    vectors = np.load(folder / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+    vectors = load_array(folder, "embeddings")
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count or not vectors.flags.c_contiguous:
         raise ValueError(
             f"{folder / 'embeddings.npy'} is {vectors.dtype} {list(vectors.shape)}, but must be C-contiguous "
@@ -183,25 +180,16 @@ class PassageTexts(NamedTuple):
 
 @dataclass(frozen=True)
 class Passages:
-    """How documents are cut into passages.
-
-    kind: `none`: a document is one passage. `sentences`: each sentence is one. `window`: runs of sentences.
-    window: sentences of a run, at least 1.
-    overlap: sentences that a run shares with the next one, less than `window`.
-    """
+    """How documents are cut into passages. The fields are the arguments `passages`, `window` and `overlap` of Dense."""
 
     kind: Kind = "none"
     window: Sentences = 3
     overlap: Sentences = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise BadInput(
-                f"passages is {self.kind!r}: choose one of {', '.join(KINDS)}.{did_you_mean(str(self.kind), KINDS)}"
-            )
-        for name, value, least in (("window", self.window, 1), ("overlap", self.overlap, 0)):
-            if not is_whole(value, least):
-                raise BadInput(f"{name} is {value!r}: give a number of sentences, at least {least}.")
+        check_choice("passages", self.kind, get_args(Kind))
+        check_whole("window", self.window, "a number of sentences, at least 1", 1)
+        check_whole("overlap", self.overlap, "a number of sentences, at least 0", 0)
         if self.overlap >= self.window:
             raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")
 
@@ -212,13 +200,12 @@ class Passages:
 
     def of(self, documents: Sequence[Document]) -> PassageTexts:
         """Return the passages of documents, each with the document's title before it."""
-        texts, counts = list[str](), list[int]()
+        texts, ends = list[str](), [0]
         for document in documents:
-            cut = self.cut(document.text)
             title = f"{document.title} " if document.title else ""
-            texts += [title + passage for passage in cut]
-            counts.append(len(cut))
-        return PassageTexts(texts, np.cumsum([0, *counts], dtype=np.int64))
+            texts += [title + passage for passage in self.cut(document.text)]
+            ends.append(len(texts))
+        return PassageTexts(texts, np.array(ends, np.int64))
 
     def cut(self, text: str) -> list[str]:
         """Return the passages of a text, at least one; together they have all of it but white space at their ends."""
@@ -264,12 +251,10 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as VectorHits has
-    them.
+    """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as in VectorHits.
 
-    A document scores what its best passage does. Passages come ordered by descending score, then ascending number, so
-    the first k different documents among them are the k best, in order. Queries whose first passages belong to fewer
-    documents search for more, up to all.
+    Passages are ordered by descending score, then ascending number, so the first k different documents among them are
+    the k best, in order. Queries whose first passages belong to fewer documents search for more, up to all.
 
     search: exact; (queries float32 [n, D], number of passages) -> their best passages, as in `VectorHits`.
     starts: int64 [N + 1], as in PassageTexts.

@@ -23,16 +23,11 @@ Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
 
 
 class BadVector(ValueError):
-    """An encoder gave an unusable vector.
-
-    row: index of its text among the texts that were encoded.
-    reason: what is wrong with the vector.
-    """
+    """An encoder gave an unusable vector. row: index of its text. reason: what is wrong with it."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"the vector of text {row} {reason}")
-        self.row = row
-        self.reason = reason
+        self.row, self.reason = row, reason
 
 
 def write_embeddings(
@@ -43,7 +38,6 @@ def write_embeddings(
     After an interruption of any kind, the next call with the same folder and texts encodes only what was not yet on
     disk. Raise BadVector if a vector is not finite or not as long as the others.
 
-    texts: N texts.
     folder: exists; empty, or left by an interrupted call.
     encode: called once with rows of distinct texts (int64 [n]); yields the vectors of each row once. Equal texts share
         one vector.
@@ -52,24 +46,57 @@ def write_embeddings(
     blocks, finished = Blocks(folder), folder / "embeddings.npy"
     if not finished.exists():
         owners = _owners(texts)
-        copies = np.bincount(owners, minlength=len(texts))  # number of documents that share a row's vector
-        left, width = copies > 0, 0
+        left, width = owners == np.arange(len(owners)), 0
         for part in blocks.read():
             left[part["rows"]], width = False, part["vectors"].shape[1]
-        done = int(copies[~left].sum())
-        if progress:
-            progress(done, len(texts), "documents")
-        if left.any():
-            with closing(encode(np.flatnonzero(left))) as batches, blocks:
-                for rows, vectors in batches:
-                    width = width or vectors.shape[1]
-                    _check(rows, vectors, width)
-                    blocks.add(rows=rows, vectors=vectors)
-                    done += int(copies[rows].sum())
-                    if progress:
-                        progress(done, len(texts), "documents")
+        with closing(_encoded(encode, owners, left, width, progress, "documents")) as batches, blocks:
+            for rows, vectors in batches:
+                width = vectors.shape[1]
+                blocks.add(rows=rows, vectors=vectors)
         write_whole(finished, lambda file: _assemble(file, blocks, owners, width))
     blocks.remove()
+
+
+def collect_embeddings(
+    texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
+) -> np.ndarray:
+    """Return the vectors of Q texts, float32 [Q, D]; without texts it is [0, 0]. Nothing is written.
+
+    Arguments and errors are those of write_embeddings, but `progress` counts queries.
+    """
+    owners = _owners(texts)
+    embeddings = np.zeros((len(texts), 0), np.float32)
+    with closing(_encoded(encode, owners, owners == np.arange(len(owners)), 0, progress, "queries")) as batches:
+        for rows, vectors in batches:
+            if not embeddings.size:
+                embeddings = np.zeros((len(texts), vectors.shape[1]), np.float32)
+            embeddings[rows] = vectors
+    return embeddings[owners]
+
+
+def _encoded(
+    encode: Callable[[np.ndarray], Vectors], owners: np.ndarray, left: np.ndarray, width: int,
+    progress: Progress | None, unit: str,
+) -> Vectors:  # fmt: skip
+    """Yield what `encode` yields for the rows that are left, bool [N], checked. width: of known vectors, or 0."""
+    copies = np.bincount(owners, minlength=len(owners))  # number of texts that share a row's vector
+    done = int(copies[~left].sum())
+    if progress:
+        progress(done, len(owners), unit)
+    if not left.any():
+        return
+    with closing(encode(np.flatnonzero(left))) as batches:
+        for rows, vectors in batches:
+            width = width or vectors.shape[1]
+            if vectors.shape[1] != width:
+                raise BadVector(int(rows[0]), f"has {vectors.shape[1]} dimensions where others have {width}")
+            bad = ~np.isfinite(vectors).all(axis=1)
+            if bad.any():
+                raise BadVector(int(rows[bad][0]), "contains NaN or infinity")
+            yield rows, vectors
+            done += int(copies[rows].sum())
+            if progress:
+                progress(done, len(owners), unit)
 
 
 def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) -> None:
@@ -92,42 +119,10 @@ def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) ->
         embeddings[rows] = embeddings[owners[rows]]
 
 
-def collect_embeddings(
-    texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
-) -> np.ndarray:
-    """Return the vectors of Q texts, float32 [Q, D]; without texts it is [0, 0].
-
-    Arguments and errors are those of write_embeddings, but nothing is written; `progress` counts distinct queries.
-    """
-    owners = _owners(texts)
-    rows = np.unique(owners)
-    embeddings = np.zeros((0, 0), np.float32)
-    if len(rows):
-        with closing(encode(rows)) as batches:
-            done = 0
-            for batch, vectors in batches:
-                if not embeddings.size:
-                    embeddings = np.zeros((len(texts), vectors.shape[1]), np.float32)
-                _check(batch, vectors, embeddings.shape[1])
-                embeddings[batch] = vectors
-                done += len(batch)
-                if progress:
-                    progress(done, len(rows), "queries")
-    return embeddings[owners]
-
-
 def _owners(texts: Sequence[str]) -> np.ndarray:
-    """For each text the row of the first equal text, int64 [N]."""
+    """Return the row of the first equal text for each text, int64 [N]."""
     first: dict[str, int] = {}
     return np.fromiter((first.setdefault(text, row) for row, text in enumerate(texts)), np.int64, len(texts))
-
-
-def _check(rows: np.ndarray, vectors: np.ndarray, dimensions: int) -> None:
-    if vectors.shape[1] != dimensions:
-        raise BadVector(int(rows[0]), f"has {vectors.shape[1]} dimensions where others have {dimensions}")
-    bad = ~np.isfinite(vectors).all(axis=1)
-    if bad.any():
-        raise BadVector(int(rows[bad][0]), "contains NaN or infinity")
 
 
 class Blocks:

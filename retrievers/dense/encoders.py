@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, Progress, Threads, cores, is_whole
+from retrievers.base import AtMost, Progress, Threads, check_whole, cores
 from retrievers.dense import models
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
@@ -28,7 +28,6 @@ CHUNK = 1 << 20  # characters tokenized at a time
 USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
 MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
 EACH = 100  # characters added to the length of each text, so that a chunk of short texts is bounded too
-SHARES = 4  # chunks given to each of several processes at a time
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _Item = TypeVar("_Item")
@@ -43,8 +42,8 @@ class Encoder(Protocol):
         packages: distributions whose installed versions are part of the vectors' identity.
         learns: whether it is trained on the documents it encodes, so that a query's vector depends on them.
 
-    The class method `identify` is optional, as in Retriever. So is `require_model()`: BadInput where there is no model,
-    without downloading one, so that a run is refused before it begins.
+    Two methods are optional: the class method `identify`, as in Retriever, and `require_model()`, which raises BadInput
+    before a run begins if there is no model; it downloads nothing.
     """
 
     version: int
@@ -69,7 +68,7 @@ class Encoder(Protocol):
 
 
 def encodable(text: str) -> str:
-    """`text` with U+FFFD in place of lone surrogates, which cannot be encoded as UTF-8."""
+    """Return the text with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -81,31 +80,17 @@ class SentenceEncoder(models.NeuralModel):
 
     query_prefix, document_prefix: text put before each query or document, such as "query: ".
     normalise: scale vectors to length 1, so that inner products are cosines.
-    devices: several devices of one kind, such as [cuda:0, cuda:1], each with its own process, used for documents only;
-        replaces `device`.
 
     The other arguments are those of `models.NeuralModel`; batch_tokens is halved whenever the device runs out of
-    memory. The vectors are always float32; devices and batch sizes change them only by rounding.
+    memory. The vectors are always float32; device and batch size change them only by rounding.
     """
 
     query_prefix: str = ""
     document_prefix: str = ""
     normalise: bool = True
-    devices: list[str] | None = None
 
     recorded_as = "encoder/sentence_transformers"
     learns = False
-
-    def __post_init__(self) -> None:
-        devices = self.devices
-        if devices is not None and (self.device is not None or not devices or len(set(map(_kind, devices))) > 1):
-            raise BadInput(
-                f"devices is {devices!r}: list devices of one kind, such as [cuda:0, cuda:1], and leave device null."
-            )
-        for device in devices or ():
-            models.check_device(device)
-        self.device = devices[0] if devices else self.device  # for queries
-        super().__post_init__()
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the vectors: what decides the model's outputs, prefixes, normalise."""
@@ -113,12 +98,11 @@ class SentenceEncoder(models.NeuralModel):
         return super().identity() | own
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """As in Encoder; computed on all of `devices`, if there are several."""
-        encode = self._by_processes if self.devices else self._by_batches
-        write_embeddings(texts, folder, lambda rows: encode(texts, rows, self.document_prefix), progress)
+        """As in Encoder."""
+        write_embeddings(texts, folder, lambda rows: self._by_batches(texts, rows, self.document_prefix), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """As in Encoder; computed on one device. `folder` is not read."""
+        """As in Encoder. `folder` is not read."""
         return collect_embeddings(texts, lambda rows: self._by_batches(texts, rows, self.query_prefix), progress)
 
     @cached_property
@@ -146,7 +130,7 @@ class SentenceEncoder(models.NeuralModel):
         model = self._model.to(models.device_for(self.device))
 
         def tokenize(chunk: np.ndarray) -> _Chunk:
-            return _Chunk.of(model, chunk, [encodable(texts[row]) for row in chunk], prefix)
+            return _tokenized(model, chunk, [encodable(texts[row]) for row in chunk], prefix)
 
         for chunk in ahead(tokenize, chunks(texts, rows, CHUNK)):
             waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
@@ -160,7 +144,9 @@ class SentenceEncoder(models.NeuralModel):
         """Yield (rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
         import torch
 
-        features = {name: _to(value, model.device) for name, value in chunk.features.items()}
+        features = {
+            name: value.to(model.device) if torch.is_tensor(value) else value for name, value in chunk.features.items()
+        }
         batches = deque(models.token_batches(chunk.lengths, self._tokens))
         while batches:
             places = batches.popleft()
@@ -189,52 +175,26 @@ class SentenceEncoder(models.NeuralModel):
         columns = slice(-width, None) if model.tokenizer.padding_side == "left" else slice(width)
         batch = {name: value[rows, columns] if torch.is_tensor(value) else value for name, value in features.items()}
         with torch.inference_mode():
-            return self._finished(model(batch)["sentence_embedding"].float())
-
-    def _finished(self, vectors: torch.Tensor) -> torch.Tensor:
-        import torch
-
-        return torch.nn.functional.normalize(vectors, dim=1) if self.normalise else vectors
-
-    def _by_processes(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
-        """Encode in sentence-transformers' own processes, one per device, which divide the chunks among them."""
-        import torch
-
-        model, devices = self._model, self.devices or []
-        most = model.max_seq_length or models.GPU_BATCH_TOKENS
-        pool = model.start_multi_process_pool(devices)
-        try:
-            for chunk in chunks(texts, rows, CHUNK * SHARES * len(devices)):
-                given = [encodable(texts[row]) for row in chunk]
-                longest = max(1, min(most, len(given[0])))  # a text rarely has more tokens than characters
-                batch_size = max(1, self._tokens // longest)
-                vectors = model.encode(given, prompt=prefix, batch_size=batch_size, pool=pool)
-                yield chunk, self._finished(torch.from_numpy(np.asarray(vectors, np.float32))).numpy()
-        finally:
-            model.stop_multi_process_pool(pool)
+            vectors = model(batch)["sentence_embedding"].float()
+            return torch.nn.functional.normalize(vectors, dim=1) if self.normalise else vectors
 
 
 class _Chunk(NamedTuple):
-    """Tokenized texts, the longest first.
-
-    rows: int64 [n], the texts' rows.
-    lengths: int64 [n], tokens of each text, at least 1.
-    features: the model's inputs, tensors [n, longest].
-    """
+    """Tokenized texts, the longest first: int64 [n] their rows and tokens, and the model's inputs [n, longest]."""
 
     rows: np.ndarray
     lengths: np.ndarray
     features: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, model: SentenceTransformer, rows: np.ndarray, texts: list[str], prefix: str) -> _Chunk:
-        import torch
 
-        features = model.preprocess(texts, prompt=prefix or None)
-        lengths = features["attention_mask"].sum(dim=1)
-        order = torch.argsort(lengths, descending=True, stable=True)
-        ordered = {name: value[order] if torch.is_tensor(value) else value for name, value in features.items()}
-        return cls(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
+def _tokenized(model: SentenceTransformer, rows: np.ndarray, texts: list[str], prefix: str) -> _Chunk:
+    import torch
+
+    features = model.preprocess(texts, prompt=prefix or None)
+    lengths = features["attention_mask"].sum(dim=1)
+    order = torch.argsort(lengths, descending=True, stable=True)
+    ordered = {name: value[order] if torch.is_tensor(value) else value for name, value in features.items()}
+    return _Chunk(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
 
 
 class UseMultilingual:
@@ -254,9 +214,8 @@ class UseMultilingual:
     learns = False
 
     def __init__(self, max_characters: MostCharacters = 8192, threads: Threads | None = None) -> None:
-        for name, value in (("max_characters", max_characters), ("threads", 1 if threads is None else threads)):
-            if not is_whole(value, 1):
-                raise BadInput(f"{name} is {value!r}: give a whole number, at least 1.")
+        check_whole("max_characters", max_characters, "a whole number, at least 1", 1)
+        check_whole("threads", 1 if threads is None else threads, "a whole number, at least 1", 1)
         self._max_characters, self._threads = max_characters, threads
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
@@ -300,8 +259,7 @@ def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """Yield the results of `call` for each item, in order; the next ones are computed in the background while one is
-    used."""
+    """Yield the results of `call` for each item, in order; threads compute the next ones in the background."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -313,8 +271,7 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Tokens after which texts are truncated: `length`, or the model's own limit; raise BadInput if the model takes
-    fewer."""
+    """Return where texts are truncated: `length` tokens, or the model's limit. Raise BadInput if it takes fewer."""
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
@@ -323,15 +280,5 @@ def _length(model: SentenceTransformer, length: int | None) -> int:
     return min(model.max_seq_length or most, most) if length is None else length
 
 
-def _kind(device: str) -> str:
-    return device.partition(":")[0]
-
-
-def _to(value: Any, device: torch.device) -> Any:
-    return value.to(device) if hasattr(value, "to") else value
-
-
 def _fetched(batch: tuple[np.ndarray, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (rows, vectors) with the vectors copied from the device."""
-    rows, vectors = batch
-    return rows, vectors.cpu().numpy()
+    return batch[0], batch[1].cpu().numpy()

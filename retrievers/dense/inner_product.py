@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores
+from retrievers.base import cores, read_only
 
 DOCUMENTS, QUERIES = 2048, 1024  # scored at a time by one matrix product
 ROOM = 1 << 23  # candidates in memory at a time, over all queries
@@ -41,7 +41,7 @@ def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> t
     """
     from threadpoolctl import threadpool_limits
 
-    vectors, batch = _read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
+    vectors, batch = read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
     with threadpool_limits(1, "blas"):  # our own threads: those of the matrix library would wait after every block
         return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
@@ -80,21 +80,24 @@ def rank_candidates(
     """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
     A row is ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
-    zeros finds nothing.
+    zeros finds nothing. Raise ValueError unless queries are float32 [Q, D] and finite.
 
-    queries: float32 [Q, D]. vectors: float32 [N, D].
+    vectors: float32 [N, D].
     batch: number of queries that go to `propose` at a time.
-    propose: finds the candidates.
     """
+    if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
+        raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
+    if not np.isfinite(queries).all():
+        raise ValueError("queries must be finite, but one has NaN or infinity")
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
     nonzero = np.flatnonzero(queries.any(axis=1))
     if k == 0 or not len(nonzero):
         return docs, scores
-    vectors = _read_only(vectors)
+    vectors = read_only(vectors)
     with ThreadPoolExecutor(cores()) as pool:
         for start in range(0, len(nonzero), batch):
             rows = nonzero[start : start + batch]
-            some = _read_only(queries[rows])
+            some = read_only(queries[rows])
             docs[rows], scores[rows] = _best(pool, some, vectors, propose(some), k)
     scores[docs < 0] = 0.0
     return docs, scores
@@ -126,13 +129,12 @@ def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]
 
 
 def _room(k: int) -> int:
-    """Return the number of candidates stored per query: several times k, so that worse ones are rarely dropped."""
+    """Return the number of candidates stored per query: several times k, to drop worse ones rarely."""
     return 4 * max(k, 64)
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """Return how far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may
-    overflow.
+    """Return how far an inner product in float32 may be from the exact one, float64 [Q]; infinity if it may overflow.
 
     For any order of summation at most gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth
     is added for float64's own rounding; the last term is for underflow.
@@ -150,9 +152,3 @@ def greatest_length(vectors: np.ndarray) -> float:
     if not np.isfinite(lengths).all():
         raise ValueError("vectors must be finite, but one has NaN or infinity")
     return max(lengths, default=0.0)
-
-
-def _read_only(values: np.ndarray) -> np.ndarray:
-    view = np.asarray(values).view()
-    view.flags.writeable = False
-    return view

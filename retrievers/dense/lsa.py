@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, Progress, Seed, is_whole
+from retrievers.base import AtMost, Progress, Seed, check_whole, load_array
 from retrievers.lexical.tokenize import Characters
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class LSA:
     def __init__(self, low: Characters = 2, high: Characters = 4, dimensions: Dimensions = 512, seed: Seed = 0) -> None:
         for name, value in (("low", low), ("high", high), ("dimensions", dimensions), ("seed", seed)):
             least = 0 if name == "seed" else 1
-            if not is_whole(value, least):
-                raise BadInput(f"{name} is {value!r}: give a whole number, at least {least}.")
+            check_whole(name, value, f"a whole number, at least {least}", least)
         if high < low:
             raise BadInput(f"high ({high}) is below low ({low}): swap them.")
         self._low, self._high, self._dimensions, self._seed = low, high, dimensions, seed
@@ -84,7 +83,7 @@ class LSA:
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         """As in Encoder."""
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
-        components = np.load(folder / "components.npy", mmap_mode="r", allow_pickle=False)
+        components = load_array(folder, "components")
         if not vocabulary or not texts:
             return np.zeros((len(texts), components.shape[1]), np.float32)
         vectorizer = self._vectorizer(vocabulary=vocabulary)
@@ -105,15 +104,10 @@ class LSA:
         )
 
     def _components(self, weights: csr_matrix) -> np.ndarray:
-        """Return the directions, float32 [V, D], orthonormal, by ascending variance.
-
-        Computed from the documents' inner products: exact, and much faster than a randomised decomposition of the long
-        rows.
-
-        weights: float32 [N, V], n-gram weights of the documents.
-        """
+        """Return the directions, float32 [V, D], orthonormal, by ascending variance. weights: float32 [N, V]."""
         from scipy.linalg import eigh
 
+        # From the documents' inner products: exact, and much faster than a randomised decomposition of the long rows.
         if weights.shape[0] > LEARNED:
             sample = np.random.default_rng(self._seed).choice(weights.shape[0], LEARNED, replace=False)
             weights = weights[np.sort(sample)]

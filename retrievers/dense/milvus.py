@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from harness.errors import BadInput, Failed
-from retrievers.base import AtMost, Progress
+from retrievers.base import AtMost
 from retrievers.dense.inner_product import Candidates, Propose
 from retrievers.dense.vectors import Approximate, checked_count
 from retrievers.hosts import name_host
@@ -72,7 +72,6 @@ class MilvusIndex(Approximate):
         candidates: Annotated[int, AtMost(MOST_CANDIDATES, "Milvus returns no more")] = 200,
     ) -> None:
         super().__init__()
-        self.progress: Progress | None = None  # called while documents are sent
         self._index_type, self._build, self._search = index_type, dict(build or {}), dict(search or {})
         self._candidates = checked_count("candidates", candidates, most=MOST_CANDIDATES)
         self._limit = "candidates", self._candidates
@@ -206,9 +205,10 @@ def _checked(uri: str) -> str:
     path = Path(uri).expanduser().absolute()
     if "://" in uri or path.suffix != ".db":
         raise BadInput(f"{URI} is {uri!r}: {ADDRESSES}.")
-    if not path.parent.is_dir() or (path.exists() and not path.is_dir()):
-        wrong = "is not a folder of milvus-lite 3" if path.exists() else "cannot be made, as its parent is missing"
-        raise BadInput(f"{URI}: {path} {wrong}. Give another path.")
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{URI}: {path} is not a folder of milvus-lite 3. Give another path.")
+    if not path.parent.is_dir():
+        raise BadInput(f"{URI}: {path} cannot be made, as its parent is missing. Give another path.")
     return str(path)
 
 

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost, is_whole
+from harness.errors import BadInput
+from retrievers.base import AtMost, check_choice, check_whole
 from retrievers.hosts import name_host
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -32,7 +32,6 @@ BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory"
 MaxLength = Annotated[int, AtMost(1_000_000, "no model reads as many tokens")]
 RerankDepth = Annotated[int, AtMost(100_000, "a model reads every one of them")]
 WEIGHTS = ("*.safetensors", "*.bin")
-DTYPES = get_args(Dtype)
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
 GPU_BATCH_TOKENS = 1 << 15  # keeps a large GPU busy and takes little memory beside a large model
 CHUNK = 4096  # texts or pairs that are tokenized and sorted by length at a time
@@ -68,14 +67,16 @@ class ModelSource:
                 "path instead."
             )
 
+    @property
+    def name(self) -> str:
+        return self.model or ""
+
 
 @dataclass(eq=False)
 class NeuralModel:
     """The base of components that compute with a model: where its files are and how it is computed.
 
-    model: name on the Hugging Face hub.
-    revision: branch, tag or commit on the hub; None: main.
-    path: folder that holds the model; replaces `model` and `revision`.
+    model, revision, path: as in ModelSource.
     max_length: tokens after which a text is truncated, special tokens included, from 3 to the model's limit; None: the
         model's own limit.
     dtype: number format that the model computes in; `auto` as `dtype_for` chooses.
@@ -96,13 +97,11 @@ class NeuralModel:
 
     def __post_init__(self) -> None:
         self.source = ModelSource(self.model, self.revision, self.path)
-        if self.dtype not in DTYPES:
-            near = did_you_mean(self.dtype, DTYPES)
-            raise BadInput(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}.{near}")
+        check_choice("dtype", self.dtype, get_args(Dtype))
         check_device(self.device)
         for name, value, least in (("batch_tokens", self.batch_tokens, 1), ("max_length", self.max_length, 3)):
-            if value is not None and not is_whole(value, least):
-                raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
+            if value is not None:
+                check_whole(name, value, f"a number of tokens, at least {least}, or null", least)
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
@@ -131,19 +130,16 @@ def check_device(device: str | None) -> None:
 
 def check_depth(depth: int) -> None:
     """Raise BadInput unless a reranker's depth is at least 1."""
-    if not is_whole(depth, 1):
-        raise BadInput(f"depth is {depth!r}: give the number of documents to rerank, at least 1, or use rerank=none.")
+    check_whole("depth", depth, "the number of documents to rerank, at least 1, or use rerank=none", 1)
 
 
 def locate_model(source: ModelSource) -> Path:
     """Return the folder of a model: `path` itself, or the hub's snapshot, downloaded if the cache lacks it.
 
-    A cached branch is used as it is, without checking the hub for updates. Raise BadInput, with remedies, if there is
-    no model.
+    A cached branch is used without checking the hub for updates. Raise BadInput, with remedies, if there is no model.
     """
     if source.path is None:
-        assert source.model is not None
-        return _cached(source.model, source.revision) or _downloaded(source.model, source.revision)
+        return _cached(source) or _downloaded(source)
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
         raise BadInput(f"path is {source.path!r}, which is not a folder. Give the folder with the model's config.json.")
@@ -160,15 +156,15 @@ def here(source: ModelSource) -> Path | None:
     if source.path is not None:
         folder = Path(source.path).expanduser()
         return folder if _is_model(folder) else None
-    return _cached(source.model or "", source.revision)
+    return _cached(source)
 
 
 def require(source: ModelSource) -> None:
     """Raise BadInput, with remedies, if there is no model. Downloads nothing: the hub only says whether it has it."""
     if source.path is not None:
         locate_model(source)
-    elif _cached(source.model or "", source.revision) is None:
-        _ask_hub(source.model or "", source.revision)
+    elif _cached(source) is None:
+        _ask_hub(source)
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
@@ -178,10 +174,8 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
     of all files except UNUSED ones. A process reads each file once, as long as its size and modification time stay.
     """
     if source.path is None:
-        assert source.model is not None
-        if source.revision is not None and _COMMIT.fullmatch(source.revision):
-            return {"model": source.model, "commit": source.revision}
-        return {"model": source.model, "commit": locate_model(source).name}
+        known = _COMMIT.fullmatch(source.revision or "")
+        return {"model": source.name, "commit": known[0] if known else locate_model(source).name}
     folder = locate_model(source)
     checksum = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
@@ -231,8 +225,9 @@ def dtype_for(dtype: str, device: str | None) -> str:
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
     """Split texts into batches of at most `limit` tokens, padding included, or of a single text.
 
-    lengths: int [N], tokens per text. Yields indices of texts (int64 [n]), the longest first, so that running out of
-    memory shows at once.
+    Yield indices of texts (int64 [n]), the longest first, which shows at once whether memory suffices.
+
+    lengths: int [N], tokens per text.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -248,13 +243,12 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Batches of inputs of similar length, the longest first: indices, int64 [n].
+    """Yield batches of inputs of similar length, the longest first: indices, int64 [n].
 
-    Inputs are sorted by characters and tokenized CHUNK at a time, just before their batches are yielded; each chunk is
-    then divided by `token_batches`. The batches depend on all N inputs, not on `done`, so that an interrupted
-    computation resumes with the same batches.
+    Inputs are sorted by characters and tokenized CHUNK at a time, just before their batches are yielded. The batches
+    depend on all N inputs, not on `done`: an interrupted computation resumes with the same batches.
 
-    characters: length of each of the N inputs in characters.
+    characters: length of each of the N inputs.
     count_tokens: called with indices (int64 [n]); returns their numbers of tokens (int [n]).
     limit: tokens per batch, padding included.
     done: bool [N]; batches in which every input is done are left out. None: nothing is done.
@@ -340,29 +334,34 @@ def _is_model(folder: Path) -> bool:
     return described and any(next(folder.rglob(pattern), None) for pattern in WEIGHTS)
 
 
-def _cached(model: str, revision: str | None) -> Path | None:
+def _cached(source: ModelSource) -> Path | None:
     """Return the snapshot in the hub's cache, or None if the cache has none or only a part of it."""
     _need("huggingface_hub")
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = snapshot_download(model, revision=revision, local_files_only=True, ignore_patterns=list(UNUSED))
+        found = _snapshot(source, local_files_only=True)
     except (LocalEntryNotFoundError, HFValidationError):
         return None
-    return Path(found) if _is_model(Path(found)) else None
+    return found if _is_model(found) else None
 
 
-def _ask_hub(model: str, revision: str | None) -> None:
+def _snapshot(source: ModelSource, **options: Any) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(source.name, revision=source.revision, ignore_patterns=list(UNUSED), **options))
+
+
+def _ask_hub(source: ModelSource) -> None:
     """Raise BadInput if the hub cannot be reached, or has no such model."""
     from huggingface_hub import HfApi
 
-    with _reaching_hub(model, revision):
-        HfApi().model_info(model, revision=revision, timeout=TIMEOUT)
+    with _reaching_hub(source):
+        HfApi().model_info(source.name, revision=source.revision, timeout=TIMEOUT)
 
 
 @contextmanager
-def _reaching_hub(model: str, revision: str | None) -> Iterator[None]:
+def _reaching_hub(source: ModelSource) -> Iterator[None]:
     """Name the hub, and turn its errors into BadInput."""
     from huggingface_hub import constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
@@ -370,60 +369,50 @@ def _reaching_hub(model: str, revision: str | None) -> Iterator[None]:
     # Connection errors are those of the hub's HTTP library, whichever it uses, and OSError: the bases of its own error.
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     if not constants.HF_HUB_OFFLINE:
-        name_host(constants.ENDPOINT, model)
+        name_host(constants.ENDPOINT, source.name)
     try:
         yield
     except (*connection_errors, EntryNotFoundError, HFValidationError) as error:
-        raise BadInput(_unavailable(model, revision, _reason(error))) from None
+        raise _unavailable(source, _reason(error)) from None
 
 
-def _downloaded(model: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-
-    _ask_hub(model, revision)  # the download itself has no time limit
-    with _reaching_hub(model, revision):
-        folder = Path(snapshot_download(model, revision=revision, ignore_patterns=list(UNUSED)))
+def _downloaded(source: ModelSource) -> Path:
+    _ask_hub(source)  # the download itself has no time limit
+    with _reaching_hub(source):
+        folder = _snapshot(source)
     if not _is_model(folder):
-        raise BadInput(_unavailable(model, revision, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})"))
+        raise _unavailable(source, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})")
     return folder
 
 
 def _reason(error: Exception) -> str:
-    """Why a model is unavailable, in a few words; never the error's own text, which may quote URLs and headers."""
-    from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    """Return why a model is unavailable; never the error's own text, which may quote URLs and headers."""
+    from huggingface_hub import constants, errors
 
     host = urlsplit(constants.ENDPOINT).hostname
-    if isinstance(error, OfflineModeIsEnabled):
-        return f"offline mode is on (HF_HUB_OFFLINE) and the cache {constants.HF_HUB_CACHE} does not hold it"
-    if isinstance(error, GatedRepoError):
-        return f"{host} gives access only after you have accepted its terms and logged in (hf auth login)"
-    if isinstance(error, RepositoryNotFoundError):
-        return f"{host} has no model of that name, or it is private (log in with hf auth login)"
-    if isinstance(error, RevisionNotFoundError):
-        return "it has no such revision"
-    if isinstance(error, HFValidationError):
-        return "that is not a valid name on the hub"
-    if isinstance(error, HfHubHTTPError):
+    lacking = f"the cache {constants.HF_HUB_CACHE} does not hold it"
+    for kind, reason in (
+        (errors.OfflineModeIsEnabled, f"offline mode is on (HF_HUB_OFFLINE) and {lacking}"),
+        (errors.GatedRepoError, f"{host} gives access only after you accept its terms and log in (hf auth login)"),
+        (errors.RepositoryNotFoundError, f"{host} has no model of that name, or it is private (hf auth login)"),
+        (errors.RevisionNotFoundError, "it has no such revision"),
+        (errors.HFValidationError, "that is not a valid name on the hub"),
+    ):
+        if isinstance(error, kind):
+            return reason
+    if isinstance(error, errors.HfHubHTTPError):
         return f"{host} returned status {error.response.status_code}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return f"{host} cannot be reached ({type(error).__name__}) and the cache {constants.HF_HUB_CACHE} does not hold it"
+    return f"{host} cannot be reached ({type(error).__name__}) and {lacking}"
 
 
-def _unavailable(model: str, revision: str | None, reason: str) -> str:
-    option = f" --revision {revision}" if revision else ""
-    return (
-        f"the model {model}{f' at {revision}' if revision else ''} is unavailable: {reason}. Ways out: "
-        f"(1) Run `hf download {model}{option}` on a machine that reaches the hub and copy its cache here (HF_HOME is "
-        "the cache's folder); HF_ENDPOINT can name a mirror. "
+def _unavailable(source: ModelSource, reason: str) -> BadInput:
+    option = f" --revision {source.revision}" if source.revision else ""
+    return BadInput(
+        f"the model {source.name}{f' at {source.revision}' if source.revision else ''} is unavailable: {reason}. "
+        f"Ways out: (1) Run `hf download {source.name}{option}` on a machine that reaches the hub and copy its cache "
+        "here (HF_HOME is the cache's folder); HF_ENDPOINT can name a mirror. "
         "(2) Copy the model to a folder and set path, such as encoder=local encoder.path=FOLDER or "
         "rerank.path=FOLDER. (3) Do without the hub: encoder=use_multilingual, encoder=lsa, retriever=hybrid_light, "
         "retriever=hybrid_lexical and rerank=none need none."

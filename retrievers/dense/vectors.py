@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, is_whole
+from retrievers.base import AtMost, Progress, check_whole, load_array
 from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, rank_candidates
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
@@ -49,14 +49,14 @@ class VectorIndex(Protocol):
     Class attributes:
         version: raise it when the same arguments rank differently.
         packages: distributions whose installed versions may change the ranking.
+
+    A method `check_size(count, k)` is optional: it raises BadInput before a run begins if `count` vectors are too few,
+    or k of them too many, for the arguments.
     """
 
     version: int
     packages: tuple[str, ...]
-
-    # check_size(count, k) is optional: BadInput where `count` vectors are too few, or k of them too many, for the
-    # arguments, so that a run is refused before it begins. An attribute `progress` is optional: a Progress or None, set
-    # before the work begins.
+    progress: Progress | None  # set before the work begins
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
         """Write what a search needs besides the vectors into `folder` (exists); `search` can then be called."""
@@ -67,8 +67,7 @@ class VectorIndex(Protocol):
         ...
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger
-        one.
+        """Return the k best documents per query: none for a query of zeros, and for a smaller k the first of a larger.
 
         queries: float32 [Q, D], finite, else ValueError.
         vectors: those that the index was built from.
@@ -87,6 +86,7 @@ class Flat:
     recorded_as = "index/flat"
     version = 1
     packages: tuple[str, ...] = ()
+    progress: Progress | None = None
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
         (folder / "flat.json").write_text(json.dumps({"longest": greatest_length(vectors)}), encoding="ascii")
@@ -96,7 +96,6 @@ class Flat:
         self._longest: float = json.loads((folder / "flat.json").read_text(encoding="ascii"))["longest"]
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        check_queries(queries, vectors)
         docs, scores = exact(queries, vectors, self._longest, min(k, len(vectors)))
         return VectorHits(docs, scores, {})
 
@@ -106,6 +105,7 @@ class Approximate(ABC):
 
     version = 1
     packages: tuple[str, ...] = ()
+    progress: Progress | None = None
     _limit: tuple[str, int] | None = None  # name and value of the argument that limits a query's candidates
     _most_measured: int | None = None  # queries whose recall is measured, at most; None: all
 
@@ -136,7 +136,6 @@ class Approximate(ABC):
         Queries of zeros are left out of the mean; if there are no others, nothing is measured. Raise BadInput if k is
         more than the number of candidates.
         """
-        check_queries(queries, vectors)
         self.check_size(len(vectors), k)
         width = min(k, len(vectors))
         if self._propose is None:
@@ -210,11 +209,7 @@ class HNSW(_ByFaiss):
 
 
 class _Inverted(_ByFaiss):
-    """Vectors in lists around the centroids of spherical k-means; a query searches the lists nearest to it.
-
-    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, so that there are 39 training vectors per list.
-    nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
-    """
+    """Vectors in lists around the centroids of spherical k-means; a query searches the lists nearest to it."""
 
     def __init__(self, nlist: Count | None = None, nprobe: Count = 16) -> None:
         super().__init__()
@@ -224,12 +219,10 @@ class _Inverted(_ByFaiss):
             raise BadInput(f"index.nprobe is {nprobe}, more than nlist ({nlist}): lower it.")
 
     def check_size(self, count: int, k: int) -> None:
-        """As in Approximate; also BadInput where there are more lists than vectors."""
+        """As in Approximate; also raise BadInput for more lists than vectors."""
         super().check_size(count, k)
         if self._nlist and self._nlist > max(1, count):
-            raise BadInput(
-                f"index.nlist is {self._nlist}, more than the {count} documents: lower it, or set it to null."
-            )
+            raise BadInput(f"index.nlist is {self._nlist}, more than the {count} documents: lower it, or set null.")
 
     def _cluster(self, vectors: np.ndarray, folder: Path) -> np.ndarray:
         """Write and return the centroids, float32 [L, D]."""
@@ -248,17 +241,18 @@ class _Inverted(_ByFaiss):
         return centroids
 
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Return a function from queries to (their lists int32 [n, nprobe], the centroids' scores).
-
-        Exact, so that the lists of a query do not depend on which other queries are searched with it.
-        """
-        centroids = _load(folder, "centroids")
+        """Return a function from queries to (their lists int32 [n, nprobe], the centroids' scores)."""
+        centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
-        return lambda queries: exact(queries, centroids, longest, nprobe)
+        return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
 
 
 class IVFFlat(_Inverted):
-    """Inverted file (Sivic & Zisserman 2003): every document in the lists that a query searches is a candidate."""
+    """Inverted file (Sivic & Zisserman 2003): every document in the lists that a query searches is a candidate.
+
+    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, to keep 39 training vectors per list.
+    nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
+    """
 
     recorded_as = "index/ivf_flat"
 
@@ -270,7 +264,7 @@ class IVFFlat(_Inverted):
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
     def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
-        probe, docs, starts = self._prober(folder), _load(folder, "docs"), _load(folder, "starts")
+        probe, docs, starts = self._prober(folder), load_array(folder, "docs"), load_array(folder, "starts")
 
         def propose(queries: np.ndarray) -> Candidates:
             lists = probe(queries)[0].tolist()
@@ -283,10 +277,9 @@ class IVFFlat(_Inverted):
 class IVFPQ(_Inverted):
     """Inverted file of product codes (Jégou, Douze & Schmid 2011, Product Quantization for Nearest Neighbor Search).
 
-    BadInput from `build` where there are fewer than 2 ** bits documents, too few to learn a code from.
+    `build` raises BadInput for fewer than 2 ** bits documents, too few to learn a code from.
 
-    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, so that there are 39 training vectors per list.
-    nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
+    nlist, nprobe: as in IVFFlat.
     m: parts of a vector, a divisor of D.
     bits: size of each part's code, 4 to 12; a document takes m * bits / 8 bytes.
     candidates: documents per query taken as candidates, the best by code, at least k.
@@ -303,7 +296,7 @@ class IVFPQ(_Inverted):
         self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
-        """As in _Inverted; also BadInput where there are too few vectors to learn a code from."""
+        """As in IVFFlat; also raise BadInput for too few vectors to learn a code from."""
         super().check_size(count, k)
         if count < 2**self._bits:
             raise BadInput(
@@ -341,14 +334,6 @@ class IVFPQ(_Inverted):
         return propose
 
 
-def check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
-    """Raise ValueError unless queries are float32 [Q, D], D that of the vectors, and finite."""
-    if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
-        raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
-    if not np.isfinite(queries).all():
-        raise ValueError("queries must be finite, but one has NaN or infinity")
-
-
 def _candidates(docs: np.ndarray) -> Candidates:
     """From documents in any order, [n, w], padded with -1."""
     ascending = np.sort(docs, axis=1).astype(np.int32)
@@ -363,11 +348,6 @@ def _recall(docs: np.ndarray, best: np.ndarray) -> dict[str, float]:
     return {"index_recall": float(np.mean(shares))} if shares else {}
 
 
-def checked_count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int:
-    if not is_whole(value, least, most):
-        raise BadInput(f"index.{name} is {value!r}: give a whole number from {least} to {most:,}.")
+def checked_count(name: str, value: int, least: int = 1, most: int = 1 << 20) -> int:
+    check_whole(f"index.{name}", value, f"a whole number from {least} to {most:,}", least, most)
     return value
-
-
-def _load(folder: Path, name: str) -> np.ndarray:
-    return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)

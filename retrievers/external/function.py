@@ -55,8 +55,7 @@ class Function:
 
     @classmethod
     def identify(cls, function: str, version: str | None, cache: bool) -> dict[str, Any]:
-        """Return the function with the sha256 of its module's source and the version; modules that it imports do not
-        count."""
+        """Return the function, the sha256 of its module's source (not of what that imports), and the version."""
         sha256 = module_sha256(function.partition(":")[0], function)
         return {"function": function, "sha256": sha256, "version": version, "cache": cache}
 
@@ -107,14 +106,13 @@ def _place_of(error: Exception) -> str:
 
 
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
-    """Return the ranking of `answers`, a list of (doc_id, score) pairs for each query: by score, ties as they are
-    given.
+    """Return the ranking of `answers`, (doc_id, score) pairs for each query: by score, ties in their given order.
 
-    BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
+    Raise BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
 
     where: names what has answered, for errors.
     """
-    if not isinstance(answers, Sequence) or isinstance(answers, str | bytes):
+    if not _is_list(answers):
         raise BadInput(f"{where} returned {_described(answers)}: return a list with one list of pairs for each query.")
     if len(answers) != len(queries):
         raise BadInput(
@@ -126,29 +124,29 @@ def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection
     return Ranking.from_scores(scores, k)
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[str, float]:
-    if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
+    if not _is_list(answer):
         raise BadInput(f"{where}: {_described(answer)} is not a list of (doc_id, score) pairs.")
     if len(answer) > k:
         raise BadInput(f"{where}: {len(answer)} documents, but k is {k}. Return the best k.")
     row: dict[str, float] = {}
     for pair in answer:
-        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+        if not _is_list(pair) or len(pair) != 2:
             raise BadInput(f"{where}: {_described(pair)} is not a (doc_id, score) pair.")
         doc_id, score = pair
         if not isinstance(doc_id, str):
             raise BadInput(f"{where}: the doc_id {_described(doc_id)} is not text. Return ids as text: str(doc_id).")
         if doc_id not in known:
-            raise BadInput(
-                f"{where}: the dataset has no document {_described(doc_id)}. Is the index of these documents?"
-            )
+            raise BadInput(f"{where}: the dataset has no document {_described(doc_id)}. Is the index of this dataset?")
         if doc_id in row:
             raise BadInput(f"{where}: document {_described(doc_id)} is there twice. Return each once.")
         value = _number(score)
         if not math.isfinite(value):
-            raise BadInput(
-                f"{where}: document {_described(doc_id)} scores {_described(score)}, which is not a finite number."
-            )
+            raise BadInput(f"{where}: document {_described(doc_id)} scores {_described(score)}, not a finite number.")
         row[doc_id] = value
     ordered = sorted(row, key=row.__getitem__, reverse=True)  # stable
     return descending(ordered, [row[doc_id] for doc_id in ordered])
@@ -185,9 +183,7 @@ def _described(value: Any) -> str:
 
 
 class _WorkingFolder(MetaPathFinder):
-    """Finds the modules of the working folder that are opened, and nothing else there: neither other modules nor the
-    entry points of packages that lie in it, as the import path would. All that is installed comes first.
-    """
+    """Finds only those modules of the working folder that are opened, after all that is installed."""
 
     def __init__(self) -> None:
         self.opened: set[str] = set()
@@ -211,8 +207,7 @@ def _here(name: str) -> ModuleSpec | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Return where a module is, installed or in the working folder; None if there is none. Nothing is imported, not
-    even the packages around it."""
+    """Return where a module is, installed or in the working folder; None if nowhere. No package is imported."""
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -244,8 +239,7 @@ def module_sha256(module: str, where: str) -> str:
 
 
 def imported_object(place: str, where: str) -> Any:
-    """Return the object that `module:name` names, of the module as its file is now: one that has changed is imported
-    again.
+    """Return the object that `module:name` names; a module whose file has changed is imported again.
 
     No file of the working folder can stand in for an installed module. Raise BadInput if the module cannot be imported
     or has no such object. where: what names it, for errors.

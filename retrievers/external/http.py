@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import numpy as np
 
 from harness.errors import BadInput, Failed, did_you_mean
-from retrievers.base import DocIds, Document, Progress, Query, Ranking
+from retrievers.base import DocIds, Document, Progress, Query, Ranking, opened
 from retrievers.dense.encoders import Encoder
 from retrievers.external.http_client import (
     FailedAttempt,
@@ -47,16 +47,14 @@ class HttpRetriever:
     In url and body, {query} stands for the text of the query, {quoted_query} for the same as a JSON string, {k} for
     the number of documents and {vector} for the query's vector.
 
-    url:      of the service. https, unless it is on this machine or gets no headers. It is logged: no secret in it.
-    ids:      place of the ids in the reply, such as hits.hits[*]._id; they must be those of the corpus.
-    scores:   place of the scores, higher is better; None: the reply has the best first, and its ranks give 1/rank.
-    body:     sent as JSON; None: nothing.
-    method:   POST or GET.
-    repeats:  what several results with the same id are: `refuse`: a mistake; `best`: parts of a document, which the
-        best of them stands for.
-    version:  of what the service holds and does, under which results are cached: change it whenever that has changed.
-    encoder:  makes the vectors for {vector}.
-    cache:    whether later runs may use the results again.
+    url: of the service; https, unless it is on this machine or gets no headers. It is logged: no secret in it.
+    ids: place of the ids in the reply, such as hits.hits[*]._id; they must be those of the corpus.
+    scores: place of the scores, higher is better; None: the reply has the best first, and its ranks give 1/rank.
+    body: sent as JSON; None: nothing.
+    repeats: several results with one id are `refuse`: a mistake; `best`: parts of a document, scored by the best.
+    version: of the service's content and ranking, under which results are cached: change it with them.
+    encoder: makes the vectors for {vector}.
+    cache: whether later runs may use the results again.
     headers_env: header -> environment variable that holds its whole value, such as `ApiKey ...`.
     timeout, retries, parallel: as in `http_client.Limits`.
     """
@@ -93,7 +91,7 @@ class HttpRetriever:
         _check_request(address, method, body, self._names, encoder)
         secrets = _checked_headers(headers_env or {}, address)
         self._client = HttpClient(address, Limits(timeout, retries, parallel), secrets)
-        self._folder: Path | None = None
+        self._doc_ids: DocIds | None = None
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
@@ -117,28 +115,24 @@ class HttpRetriever:
 
     def load(self, folder: Path) -> None:
         """Read the ids in `folder`."""
-        ids = DocIds(folder)
+        self._doc_ids = ids = DocIds(folder)
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k >= 0 documents per query; none for a query without text. Raise Failed if a query gets no
-        result.
+        """Return at most k >= 0 documents per query, none for a query without text, and the requests' latency.
 
-        `measured` has the median and the 95th percentile of the requests' times in milliseconds, without retries.
+        Raise Failed if a query gets no result.
         """
-        if self._folder is None:
-            raise RuntimeError("HttpRetriever.search needs index or load first")
-        if k < 0:
-            raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
+        opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
         rows: dict[str, dict[str, float]] = {query.query_id: {} for query in queries}
         seconds, backwards = [], []
         request = self._requests(asked, k)
         try:
             for answer in self._client.answers(len(asked), request, lambda _, reply: self._read(reply, k)):
-                rows[asked[answer.place].query_id] = answer.value.scores
+                rows[asked[answer.place].query_id], ascends = answer.value
                 seconds.append(answer.seconds)
-                backwards.append(answer.value.ascends)
+                backwards.append(ascends)
                 if self.progress:
                     self.progress(len(seconds), len(asked), "queries")
         except Unanswered as error:
@@ -166,29 +160,25 @@ class HttpRetriever:
 
         return request
 
-    def _read(self, reply: HttpReply, k: int) -> _Row:
-        row = self._shape.row(reply)
-        for doc_id in row.scores:
-            if doc_id not in self._known:
-                raise FailedAttempt(
-                    f"the result {shown_value(doc_id)} is not one of the {len(self._known):,} documents of the corpus. "
-                    f"Does ids={self._shape.ids.text} lead to the corpus's ids, and does the service hold this corpus?",
-                    final=True,
+    def _read(self, reply: HttpReply, k: int) -> tuple[dict[str, float], bool | None]:
+        """Return the scores by id, and whether they ascend, None if all are equal. Raise FailedAttempt for others."""
+        ids, scores = self._shape.pairs(reply)
+        found: dict[str, float] = {}
+        for doc_id, score in zip(ids, scores, strict=True):
+            if doc_id in found and not self._shape.best:
+                raise _final(
+                    f"the result {shown_value(doc_id)} occurs twice. If the results are parts of documents, set "
+                    "repeats=best."
                 )
-        if "k" in self._names and row.results > k:
-            raise FailedAttempt(
-                f"it returns {row.results} results instead of {k}. Check the place of {{k}}.", final=True
-            )
-        return row
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The results for one query. scores: by id. results: how many the reply has. ascends: whether their scores do."""
-
-    scores: dict[str, float]
-    results: int
-    ascends: bool | None  # None: all are equal
+            if doc_id not in self._known:
+                raise _final(
+                    f"the result {shown_value(doc_id)} is not one of the {len(self._known):,} documents of the corpus. "
+                    f"Does ids={self._shape.ids.text} lead to the corpus's ids, and does the service hold this corpus?"
+                )
+            found[doc_id] = max(score, found.get(doc_id, score))
+        if "k" in self._names and len(ids) > k:
+            raise _final(f"it returns {len(ids)} results instead of {k}. Check the place of {{k}}.")
+        return found, None if len(set(scores)) < 2 else scores == sorted(scores)
 
 
 @dataclass(frozen=True)
@@ -199,46 +189,34 @@ class _ReplyShape:
     scores: JsonPath | None
     best: bool
 
-    def row(self, reply: HttpReply) -> _Row:
-        """Return the results in a reply; raise FailedAttempt for good where it has not the shape."""
+    def pairs(self, reply: HttpReply) -> tuple[list[str], list[float]]:
+        """Return the ids and scores in a reply; raise FailedAttempt for good for another shape."""
         content = reply.json()
         ids = [_checked_id(value, self.ids) for value in _values(self.ids, "ids", content, reply)]
         if self.scores is None:
-            scores = [1 / rank for rank in range(1, len(ids) + 1)]
-        else:
-            scores = [_checked_score(value) for value in _values(self.scores, "scores", content, reply)]
+            return ids, [1 / rank for rank in range(1, len(ids) + 1)]
+        scores = [_checked_score(value) for value in _values(self.scores, "scores", content, reply)]
         if len(ids) != len(scores):
-            raise FailedAttempt(
-                f"ids leads to {len(ids)} values and scores to {len(scores)}: each result needs both.", final=True
-            )
-        found: dict[str, float] = {}
-        for doc_id, score in zip(ids, scores, strict=True):
-            if doc_id in found and not self.best:
-                raise FailedAttempt(
-                    f"the result {shown_value(doc_id)} occurs twice. If the results are parts of documents, set "
-                    "repeats=best.",
-                    final=True,
-                )
-            found[doc_id] = max(score, found.get(doc_id, score))
-        return _Row(found, len(ids), None if len(set(scores)) < 2 else scores == sorted(scores))
+            raise _final(f"ids leads to {len(ids)} values and scores to {len(scores)}: each result needs both.")
+        return ids, scores
+
+
+def _final(reason: str) -> FailedAttempt:
+    return FailedAttempt(reason, final=True)
 
 
 def _values(place: JsonPath, key: str, content: Any, reply: HttpReply) -> list[Any]:
     try:
         return place.values(content)
     except Missing as error:
-        raise FailedAttempt(
-            f"{key}={place.text} leads nowhere: {error} The reply: {reply.quoted()}", final=True
-        ) from None
+        raise _final(f"{key}={place.text} leads nowhere: {error} The reply: {reply.quoted()}") from None
 
 
 def _checked_id(value: Any, place: JsonPath) -> str:
     """Return the id as text; services may hold whole numbers."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
-    raise FailedAttempt(
-        f"the id {shown_value(value)} is neither text nor a whole number. Check ids={place.text}.", final=True
-    )
+    raise _final(f"the id {shown_value(value)} is neither text nor a whole number. Check ids={place.text}.")
 
 
 def _checked_score(value: Any) -> float:
@@ -248,7 +226,7 @@ def _checked_score(value: Any) -> float:
     except (ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
-        raise FailedAttempt(f"the score {shown_value(value)} is not a finite number.", final=True)
+        raise _final(f"the score {shown_value(value)} is not a finite number.")
     return score
 
 
@@ -325,8 +303,8 @@ def names_in(template: Any) -> set[str]:
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
     """Return a template with values for its names in braces.
 
-    A text that is one name alone becomes the value itself, such as a number; inside a longer text stands the value as
-    text, of anything but a text as JSON.
+    A text that is one name alone becomes the value itself, such as a number. Within a longer text, the value becomes
+    text: JSON, unless it is text already.
     """
     if isinstance(template, Mapping):
         return {key: fill_template(value, values) for key, value in template.items()}
@@ -360,8 +338,7 @@ class Missing(LookupError):
     """A reply has nothing at a place; the message says where it ends."""
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """A name of an object, an index of a list, or all of a list (None). optional: whether the name may be absent."""
 
     key: str | int | None
@@ -371,20 +348,19 @@ class _Step:
         """Yield (what is there, its path) for each value that the step leads to."""
         where = path or "the reply"
         if isinstance(self.key, str):
-            if not isinstance(value, dict) or value.get(self.key) is None:
-                if self.optional and isinstance(value, dict):
-                    return
-                others = [key for key in value if key != self.key] if isinstance(value, dict) else []
-                raise Missing(f"{where} has no {self.key!r}.{did_you_mean(self.key, others)}")
-            yield value[self.key], f"{path}.{self.key}".lstrip(".")
+            names = value if isinstance(value, dict) else {}
+            if names.get(self.key) is not None:
+                yield names[self.key], f"{path}.{self.key}".lstrip(".")
+            elif not (self.optional and isinstance(value, dict)):
+                hint = did_you_mean(self.key, [name for name in names if name != self.key])
+                raise Missing(f"{where} has no {self.key!r}.{hint}")
         elif not isinstance(value, list):
             raise Missing(f"{where} is not a list.")
-        elif self.key is None:
-            yield from ((inner, f"{path}[{i}]") for i, inner in enumerate(value))
-        elif self.key >= len(value):
+        elif self.key is not None and self.key >= len(value):
             raise Missing(f"{where} has no element {self.key}.")
         else:
-            yield value[self.key], f"{path}[{self.key}]"
+            for i in range(len(value)) if self.key is None else [self.key]:
+                yield value[i], f"{path}[{i}]"
 
 
 @dataclass(frozen=True)

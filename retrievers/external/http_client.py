@@ -1,10 +1,8 @@
 """One client for services that answer in JSON, such as search services and language models.
 
-It verifies certificates, asks again where that may help, limits how many requests are under way, has all of them wait
-when a service asks one to wait, follows redirects on the same server alone, gives every reply one deadline, ends every
-wait at an interruption, and keeps secrets, which it reads from environment variables, out of every message.
-
-What a client receives: every reply within its time and its size, and none any more once the client ends.
+It verifies certificates, retries where that may help, limits the requests under way, makes all of them wait when the
+service asks one to, follows redirects on the same server only, gives every reply one deadline and one size, stops at an
+interruption, and keeps secrets, read from environment variables, out of every message.
 """
 
 from __future__ import annotations
@@ -37,7 +35,21 @@ from retrievers.base import AtMost
 from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import redacted
 
+log = logging.getLogger(__name__)
 LARGEST_REPLY = 64 * 1024**2  # bytes, as they are sent and unpacked
+BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each further one, up to LONGEST_BACKOFF
+LONGEST_BACKOFF = 60.0
+LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
+LOGGED_SECONDS = 5.0  # waits from this length on are logged
+REDIRECTS = 5  # in a row
+QUOTED, SHOWN, READ = 300, 60, 20_000  # characters: quoted of a text, of a value, and searched for secrets before
+GRACE_SECONDS = 1.0  # that replies under way have to arrive after an interruption
+
+Timeout = Annotated[float, AtMost(86_400, "that is a day")]
+Retries = Annotated[int, AtMost(100, "the pauses between them grow")]
+Parallel = Annotated[int, AtMost(256, "each request has a thread")]
+
+_T = TypeVar("_T")
 
 
 class TooLarge(Exception):
@@ -47,8 +59,8 @@ class TooLarge(Exception):
 class Line:
     """The connections of one client, kept open, through the proxy that the environment names for other machines.
 
-    A reply has one deadline, and its bytes are counted from the first, whatever they are: status lines, interim
-    replies, headers, chunks, trailers. The deadline is what the socket's timeout leaves when the reply begins.
+    A reply has one deadline, what the socket's timeout leaves when it begins, and all its bytes count: status lines,
+    interim replies, headers, chunks, trailers.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
@@ -78,8 +90,7 @@ class Line:
 
 
 def body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the whole body, unpacked. DecodeError where it is packed twice: what that unpacks to on its way has no
-    limit."""
+    """Return the whole body, unpacked. Raise DecodeError if it is packed twice: nothing limits what that unpacks to."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
@@ -133,31 +144,14 @@ class _Received(io.RawIOBase):
         super().close()
 
 
-log = logging.getLogger(__name__)
-
-BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each further one, up to LONGEST_BACKOFF
-LONGEST_BACKOFF = 60.0
-LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
-LOGGED_SECONDS = 5.0  # waits from this length on are logged
-REDIRECTS = 5  # in a row
-QUOTED, SHOWN, READ = 300, 60, 20_000  # characters: quoted of a text, of a value, and searched for secrets before
-GRACE_SECONDS = 1.0  # that replies under way have to arrive after an interruption
-
-Timeout = Annotated[float, AtMost(86_400, "that is a day")]
-Retries = Annotated[int, AtMost(100, "the pauses between them grow")]
-Parallel = Annotated[int, AtMost(256, "each request has a thread")]
-
-_T = TypeVar("_T")
-
-
 @dataclass(frozen=True)
 class Limits:
     """How patient a client is.
 
-    timeout:  seconds that an attempt may take, from connecting to the last byte of the reply, redirects included.
-    retries:  further attempts, each with that time, after one that failed for a reason that may pass.
+    timeout: seconds that an attempt may take, from connecting to the last byte of the reply, redirects included.
+    retries: further attempts, each with that time, after a failure that may pass.
     parallel: the most requests at a time.
-    key:      the config key of the group that holds these, for messages.
+    key: the config key of the group that holds these, for messages.
     """
 
     timeout: float
@@ -175,7 +169,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """body: sent as JSON; None: no body."""
+    """A request to send. body: sent as JSON; None: no body."""
 
     url: str
     body: Any = None
@@ -183,10 +177,9 @@ class HttpRequest:
 
 
 class FailedAttempt(Exception):
-    """An attempt without a usable answer.
+    """An attempt without a usable answer. reason: may quote the service; kept without secrets.
 
-    reason: what the service says may be in it: it is kept without secrets.
-    final: no further attempt can succeed. wait: seconds that the service asks to wait before it gets a request again.
+    final: no further attempt can succeed. wait: seconds that the service asks all requests to wait.
     """
 
     def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
@@ -210,7 +203,7 @@ class HttpReply:
     status: int = 200
 
     def json(self) -> Any:
-        """Return the parsed body; raise FailedAttempt if it is not JSON, which may pass."""
+        """Return the parsed body; raise FailedAttempt, for a retry, if it is not JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
@@ -231,10 +224,7 @@ class Answer(Generic[_T]):
 
 
 class _Pace:
-    """When requests may go out: what one is asked to wait, all wait, until the work is stopped.
-
-    answered: number of requests that have their answer.
-    """
+    """When requests may go out: what one is asked to wait, all wait. answered: requests that have their answer."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
@@ -260,10 +250,9 @@ class _Pace:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests to one server.
+    """Sends requests to one server, that of `address`.
 
-    address: of the service; every request goes to its server.
-    secrets: sent with each request, over https or to this machine only: the caller sees to that.
+    secrets: sent with each request; the caller ensures https or this machine.
     read_too: statuses besides 200 whose replies are read, not refused.
     """
 
@@ -277,10 +266,10 @@ class HttpClient:
     ) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If one gets no answer, no new requests start; Unanswered follows the answers that were under way. An
-        interruption ends them after `GRACE_SECONDS`, as does a caller who stops asking.
+        If one gets no answer, no new requests start, and Unanswered follows the answers under way. An interruption, or
+        a caller who stops iterating, ends those after `GRACE_SECONDS`.
 
-        request: makes the request of a number. read: makes the answer of a number's reply, or raises FailedAttempt.
+        request: number -> request. read: (number, reply) -> answer; may raise FailedAttempt.
         """
         name_host(self.address.url, self.address.key)
         pace, line, failed = _Pace(), Line(self.address, self.limits.parallel), None
@@ -428,21 +417,21 @@ class HttpClient:
             cause = error.args[-1]  # the service takes too long to receive the request
         if isinstance(cause, exceptions.NewConnectionError):
             cause = cause.__cause__ or cause
-        if isinstance(cause, exceptions.TimeoutError | TimeoutError):
-            return FailedAttempt(f"no response within {self.limits.timeout:g} s ({self.limits.key}.timeout).")
         if isinstance(cause, exceptions.SSLError) and isinstance(cause.args[0], BaseException):
             cause = cause.args[0]
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return FailedAttempt(
-                f"its certificate cannot be verified: {cause.verify_message}. If your own authority has issued "
-                "it, name the file of that authority's certificate in the environment variable SSL_CERT_FILE.",
-                final=True,
-            )
-        if isinstance(cause, ConnectionRefusedError):
-            return FailedAttempt(
-                f"connection refused. Is the server running, and is {self.address.key} right?", final=True
-            )
-        return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
+        match cause:
+            case exceptions.TimeoutError() | TimeoutError():
+                return FailedAttempt(f"no response within {self.limits.timeout:g} s ({self.limits.key}.timeout).")
+            case ssl.SSLCertVerificationError():
+                reason = (
+                    f"its certificate cannot be verified: {cause.verify_message}. If your own authority issued it, "
+                )
+                reason += "name the file of that authority's certificate in the environment variable SSL_CERT_FILE."
+            case ConnectionRefusedError():
+                reason = f"connection refused. Is the server running, and is {self.address.key} right?"
+            case _:
+                return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
+        return FailedAttempt(reason, final=True)
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:
@@ -454,16 +443,13 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds to wait by the header Retry-After (RFC 9110, 10.2.3: a number or a date); 0 without one."""
+    """Return the seconds of the header Retry-After (RFC 9110, 10.2.3: a number or a date); 0 without one."""
     value = headers.get("Retry-After", "")
-    try:
+    with suppress(ValueError):
         return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return 0.0
+    return 0.0
 
 
 def shown_value(value: Any) -> str:
@@ -492,6 +478,6 @@ def _said(content: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of a text, cut where no secret is cut in two."""
+    """Return the beginning of a text without secrets, replaced before it is cut."""
     words = redacted(" ".join(text[:READ].split()))
     return words if len(words) <= QUOTED else f"{words[:QUOTED]}…"

@@ -8,10 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost, DocIds, Document, Progress, Query, Ranking, Threads, is_whole
-from retrievers.lexical import bm25_shards
-from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Parameters, SparseEngine
+from harness.errors import BadInput
+from retrievers.base import (
+    AtMost,
+    DocIds,
+    Document,
+    Progress,
+    Query,
+    Ranking,
+    Threads,
+    check_choice,
+    check_whole,
+    opened,
+)
+from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Parameters, SparseEngine, write_summary
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
@@ -74,11 +84,10 @@ class BM25:
         self._doc_ids: DocIds | None = None
 
     def _check(self) -> None:
-        _check_choice("variant", self.variant, VARIANTS)
-        _check_choice("engine", self.engine, ENGINES)
-        _check_number("k1", self.k1, LARGEST)
-        _check_number("b", self.b, 1)
-        _check_number("epsilon", self.epsilon, LARGEST)
+        check_choice("variant", self.variant, VARIANTS)
+        check_choice("engine", self.engine, ENGINES)
+        for name, value, most in (("k1", self.k1, LARGEST), ("b", self.b, 1), ("epsilon", self.epsilon, LARGEST)):
+            _check_number(name, value, most)
         variant, threads = VARIANTS[self.variant], self.threads
         if self.delta is not None:
             _check_number("delta", self.delta, LARGEST)
@@ -90,8 +99,8 @@ class BM25:
             )
         if self.engine == "rank_bm25" and self.k1 == 0:
             raise BadInput("engine=rank_bm25 divides 0 by 0 at k1=0: use engine=sparse, or k1 above 0.")
-        if threads is not None and not is_whole(threads, 1):
-            raise BadInput(f"threads is {threads!r}: give a number of threads, at least 1, or null for all cores.")
+        if threads is not None:
+            check_whole("threads", threads, "a number of threads, at least 1, or null for all cores", 1)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""
@@ -108,13 +117,10 @@ class BM25:
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """Return at most k >= 0 documents per query."""
-        if self._doc_ids is None:
-            raise RuntimeError("BM25.search needs index or load first")
-        if k < 0:
-            raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
-        width = min(k, len(self._doc_ids))
+        doc_ids = opened(self._doc_ids, k)
+        width = min(k, len(doc_ids))
         tokens = self.tokenizer([query.text for query in queries], self.progress)
-        return self._doc_ids.ranking(queries, *self._engine.search(tokens, width))
+        return doc_ids.ranking(queries, *self._engine.search(tokens, width))
 
     def check_sharding(self) -> None:
         """Raise BadInput for engine=rank_bm25, whose index cannot be cut."""
@@ -129,7 +135,7 @@ class BM25:
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """As in Summed. Memory holds the vocabulary of the corpus and one survey."""
-        bm25_shards.write_summary(surveys, folder)
+        write_summary(surveys, folder)
 
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
         """As in Summed."""
@@ -161,11 +167,6 @@ class BM25:
         found = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
         if found != identity:
             raise ValueError(f"the index in {folder} was made with {found}, not with {identity}")
-
-
-def _check_choice(name: str, value: object, known: dict[str, Any]) -> None:
-    if value not in known:
-        raise BadInput(f"{name} is {value!r}: choose one of {', '.join(known)}.{did_you_mean(str(value), known)}")
 
 
 def _check_number(name: str, value: object, largest: float) -> None:

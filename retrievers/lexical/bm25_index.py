@@ -2,14 +2,31 @@
 
 The score of every posting depends on the corpus alone, so the index stores it (Lù 2024, BM25S, arXiv:2407.03618). A
 search only sums, for each document, the scores of the query's terms.
+
+Over shards, a survey is a folder for one shard:
+
+vocabulary.json: its terms, in the order of first use.
+counts.npy:      int64 [V], documents of the shard with each term.
+survey.json:     {documents, terms}: how many documents, and how many terms they have in all.
+
+A summary is a folder for the corpus. Its terms are numbered in the order of first use, as one index would number them:
+
+summary.json:    {documents, terms}, as above.
+counts.npy:      int64 [V], documents with each term.
+terms.txt:       the terms in ascending order one after another, UTF-8.
+term_ends.npy:   int64 [V + 1], 0 and then the end of each term in bytes.
+numbers.npy:     int32 [V], the number of each term of terms.txt.
+KEY.npy:         int32, the number of each term of a survey; KEY is the sha256 of its vocabulary.json.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,12 +35,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores
-from retrievers.lexical import bm25_shards
-from retrievers.lexical.bm25_shards import Columns, CorpusStatistics, ShardTerms, mean_length
+from retrievers.base import cores, load_array, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # postings scored at a time, so that no temporary array is as long as the index
+KNOWN = 8  # vocabularies of queries whose numbers are kept: the shards that a process searches share them
 
 
 class Parameters(NamedTuple):
@@ -97,6 +113,103 @@ def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarra
     return found
 
 
+class Columns(NamedTuple):
+    """The columns of an index that the terms of queries refer to: term t has the postings starts[t] to ends[t] - 1.
+
+    starts, ends: int64 [T].
+    floors: float64 [T], what a term adds to every document.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    floors: np.ndarray
+
+
+def write_summary(surveys: Sequence[Path], folder: Path) -> None:
+    """Write the summary of a corpus. surveys: of its shards, in their order; read one at a time."""
+    numbers: dict[str, int] = {}
+    counts = np.zeros(0, np.int64)
+    sizes = {"documents": 0, "terms": 0}
+    for one in surveys:
+        text = (one / "vocabulary.json").read_bytes()
+        terms = json.loads(text)
+        mine = np.fromiter((numbers.setdefault(term, len(numbers)) for term in terms), np.int32, len(terms))
+        np.save(folder / f"{_key(text)}.npy", mine, allow_pickle=False)
+        if len(numbers) > len(counts):
+            counts = np.concatenate([counts, np.zeros(len(numbers) - len(counts), np.int64)])
+        counts[mine] += np.load(one / "counts.npy", allow_pickle=False)
+        for name, size in json.loads((one / "survey.json").read_text(encoding="ascii")).items():
+            sizes[name] += size
+    np.save(folder / "counts.npy", counts, allow_pickle=False)
+    (folder / "summary.json").write_text(json.dumps(sizes), encoding="ascii")
+    _save_terms(numbers, folder)
+
+
+def _save_terms(numbers: dict[str, int], folder: Path) -> None:
+    ascending = sorted(numbers)  # by code point, and so by UTF-8
+    ends = np.zeros(len(ascending) + 1, np.int64)
+    with (folder / "terms.txt").open("wb") as file:
+        for i, term in enumerate(ascending):
+            ends[i + 1] = ends[i] + file.write(term.encode("utf-8", "surrogatepass"))
+    np.save(folder / "term_ends.npy", ends, allow_pickle=False)
+    found = np.fromiter((numbers[term] for term in ascending), np.int32, len(ascending))
+    np.save(folder / "numbers.npy", found, allow_pickle=False)
+
+
+class CorpusStatistics:
+    """The statistics of a corpus, read from the disk as far as they are needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        sizes = json.loads((folder / "summary.json").read_text(encoding="ascii"))
+        self.documents = int(sizes["documents"])
+        self.mean_length = mean_length(sizes["terms"], self.documents)
+        self.counts = load_array(folder, "counts")
+        self._ends, self._numbers = load_array(folder, "term_ends"), load_array(folder, "numbers")
+        self._texts = np.memmap(folder / "terms.txt", np.uint8, "r") if self._ends[-1] else np.zeros(0, np.uint8)
+        self.numbers = functools.lru_cache(KNOWN)(self._look_up)
+
+    def numbers_of(self, survey: Path) -> np.ndarray:
+        """Return the number of each term of a survey, int32."""
+        return load_array(self._folder, _key((survey / "vocabulary.json").read_bytes()))
+
+    def _look_up(self, terms: tuple[str, ...]) -> np.ndarray:
+        """Return the number of each term, int64; -1 for terms that the corpus has not."""
+        return np.fromiter(
+            (self._number(term.encode("utf-8", "surrogatepass")) for term in terms), np.int64, len(terms)
+        )
+
+    def _number(self, term: bytes) -> int:
+        place = bisect_left(range(len(self._numbers)), term, key=self._term)
+        return int(self._numbers[place]) if place < len(self._numbers) and self._term(place) == term else -1
+
+    def _term(self, place: int) -> bytes:
+        return self._texts[self._ends[place] : self._ends[place + 1]].tobytes()
+
+
+@functools.lru_cache(maxsize=2)
+def corpus_statistics(folder: Path) -> CorpusStatistics:
+    """Return the summary in a folder, opened once for all shards that a process works on; it must not change."""
+    return CorpusStatistics(folder)
+
+
+def mean_length(terms: int, documents: int) -> float:
+    """Terms of a document in the mean; 0 without documents."""
+    return terms / documents if documents else 0.0
+
+
+def by_number(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number terms in the order of their numbers in the corpus, int32 [V]: (ids int32 [T], those numbers ascending)."""
+    order = np.argsort(numbers)
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    return place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
+
+
+def _key(vocabulary: bytes) -> str:
+    return hashlib.sha256(vocabulary).hexdigest()
+
+
 class SparseEngine:
     """A precomputed score for each posting, in memory maps that compiled kernels sum.
 
@@ -117,13 +230,17 @@ class SparseEngine:
         self._save(tokens, starts, idf, mean_length(len(tokens.ids), len(tokens)), folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
-        """Write what is to be summed over all shards."""
-        bm25_shards.write_survey(tokens, np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))), folder)
+        """Write the survey of a shard."""
+        counts = np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
+        (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
+        np.save(folder / "counts.npy", counts, allow_pickle=False)
+        sizes = {"documents": len(tokens), "terms": len(tokens.ids)}
+        (folder / "survey.json").write_text(json.dumps(sizes), encoding="ascii")
 
     def build_shard(self, tokens: Tokens, survey: Path, summary: Path, folder: Path) -> None:
         """Write the index of a shard, weighed by the statistics of the corpus."""
-        corpus = bm25_shards.corpus_statistics(summary)
-        ids, numbers = bm25_shards.by_number(tokens, corpus.numbers_of(survey))
+        corpus = corpus_statistics(summary)
+        ids, numbers = by_number(tokens, corpus.numbers_of(survey))
         starts = _counted(ids, tokens.offsets, len(numbers))
         idf = _corpus_idf(corpus, self._parameters)[numbers]
         np.save(folder / "terms.npy", numbers)
@@ -134,7 +251,7 @@ class SparseEngine:
         """Write the postings of documents. idf: float64 [V]. mean: length of a document."""
         from retrievers.lexical._bm25_kernels import fill_postings
 
-        docs, scores = fill_postings(_read_only(tokens.ids), _read_only(tokens.offsets), starts)
+        docs, scores = fill_postings(read_only(tokens.ids), read_only(tokens.offsets), starts)
         if len(docs):
             self._weigh(starts, docs, scores, idf, np.diff(tokens.offsets) / mean)
         for name, values in (("starts", starts), ("docs", docs), ("scores", scores)):
@@ -143,13 +260,7 @@ class SparseEngine:
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
     ) -> None:
-        """Turn term frequencies into scores, in place.
-
-        starts, docs: the postings.
-        scores: float64 [P], the term frequency of each posting; receives its score.
-        idf: float64 [V].
-        lengths: float64 [N], terms per document over their mean.
-        """
+        """Turn the term frequencies of postings into scores, in place. lengths: of documents, over their mean."""
         p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
         norms = 1 - p.b + p.b * lengths
         borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))
@@ -168,30 +279,45 @@ class SparseEngine:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         numbers = {term: i for i, term in enumerate(vocabulary)}
         starts = self._opened(folder)
-        columns = Columns(starts[:-1], starts[1:], _load(folder, "floors"))
+        columns = Columns(starts[:-1], starts[1:], load_array(folder, "floors"))
         self._columns = lambda terms: (columns, np.array([numbers.get(term, -1) for term in terms], np.int64))
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """Open what `build_shard` wrote."""
-        corpus, numbers = bm25_shards.corpus_statistics(summary), _load(folder, "terms")
+        corpus, mine, starts = corpus_statistics(summary), load_array(folder, "terms"), self._opened(folder)
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
-        self._columns = ShardTerms(numbers, self._opened(folder), corpus, idf, self._floor).columns
+
+        def columns(vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
+            """Return a column for each term, empty for those of other shards alone, and its place; -1 if unknown."""
+            numbers = corpus.numbers(vocabulary)
+            places = np.searchsorted(mine, numbers)
+            inside = np.minimum(places, max(len(mine) - 1, 0))
+            here = (numbers >= 0) & (places < len(mine))
+            if len(mine):
+                here &= mine[inside] == numbers
+            first, last = starts[inside], starts[np.minimum(inside + 1, len(starts) - 1)]
+            floors = np.zeros(len(numbers))
+            if self._floor:
+                floors[numbers >= 0] = idf[numbers[numbers >= 0]] * self._floor
+            found = Columns(np.where(here, first, 0), np.where(here, last, 0), floors)
+            return found, np.where(numbers >= 0, np.arange(len(numbers)), -1)
+
+        self._columns = columns
 
     def _opened(self, folder: Path) -> np.ndarray:
         """Open the postings; return where those of each term start, int64 [V + 1]."""
-        self._docs, self._scores = _load(folder, "docs"), _load(folder, "scores")
-        return _load(folder, "starts")
+        self._docs, self._scores = load_array(folder, "docs"), load_array(folder, "scores")
+        return load_array(folder, "starts")
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the `width` best documents of each query: (numbers in the corpus int32 [Q, width], -1 pads; scores
-        float64 [Q, width], 0 at pads)."""
+        """Return the best documents of each query: (numbers int32 [Q, width], -1 pads; scores float64, 0 at pads)."""
         from retrievers.lexical import _bm25_kernels
 
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
         columns, places, offsets = self._known(queries)
         if width == 0 or not len(places):
             return docs, scores
-        columns = Columns(*map(_read_only, columns))
+        columns = Columns(*map(read_only, columns))
 
         def run(first: int, last: int) -> None:
             _bm25_kernels.search_postings(
@@ -210,7 +336,7 @@ class SparseEngine:
         return docs, scores
 
     def _known(self, queries: Tokens) -> tuple[Columns, np.ndarray, np.ndarray]:
-        """Return the columns, and the terms of each query among them without unknown ones: places and offsets."""
+        """Return the columns, and the known terms of each query among them: places and offsets."""
         columns, places = self._columns(queries.vocabulary)
         terms = places[queries.ids]
         offsets = np.concatenate([[0], np.cumsum(terms >= 0)])[queries.offsets]
@@ -270,14 +396,4 @@ def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
     """Return where each term's postings start, int64 [n_terms + 1]; read-only."""
     from retrievers.lexical._bm25_kernels import count_postings
 
-    return _read_only(count_postings(_read_only(ids), _read_only(offsets), n_terms))
-
-
-def _load(folder: Path, name: str) -> np.ndarray:
-    return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-
-
-def _read_only(values: np.ndarray) -> np.ndarray:
-    view = values.view()
-    view.flags.writeable = False
-    return view
+    return read_only(count_postings(read_only(ids), read_only(offsets), n_terms))

@@ -11,6 +11,7 @@ import logging
 import re
 import unicodedata
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost, Progress, Threads, cores, is_whole
+from retrievers.base import AtMost, Progress, Threads, check_whole, cores, load_array
 
 Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
@@ -75,9 +76,7 @@ class Tokens:
     def load(cls, folder: Path) -> Tokens:
         """Read what `save` wrote; the arrays are memory maps."""
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
-        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
-        offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
-        return cls(tuple(vocabulary), ids, offsets)
+        return cls(tuple(vocabulary), load_array(folder, "ids"), load_array(folder, "offsets"))
 
 
 class Tokenizer(Protocol):
@@ -131,8 +130,7 @@ class CharNgram:
 
     def __init__(self, low: Characters = 2, high: Characters = 2) -> None:
         for name, value in (("low", low), ("high", high)):
-            if not is_whole(value, 1):
-                raise BadInput(f"tokenizer.{name} is {value!r}: give a whole number of characters, at least 1.")
+            check_whole(f"tokenizer.{name}", value, "a whole number of characters, at least 1", 1)
         if high < low:
             raise BadInput(f"tokenizer.high ({high}) is below tokenizer.low ({low}): swap them.")
         self._low, self._high = low, high
@@ -214,9 +212,8 @@ class Kiwi:
     The model takes about two seconds to load and 500 MB of memory. It is loaded at the first text and stays loaded for
     the whole process.
 
-    Its time grows with the square of the length of a run without white space, such as base64 or minified code: 400,000
-    letters took minutes. So longer runs are cut into pieces of `UNBROKEN` characters, and a warning counts the texts
-    that have some; the terms of all other texts are kiwi's own.
+    Its time grows with the square of the length of a run without white space, such as base64: 400,000 letters took
+    minutes. Longer runs are cut into pieces of `UNBROKEN` characters, and a warning counts the texts that have some.
 
     tags: kiwi's tags, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core. Changes the running time, not the terms.
@@ -229,8 +226,8 @@ class Kiwi:
     def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: Threads | None = None) -> None:
         if isinstance(tags, str) or not tags:
             raise BadInput(f"tokenizer.tags is {tags!r}: give a list of kiwi tags, such as [NNG, 'VV*'].")
-        if workers is not None and not is_whole(workers, 1):
-            raise BadInput(f"tokenizer.workers is {workers!r}: give a number of threads, at least 1, or null for all.")
+        if workers is not None:
+            check_whole("tokenizer.workers", workers, "a number of threads, at least 1, or null for all", 1)
         self._tags = frozenset(chain.from_iterable(map(_matching_tags, tags)))
         self._workers = workers
 
@@ -279,21 +276,16 @@ def _normalised(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
-    """Yield the texts with white space in runs that are longer than `UNBROKEN`; the places of such texts are added to
-    `long`.
+    """Yield the texts with white space in runs longer than `UNBROKEN`, and add the places of such texts to `long`."""
 
-    Others are passed on as they are.
-    """
+    def pieces(run: re.Match[str]) -> str:
+        return " ".join(run[0][start : start + UNBROKEN] for start in range(0, len(run[0]), UNBROKEN))
+
     for place, text in enumerate(texts):
         if len(text) > UNBROKEN and _RUN.search(text):
             long.append(place)
-            yield _RUN.sub(_pieces, text)
-        else:
-            yield text
-
-
-def _pieces(run: re.Match[str]) -> str:
-    return " ".join(run[0][start : start + UNBROKEN] for start in range(0, len(run[0]), UNBROKEN))
+            text = _RUN.sub(pieces, text)
+        yield text
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -301,19 +293,11 @@ def _words(texts: Iterable[str]) -> Iterator[list[str]]:
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 
-class _TermIds(dict[str, int]):
-    """Term -> id; new terms are numbered in order of first use."""
-
-    def __missing__(self, term: str) -> int:
-        self[term] = new = len(self)
-        return new
-
-
 class _Builder:
-    """Collects terms, text by text, in arrays: 4 bytes per term."""
+    """Collects terms, text by text, in arrays: 4 bytes per term. expand: turns a word into its terms."""
 
     def __init__(self, expand: Callable[[str], list[str]] | None = None) -> None:
-        self._ids = _TermIds()
+        self._ids: defaultdict[str, int] = defaultdict(lambda: len(self._ids))  # numbered in order of first use
         self._flat = array("i")
         self._offsets = array("q", [0])
         self._expand = expand
@@ -324,14 +308,11 @@ class _Builder:
             self._flat.extend(map(self._ids.__getitem__, words))
         else:
             for word in words:
-                self._flat.extend(self._ids_of(word, self._expand))
+                known = self._expanded.get(word)
+                if known is None:
+                    known = self._expanded[word] = [self._ids[term] for term in self._expand(word)]
+                self._flat.extend(known)
         self._offsets.append(len(self._flat))
-
-    def _ids_of(self, word: str, expand: Callable[[str], list[str]]) -> list[int]:
-        known = self._expanded.get(word)
-        if known is None:
-            known = self._expanded[word] = [self._ids[term] for term in expand(word)]
-        return known
 
     def tokens(self) -> Tokens:
         ids = np.frombuffer(self._flat, np.int32) if self._flat else np.empty(0, np.int32)
@@ -344,10 +325,7 @@ def _tokens(
     progress: Progress | None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    """Tokens of `total` texts, given the words of each.
-
-    expand: turns a word into its terms; None: a word is a term.
-    """
+    """Return the tokens of `total` texts, given the words of each. expand: as in _Builder; None: a word is a term."""
     builder = _Builder(expand)
     for done, text in enumerate(words, start=1):
         builder.add(text)

@@ -25,13 +25,12 @@ from base_check.pages import Page
 REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
 IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs
-MOST = 40  # kinds of sweeps and of hints of hints that run
 ONCE = ("ui", "sweep")  # verbs of hints that take long: each kind runs once in all
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command. what: "document", "hint" or "hint of a hint". said: what it printed, if it failed."""
+    """What became of a command. what: "document" or "hint". said: what it printed, if it failed."""
 
     place: str
     what: str
@@ -163,42 +162,33 @@ def _in_a_copy(walk: Walk, shown: Shown, command: str, done: Done) -> Iterator[O
     walk.folder.rename(kept)
     shutil.copytree(kept, walk.folder, symlinks=True)
     for hint in new:
-        yield from _hint(walk, shown.place, hint, "hint")
+        yield _hint(walk, shown.place, hint)
     shutil.rmtree(walk.folder)
     kept.rename(walk.folder)
     walk.runs[:] = before
 
 
-def _hint(walk: Walk, place: str, hint: Hint, what: str) -> Iterator[Outcome]:
+def _hint(walk: Walk, place: str, hint: Hint) -> Outcome:
     command = _filled(walk, hint.text)
     if PLACEHOLDER.search(command):
-        yield Outcome(place, what, command, "has a placeholder")
-        return
-    first = shlex.split(command)[0]
-    if not calling.program(first, walk.folder, walk.environment):
-        yield Outcome(place, what, command, "not found in this shell", False)
-        return
-    planned = hint.words[0] == "sweep" and ("sweep=auto" in hint.words or what != "hint")
-    done = _called(walk, f"{command} dry_run=true" if planned else command, what)
+        return Outcome(place, "hint", command, "has a placeholder")
+    if not calling.program(shlex.split(command)[0], walk.folder, walk.environment):
+        return Outcome(place, "hint", command, "not found in this shell", False)
+    planned = hint.words[0] == "sweep" and "sweep=auto" in hint.words
+    done = _called(walk, f"{command} dry_run=true" if planned else command, "hint")
     walk.runs += RUN.findall(done.text)
-    if done.code:
-        yield _failed(place, what, command, done)
-        return
-    yield Outcome(place, what, command, "plans" if planned else "runs")
-    if what == "hint":
-        for further in hints(done.text, command):
-            if _claimed(walk, further, in_all=True):
-                yield from _hint(walk, place, further, "hint of a hint")
+    return (
+        _failed(place, "hint", command, done)
+        if done.code
+        else Outcome(place, "hint", command, "plans" if planned else "runs")
+    )
 
 
-def _claimed(walk: Walk, hint: Hint, *, in_all: bool = False) -> bool:
-    """Whether a hint is the first of its kind in this document, or in all; chains of a document run at once."""
-    if not _first(walk.scratch / "claims" / walk.page.name.replace("/", "-"), hint.kind):
-        return False
-    if not in_all and hint.words[0] not in ONCE:
-        return True
-    claims = walk.scratch / "claims" / "all"
-    return _first(claims, hint.kind) and (not in_all or len([*claims.iterdir()]) <= MOST)
+def _claimed(walk: Walk, hint: Hint) -> bool:
+    """Return whether a hint is the first of its kind in this document, or in all if its verb takes long."""
+    claims = walk.scratch / "claims"
+    first = _first(claims / walk.page.name.replace("/", "-"), hint.kind)
+    return first and (hint.words[0] not in ONCE or _first(claims / "all", hint.kind))
 
 
 def _first(claims: Path, kind: str) -> bool:

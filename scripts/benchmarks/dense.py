@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from measuring import RATIO, Peak, Table, anonymous, apart, compared, in_turns
@@ -24,11 +24,6 @@ when we there can an your which their said if do will each about how up out them
 into has more her two like him see time could no make than first been its who now people my made over did down only way
 find use may water long little very after words called just where most know get through back much before go good new
 write our used me man too any day same right look think also around another came come work three word must because does
-part even place well such here take why things help put years different away again off went old number great tell men
-say small every found still between name should home big give air line set own under read last never us left end along
-while might next sound below saw something thought both few those always looked show large often together asked house
-world going want school important until form food keep children feet land side without boy once animals life enough took
-sometimes four head above kind began almost live page got earth need far hand high year mother light parts country
 """
 
 
@@ -47,8 +42,6 @@ def encode(
     count: int = 600,
     passes: int = 5,
     device: str | None = None,
-    batch_size: int = 32,
-    batch_tokens: int | None = None,
     light: bool = False,
 ) -> None:
     """Compare documents per second of SentenceEncoder with sentence-transformers alone, on the same texts.
@@ -63,17 +56,27 @@ def encode(
     """
     from sentence_transformers import SentenceTransformer
 
+    from retrievers.dense.encoders import UseMultilingual
+
     folder = str(model or minilm())
     chosen = list(dict.fromkeys(_read(texts) if texts else _generated(count)))[:count]
-    encoder = SentenceEncoder(path=folder, dtype="float32", device=device, batch_tokens=batch_tokens)
-    if light:
-        from retrievers.dense.encoders import UseMultilingual
+    encoder = SentenceEncoder(path=folder, dtype="float32", device=device)
+    plain = None if light else SentenceTransformer(folder, device=device)
 
-        ways = [_written(UseMultilingual()), _written(encoder)]
-    else:
-        ways = [_written(encoder), _plain(SentenceTransformer(folder, device=device), batch_size)]
+    def ours(some: list[str], encoder: Encoder = encoder) -> None:
+        with tempfile.TemporaryDirectory() as written:
+            encoder.encode_documents(some, Path(written))
+
+    def theirs(some: list[str]) -> None:
+        assert plain is not None
+        plain.encode(some, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
+
+    ways = [partial(ours, encoder=UseMultilingual()), ours] if light else [ours, theirs]
+    for way in ways:
+        way(chosen[: 2 * BATCH])  # loads and compiles
+    spent = in_turns([lambda way=way: way(chosen) for way in ways], passes, warm_up=False)
     table = Table("texts", *(one.format("documents") for one in RATIO))
-    table.row(len(chosen), *_compared(ways, chosen, passes, 2 * batch_size))
+    table.row(len(chosen), *compared(spent, len(chosen)))
 
 
 def _generated(count: int) -> list[str]:
@@ -89,30 +92,8 @@ def _read(path: Path) -> list[str]:
     return [f"{row.get('title', '')} {row['text']}".strip() for row in map(json.loads, lines)]
 
 
-def _written(encoder: Encoder) -> Callable[[list[str]], None]:
-    """Return a function that encodes texts as a run does, vectors on disk included."""
-
-    def encoded(some: list[str]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            encoder.encode_documents(some, Path(folder))
-
-    return encoded
-
-
-def _plain(model: Any, batch_size: int) -> Callable[[list[str]], None]:
-    return lambda some: model.encode(some, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False)
-
-
-def _compared(
-    ways: Sequence[Callable[[list[str]], None]], texts: list[str], passes: int, first: int
-) -> tuple[Any, ...]:
-    for way in ways:
-        way(texts[:first])  # loads and compiles
-    return compared(in_turns([lambda way=way: way(texts) for way in ways], passes, warm_up=False), len(texts))
-
-
 # faiss 1.15 is ten times slower with 256 queries of width 384 than with 1,024: use the batch size that suits it.
-QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 1024, 100, 1000, 0.5, 7
+BATCH, QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 32, 1024, 100, 1000, 0.5, 7
 WARM_UP = 200  # documents of a first index, so that the baseline of `memory` includes imports and compiled code
 
 

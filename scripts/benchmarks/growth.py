@@ -9,9 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from generated_corpus import blocks, corpus, doc_id
@@ -24,18 +22,14 @@ from retrievers.lexical.tokenize import Whitespace
 from retrievers.sharding import merge_rankings
 
 SHARD, QUERIES, DEPTH, WORDS = 50_000, 200, 100, 60
-VECTORS, WIDTHS, ENCODERS = ("flat", "hnsw", "ivf_pq"), (384, 1024), ("use_multilingual", "all_minilm_l6_v2")
-SLOW = {"hnsw": 100_000, "ivf_pq": 300_000}  # to build: no larger sizes are tried
+FLAT, ENCODER = "flat", "use_multilingual"
+WIDTHS = (384, 1024)
 FAST = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-OTHERS = {  # sizes of steps that are not measured at those
-    "bm25_shards": (50_000, 100_000, 200_000, 500_000, 1_000_000),
-    "use_multilingual": (100, 200, 400, 800),
-    "all_minilm_l6_v2": (50, 100, 200, 400),
-}
+OTHERS = {"bm25_shards": (50_000, 100_000, 200_000, 500_000, 1_000_000), ENCODER: (100, 200, 400, 800)}
 QUICK = 200_000  # the most documents
 SHOWN = (100_000, 1_000_000, 5_000_000, 20_000_000, 100_000_000)  # documents in the table
 WORKERS, MANY = (2, 4, 8), 10_000  # machines; queries
-LEAST, NEAR = 3, 0.2  # points of a law; residual of a line that is good enough: no power law is tried
+LEAST = 3  # points of a law
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Measured:
     disk_mb: float
 
 
-# The steps: each prepares its input and returns the work, which returns the seconds of a search
+# Steps: each prepares its input and returns the work, which returns the seconds of a search
 
 
 def _documents(size: int, at_once: int | None = None) -> Iterator[list[Document]]:
@@ -129,13 +123,12 @@ def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
     return work
 
 
-def _vectors(kind: str, size: int, width: int, folder: Path) -> Callable[[], float]:
+def _flat(size: int, width: int, folder: Path) -> Callable[[], float]:
     from benchmarks.dense import embeddings
-    from retrievers.dense.vectors import HNSW, IVFPQ, Flat
+    from retrievers.dense.vectors import Flat
 
-    given = embeddings(size, width, 1, folder)
+    given, index = embeddings(size, width, 1, folder), Flat()
     asked = np.array(given[:: max(1, size // QUERIES)][:QUERIES])
-    index = {"flat": Flat, "hnsw": HNSW, "ivf_pq": IVFPQ}[kind]()
 
     def work() -> float:
         index.build(given, folder)
@@ -144,36 +137,31 @@ def _vectors(kind: str, size: int, width: int, folder: Path) -> Callable[[], flo
     return work
 
 
-def _encoding(name: str, size: int, _: int, folder: Path) -> Callable[[], float]:
-    from benchmarks.dense import minilm
-    from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
+def _encoding(size: int, _: int, folder: Path) -> Callable[[], float]:
+    from retrievers.dense.encoders import UseMultilingual
 
-    light = name == "use_multilingual"
-    made: Any = UseMultilingual() if light else SentenceEncoder(path=str(minilm()), max_length=256)
-    texts = [one.text for part in _documents(size) for one in part]
-    made.encode_documents(texts[:8], folder)
+    encoder, texts = UseMultilingual(), [one.text for part in _documents(size) for one in part]
+    encoder.encode_documents(texts[:8], folder)
     (folder / "embeddings.npy").unlink()
 
     def work() -> float:
-        made.encode_documents(texts, folder)
+        encoder.encode_documents(texts, folder)
         return 0.0
 
     return work
 
 
-STEPS = {"read": _read, "bm25": _bm25, "bm25_shards": _bm25_shards}
-STEPS |= {name: partial(_vectors, name) for name in VECTORS} | {name: partial(_encoding, name) for name in ENCODERS}
+STEPS = {"read": _read, "bm25": _bm25, "bm25_shards": _bm25_shards, FLAT: _flat, ENCODER: _encoding}
 
 
 def measured(name: str, size: int, width: int) -> Measured:
     """Run a step once, after a small one that imports and compiles."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with tempfile.TemporaryDirectory(prefix="growth-") as scratch:
         folder, own = Path(scratch), Path(scratch) / "own"
         (folder / "small").mkdir()
         own.mkdir()
-        if name not in ENCODERS and name != "read":
-            STEPS[name](10_000 if name == "ivf_pq" else 500, width, folder / "small")()
+        if name not in (ENCODER, "read"):
+            STEPS[name](500, width, folder / "small")()
         work = STEPS[name](size, width, own)
         with Peak(anonymous) as peak:
             began = time.perf_counter()
@@ -188,31 +176,26 @@ def measured(name: str, size: int, width: int) -> Measured:
 
 @dataclass(frozen=True)
 class Law:
-    """y = a + b n, or a n^b with `power`. residual: the largest relative distance of a point."""
+    """a + b n. residual: the largest relative distance of a point."""
 
     a: float
     b: float
-    power: bool
     residual: float
 
     def __call__(self, n: float) -> float:
-        return self.a * n**self.b if self.power else self.a + self.b * n
+        return self.a + self.b * n
 
     def said(self, unit: str) -> str:
-        formula = f"{self.a:.3g} · n^{self.b:.2f}" if self.power else f"{self.a:.3g} + {self.b:.3g} · n"
-        return f"{formula} {unit} (± {100 * self.residual:.0f} %)"
+        return f"{self.a:.3g} + {self.b:.3g} · n {unit} (± {100 * self.residual:.0f} %)" if self.b else ""
 
 
 def fitted(sizes: Sequence[float], values: Sequence[float]) -> Law:
-    """Return the law with the least relative errors. A line is preferred: a power law of small sizes leads astray."""
+    """Return the law with the least relative errors."""
     from scipy.optimize import nnls
 
     n, y = np.array(sizes, float), np.maximum(np.array(values, float), 1e-9)
     (a, b), _ = nnls(np.stack([1 / y, n / y], axis=1), np.ones(len(n)))
-    line = Law(float(a), float(b), False, float(np.max(np.abs((a + b * n) / y - 1))))
-    slope, start = np.polyfit(np.log(n), np.log(y), 1)
-    bent = Law(float(np.exp(start)), float(slope), True, float(np.max(np.abs(np.exp(start) * n**slope / y - 1))))
-    return bent if line.residual > NEAR and slope > 0 and bent.residual < line.residual / 2 else line
+    return Law(float(a), float(b), float(np.max(np.abs((a + b * n) / y - 1))))
 
 
 @dataclass
@@ -232,7 +215,7 @@ class Step:
         if len(self.points) < LEAST:
             return None
         values = [getattr(one, quantity) for one in self.points]
-        return fitted([one.documents for one in self.points], values) if max(values) > 0 else Law(0, 0, False, 0)
+        return fitted([one.documents for one in self.points], values) if max(values) > 0 else Law(0, 0, 0)
 
     def value(self, quantity: str, documents: float) -> float:
         """Return what was measured at this size, else what the law says."""
@@ -240,53 +223,37 @@ class Step:
         law = self.law(quantity)
         return known[0] if known else law(documents) if law else math.nan
 
-    def fits(self, size: int, limit: float, memory: float) -> bool:
-        """Whether a size is worth trying, by the last point: twice its share is what may come. memory: in MB."""
-        if not self.points:
-            return True
-        last = self.points[-1]
-        times = size / last.documents
-        dense = 4 * size * self.width / 1e6
-        return 2 * last.seconds * times < limit and 1.5 * last.memory_mb * times + dense < memory
-
     def measure(self, sizes: Sequence[int], limit: float, memory: float) -> None:
-        """Measure at growing sizes."""
+        """Measure at growing sizes while twice the last point's share fits. limit: in seconds. memory: in MB."""
         for size in sizes:
-            if size > SLOW.get(self.name, size) or not self.fits(size, limit, memory):
-                return
+            if self.points:
+                last, times = self.points[-1], size / self.points[-1].documents
+                needed = 1.5 * last.memory_mb * times + 4 * size * self.width / 1e6
+                if 2 * last.seconds * times >= limit or needed >= memory:
+                    return
             self.points.append(one := apart(measured, self.name, size, self.width))
             print(f"{self.label} {size:,}: {one.seconds:.1f} s, {one.memory_mb:,.0f} MB", file=sys.stderr)
 
 
 def growth(
-    *,
-    quick: bool = False,
-    sizes: tuple[int, ...] = FAST,
-    only: tuple[str, ...] = (),
-    limit: float = 240.0,
-    memory_gb: float | None = None,
-    start_seconds: float = 20.0,
-    bandwidth_mb: float = 100.0,
+    *, quick: bool = False, only: tuple[str, ...] = (), start_seconds: float = 20.0, bandwidth_mb: float = 100.0
 ) -> None:
     """Measure how memory, disk and time grow with the number of documents: the sizing table of docs/scaling.md.
 
-    Each step runs in a process of its own at growing --sizes, until the next one would take longer than --limit seconds
-    or more than half of the memory. Through the points goes a law, `a + b n`, or `a n^b` where that is much nearer; its
-    residual is the largest relative distance of a point. Italics are what the laws say beyond what was measured. Times
-    are of this machine, with what else it does; memory and disk are of the data.
+    Each step runs in a process of its own at growing sizes, until the next one would take longer than 240 seconds or
+    more than half of the memory. A law `a + b n` goes through the points; its residual is the largest relative distance
+    of a point. Italics are what the laws say beyond what was measured. Times are of this machine, with what else it
+    does; memory and disk are of the data.
 
     --quick: at most 200,000 documents and 30 s a measurement; under 15 minutes. --only: steps such as bm25 flat-384.
-    --memory-gb: of the machines in the table. --start-seconds: that workers take to start (Ray: 20). --bandwidth-mb:
-    MB/s between machines.
+    --start-seconds: that workers take to start (Ray: 20). --bandwidth-mb: MB/s between machines.
     """
     here, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, len(os.sched_getaffinity(0))
-    found = [Step(name, width) for name in STEPS for width in (WIDTHS if name in VECTORS else (0,))]
+    found = [Step(name, width) for name in STEPS for width in (WIDTHS if name == FLAT else (0,))]
     steps = {one.label: one for one in found if not only or one.label in only}
-    if unknown := set(only) - set(steps):
-        sys.exit(f"--only: unknown steps {', '.join(sorted(unknown))}. There are {', '.join(s.label for s in found)}.")
     for step in steps.values():
-        wanted = [n for n in OTHERS.get(step.name, sizes) if n <= (QUICK if quick else n)]
-        step.measure(wanted if sizes == FAST else sizes, min(limit, 30.0) if quick else limit, 500 * here)
+        sizes = [n for n in OTHERS.get(step.name, FAST) if n <= (QUICK if quick else n)]
+        step.measure(sizes, 30.0 if quick else 240.0, 500 * here)
     print(f"### Measured ({cores} cores, {here:.0f} GB)\n")
     table = Table("step", "documents", "seconds", "ms a query", "memory MB", "disk MB")
     for step in steps.values():
@@ -297,15 +264,9 @@ def growth(
     table = Table("step", "seconds", "ms a query", "memory", "disk")
     for step in steps.values():
         laws = [(step.law(quantity), unit) for quantity, unit in units.items()]
-        table.row(step.label, *(law.said(unit) if law and law.b else "" for law, unit in laws))
+        table.row(step.label, *(law.said(unit) if law else "" for law, unit in laws))
     print("\n### Sizes (in italics: by the laws, not measured)\n")
-    _sizes(steps, memory_gb or here)
-    print("\n### Encoding\n")
-    table = Table("encoder", f"texts/s on {cores} cores", "a core", "a million", "20 million")
-    for name in ENCODERS:
-        if name in steps and (law := steps[name].law("seconds")):
-            rate = 1000 / (law(2000) - law(1000))
-            table.row(name, f"{rate:.1f}", f"{rate / cores:.1f}", _duration(1e6 / rate), _duration(20e6 / rate))
+    _sizes(steps, here)
     print("\n### From how many documents machines pay\n")
     _payoffs(steps, start_seconds, bandwidth_mb)
 
@@ -317,7 +278,7 @@ def _sizes(steps: dict[str, Step], memory_gb: float) -> None:
     for documents in SHOWN:
         whole = steps["read"].value("memory_mb", documents) / 1e3 if "read" in steps else 0.0
         for step in sorted(steps.values(), key=lambda one: one.width):
-            if step.name == "read" or step.name in ENCODERS:
+            if step.name in ("read", ENCODER):
                 continue
             memory = step.value("memory_mb", documents) / 1e3 + (0.0 if step.name == "bm25_shards" else whole)
             disk = step.value("disk_mb", documents) / 1e3
@@ -367,10 +328,10 @@ def _payoffs(steps: dict[str, Step], start: float, bandwidth: float) -> None:
         table.row(label, *("never" if math.isinf(n) else f"{float(f'{n:.2g}'):,.0f}" for n in numbers))
 
     for name, step in steps.items():
-        if step.name in ("bm25_shards", *ENCODERS) and (build := step.law("seconds")):
+        if step.name in ("bm25_shards", ENCODER) and (build := step.law("seconds")):
             row(name, build, 350 / (bandwidth * 1e6) + lists)
     for name, step in steps.items():
-        if step.name in ("bm25_shards", "flat") and (law := step.law("query_ms")):
+        if step.name in ("bm25_shards", FLAT) and (law := step.law("query_ms")):
             row(f"{name}, {MANY:,} queries", lambda n, law=law: MANY * law(n) / 1000, MANY / QUERIES * lists)
 
 

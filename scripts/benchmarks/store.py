@@ -29,12 +29,7 @@ SERVER = (
 )
 
 
-def store(
-    what: Literal["small", "race", "killed", "run"],
-    *,
-    entries: int = 1000,
-    times: int = 3,
-) -> None:
+def store(what: Literal["small", "race", "killed", "run"], *, entries: int = 1000, times: int = 3) -> None:
     """Measure the cache in a bucket against moto, a server of S3 in Python, on this machine.
 
     small: --entries small entries sent, and fetched by another machine
@@ -47,13 +42,12 @@ def store(
     and BENCHMARK_BUCKET.
     """
     with tempfile.TemporaryDirectory() as name, _bucket() as url:
-        folder = Path(name)
         if what == "small":
-            _small(url, folder, entries)
+            _small(url, Path(name), entries)
         elif what == "run":
-            _run(url, folder, times)
+            _run(url, Path(name), times)
         else:
-            _race(url, folder, times, kill=what == "killed")
+            _race(url, Path(name), times, kill=what == "killed")
 
 
 @contextlib.contextmanager

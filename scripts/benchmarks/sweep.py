@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -13,12 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from measuring import ROOT, SAMPLE, Table, apart, harness, opened_tracker, relative, resident, seconds
+from measuring import HARNESS, SAMPLE, Table, apart, harness, opened_tracker, relative, resident, seconds
 
 from harness.cli import call
 
@@ -27,149 +28,125 @@ WEIGHTS = ",".join(str(n / 10) for n in range(1, 11))
 MEASURED = ("seconds/", "ms_per_query", "peak_memory_mb")  # metrics that may differ between equal trials
 
 
-@dataclass(frozen=True)
+@dataclass
 class Workbench:
     """A working folder, the words that choose the data, and how many thresholds are tried."""
 
     folder: Path
-    data: Path
-    qrels: Path
     words: list[str]
     thresholds: int
 
     def axes(self, *words: str) -> list[str]:
         """Return the words of a sweep over 10 weights, the thresholds and what else is given."""
         gate = ["gate=score", "gate.source=bm25", f"gate.threshold=range({self.thresholds})"]
-        return [*gate, f"fusion.weights.bm25={WEIGHTS}", *words]
+        return [*self.words, *gate, f"fusion.weights.bm25={WEIGHTS}", *words]
 
-    @property
-    def large(self) -> list[str]:
-        return self.axes("fusion=rrf", "depth=20,40,60,80,100")
-
-    @property
-    def cheap(self) -> list[str]:
-        return self.axes("fusion.normalise=min_max")
-
-    def warm(self, name: str, keep: Collection[str]) -> Path:
-        """Return a cache as one run leaves it, reduced to the kinds of entries in `keep`."""
-        cache = self.folder / name
+    @functools.cached_property
+    def warm(self) -> Path:
+        """A cache as one run leaves it, reduced to tokens and indexes."""
+        cache = self.folder / "cache"
         words = ["tracking=none", f"outputs={self.folder / 'warm'}", f"store.path={cache}"]
         harness("run", *words, *self.words, folder=self.folder)
         for kind in cache.iterdir():
-            if kind.name not in keep:
+            if kind.name not in ("tokens", "indexes"):
                 shutil.rmtree(kind)
         return cache
 
-    def sweep(self, name: str, cache: Path, words: Sequence[str], count: int) -> tuple[float, list[Any]]:
-        """Return the seconds of `harness sweep` with separate outputs, and its finished trials as MLflow runs."""
-        outputs = self.folder / name
-        where = [f"outputs={outputs}", f"store.path={cache}"]
-        spent, document = harness("sweep", *where, *words, *self.words, folder=self.folder)
+    def sweep(self, name: str, words: Sequence[str], count: int) -> tuple[float, list[Any], Path]:
+        """Return the seconds of `harness sweep` with a new cache and outputs, its finished trials, and the outputs."""
+        outputs, cache = self.folder / f"outputs-{name}", self.folder / f"cache-{name}"
+        shutil.copytree(self.warm, cache)
+        spent, document = harness("sweep", f"outputs={outputs}", f"store.path={cache}", *words, folder=self.folder)
         tracker = opened_tracker(outputs)
         experiment = tracker.client.get_run(document["run_id"]).info.experiment_id
         children = f"tags.`mlflow.parentRunId` = '{document['run_id']}' AND attributes.status = 'FINISHED'"
         trials = list(tracker.client.search_runs([experiment], children, max_results=5000))
         _expect(len(trials), count, "finished trials")
-        return spent, trials
+        return spent, trials, outputs
 
 
 def sweep(
-    what: Literal["grid", "baseline", "memory", "launchers"] = "grid",
+    what: Literal["grid", "memory", "launchers"] = "grid",
     *,
     data: Path | None = None,
     qrels: Path | None = None,
     pairs: int = 3,
-    sample: int | None = None,
+    sample: int = 5,
     thresholds: int = 20,
 ) -> None:
     """Time `harness sweep` against what it replaces, as ratios within one run.
 
     grid: 1,000 trials, against a loop of bare MLflow calls in alternation, and against `harness run -m`
-    baseline: 200 trials, against a hand-written script (benchmarks/hand_written_sweep.py); --sample 0: in full
     memory: resident memory over 1,000 trials in one process
     launchers: 200 trials in one process and in two; all metrics must be equal
 
     All sweeps fuse BM25 on morphemes with BM25 on character bigrams and gate by score; --data is a folder in the
-    contest's layout (default: the shipped sample), --qrels its labels. Seconds are of a process, including its start.
-    A sweep that would take too long is extrapolated from a run of 1 trial and a run of 1 + --sample trials (grid 5,
-    baseline 10). Each line names what is already cached. Fewer --thresholds make fewer trials.
+    contest's layout (default: the shipped sample), --qrels its labels. Seconds are of a process, including its start;
+    tokens and indexes are cached. `harness run -m` is extrapolated from runs of 1 and of 1 + --sample trials.
+    Fewer --thresholds make fewer trials.
     """
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     folder = (data or SAMPLE).absolute()
-    labels = (qrels or folder / "qrels.jsonl").absolute()
-    contest = ["dataset=contest", f"dataset.path={folder}", f"dataset.qrels={labels}"]
-    words = [*(contest if data else ["dataset=sample"]), "retriever=hybrid_lexical"]
+    contest = ["dataset=contest", f"dataset.path={folder}"]
+    contest += [f"dataset.qrels={(qrels or folder / 'qrels.jsonl').absolute()}"]
     with tempfile.TemporaryDirectory() as name:
-        bench = Workbench(Path(name), folder, labels, words, thresholds)
+        words = [*(contest if data else ["dataset=sample"]), "retriever=hybrid_lexical"]
+        bench = Workbench(Path(name), words, thresholds)
         if what == "grid":
-            _grid(bench, pairs, 5 if sample is None else sample)
-        elif what == "baseline":
-            _baseline(bench, 10 if sample is None else sample)
+            _grid(bench, pairs, sample)
         else:
             {"memory": _memory, "launchers": _launchers}[what](bench)
 
 
 def _grid(bench: Workbench, pairs: int, sample: int) -> None:
     count, taken = 50 * bench.thresholds, []
-    warm = bench.warm("cache", ("tokens", "indexes"))
+    words = bench.axes("fusion=rrf", "depth=20,40,60,80,100")
     for number in range(pairs):
-        outputs, again = bench.folder / f"outputs_{number}", bench.folder / f"bare_{number}"
-        cache = Path(shutil.copytree(warm, bench.folder / f"cache_{number}"))
-        spent, runs = bench.sweep(outputs.name, cache, bench.large, count)
-        _expect(len(list(cache.glob("rankings/*/manifest.json"))), 2, "searches")
+        again = bench.folder / f"bare-{number}"
+        spent, runs, outputs = bench.sweep(str(number), words, count)
         _describe(outputs, runs[0].info.run_id, again)
         taken.append((spent, seconds(lambda again=again: apart(log_bare, again, count))))
-        for folder in (outputs, again, cache):
-            shutil.rmtree(folder)
+        shutil.rmtree(outputs)
 
     def anew(trials: int) -> float:
+        """Return the seconds of `harness run -m` with an empty cache for each trial."""
         outputs, *caches = (tempfile.mkdtemp(dir=bench.folder) for _ in range(trials + 1))
         fixed = ["fusion=rrf", "gate=score", "gate.source=bm25", f"outputs={outputs}", *bench.words]
-        return _python("-c", "from harness.cli import main; main()", "run", "-m", *fixed,
-                       f"store.path={','.join(caches)}", folder=bench.folder)  # fmt: skip
+        command = [*HARNESS, "run", "-m", *fixed, f"store.path={','.join(caches)}"]
+        return seconds(lambda: subprocess.run(command, cwd=bench.folder, capture_output=True, check=True))
 
     ours, bare = (statistics.median(times) for times in zip(*taken, strict=True))
-    print(f"{count} trials, 2 searches; medians of {pairs} pairs\n")
-    title = f"harness run -m with an empty cache for each trial, extrapolated from {sample}"
-    rows = [("harness sweep, tokens and indexes cached", ours), (f"a bare loop that logs {count} equal runs", bare)]
-    relative([*rows, (title, _extrapolated(anew, sample, count))], "the sweep")
-    print(f"\nThe sweep over the bare loop, pair by pair: {', '.join(f'{one / two:.2f}' for one, two in taken)}")
-
-
-def _baseline(bench: Workbench, sample: int) -> None:
-    count = 10 * bench.thresholds
-    ours, _ = bench.sweep("outputs", bench.warm("cache", ("tokens",)), bench.cheap, count)
-    script = str(ROOT / "scripts" / "benchmarks" / "hand_written_sweep.py")
-
-    def theirs(*axes: str) -> float:
-        return _python(script, "-m", f"data={bench.data}", f"qrels={bench.qrels}", *axes, folder=bench.folder)
-
-    theirs()  # caches its tokens
-    if sample:
-        spent = _extrapolated(lambda n: theirs(f"threshold=range({n})"), sample, count)
-    else:
-        spent = theirs(f"threshold=range({bench.thresholds})", f"weight={WEIGHTS}")
-    how = f"extrapolated from {sample} trials" if sample else "in full"
-    rows = [("harness sweep, tokens cached", ours), (f"hand_written_sweep.py -m, tokens cached, {how}", spent)]
+    start = anew(1)
+    extrapolated = start + (anew(1 + sample) - start) / sample * (count - 1)
+    print(f"{count} trials; medians of {pairs} pairs\n")
+    rows = [
+        ("harness sweep, tokens and indexes cached", ours),
+        (f"a bare loop that logs {count} equal runs", bare),
+        (f"harness run -m with an empty cache for each trial, extrapolated from {sample}", extrapolated),
+    ]
     relative(rows, "the sweep")
+    print(f"\nThe sweep over the bare loop, pair by pair: {', '.join(f'{one / two:.2f}' for one, two in taken)}")
 
 
 def _memory(bench: Workbench) -> None:
     count, samples, over = 50 * bench.thresholds, list[tuple[int, float]](), threading.Event()
-    cache, outputs = bench.warm("cache", ("tokens", "indexes")), bench.folder / "outputs"
+    outputs, words = bench.folder / "outputs", bench.axes("fusion=rrf", "depth=20,40,60,80,100")
+
+    def finished() -> int:
+        return sum(journal.read_bytes().count(b"\n") for journal in outputs.glob("sweeps/*/journal.jsonl"))
 
     def watch() -> None:
         while not over.wait(0.5):
-            samples.append((_finished(outputs), resident() / 2**20))
+            samples.append((finished(), resident() / 2**20))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     with contextlib.redirect_stdout(io.StringIO()):
-        code = call("sweep", [*bench.words, *bench.large, f"outputs={outputs}", f"store.path={cache}"])
+        code = call("sweep", [*words, f"outputs={outputs}", f"store.path={bench.warm}"])
     over.set()
     watcher.join()
     _expect(code, 0, "exit code")
-    _expect(_finished(outputs), count, "finished trials")
+    _expect(finished(), count, "finished trials")
     shares = (0.1, 0.25, 0.5, 0.75, 0.95)
     rows = [found for share in shares if (found := next((row for row in samples if row[0] >= share * count), None))]
     table = Table("finished trials", "resident MB", "growth")
@@ -179,10 +156,8 @@ def _memory(bench: Workbench) -> None:
 
 def _launchers(bench: Workbench) -> None:
     count, results, rows = 10 * bench.thresholds, [], []
-    cache = bench.warm("cache", ("tokens", "indexes"))
     for name, words in {"basic": [], "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]}.items():
-        fresh = Path(shutil.copytree(cache, bench.folder / f"cache_{name}"))
-        spent, runs = bench.sweep(name, fresh, [*bench.cheap, *words], count)
+        spent, runs, _ = bench.sweep(name, bench.axes("fusion.normalise=min_max", *words), count)
         rows.append((f"harness sweep, {name} launcher, {count} trials, tokens and indexes cached", spent))
         results.append({run.data.tags["trial_key"]: _scores(run) for run in runs})
         _expect(len(results[-1]), count, f"different trials with the {name} launcher")
@@ -192,27 +167,8 @@ def _launchers(bench: Workbench) -> None:
     print(f"\nThe {len(next(iter(results[0].values())))} metrics of each of the {count} trials are equal.")
 
 
-def _python(*words: str, folder: Path) -> float:
-    """Return the seconds of a Python process; exit if it fails."""
-    began = time.perf_counter()
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(words)} failed:\n{done.stderr[-3000:]}")
-    return time.perf_counter() - began
-
-
-def _extrapolated(spent: Callable[[int], float], sample: int, count: int) -> float:
-    """Return the seconds of `count` trials, extrapolated from 1 and 1 + `sample` trials."""
-    start = spent(1)
-    return start + (spent(1 + sample) - start) / sample * (count - 1)
-
-
 def _scores(run: Any) -> dict[str, float]:
     return {name: value for name, value in run.data.metrics.items() if not name.startswith(MEASURED)}
-
-
-def _finished(outputs: Path) -> int:
-    return sum(journal.read_bytes().count(b"\n") for journal in outputs.glob("sweeps/*/journal.jsonl"))
 
 
 def _expect(number: int, expected: int, what: str) -> None:

@@ -9,10 +9,8 @@ import random
 import resource
 import shutil
 import tempfile
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -117,28 +115,20 @@ def _sentences(rng: random.Random) -> Iterator[str]:
         yield " ".join(words)
 
 
-def _called(command: str, *words: str) -> None:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = call(command, [*words])
-    assert code == 0, printed.getvalue()
-
-
 TESTSET, CHECKED, AT = Path("ts"), 60, "2026-11-22T09:30:00Z"
 
 
 def judgements(queries: int = 1000, documents: int = 50) -> None:
-    """Time what works on a judged test set of QUERIES x DOCUMENTS pairs, and measure the memory of each step.
+    """Time the commands on a judged test set of QUERIES x DOCUMENTS pairs, and measure the memory of each.
 
-    Each pair is judged by an invented model, and 60 queries by an invented person, too. Each step is a process of its
-    own; `seconds` is the best of three after importing, `memory` the most that the process held. The page is loaded by
-    a reviewer who is to judge all that no person has judged.
+    Each pair is judged by an invented model, and 60 queries by an invented person, too. Each command runs in a process
+    of its own; `seconds` is the best of three after importing, `memory` the most that the process held.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         print(f"{_judge_all(queries, documents):,} judgements\n")
-        table = Table("step", "seconds", "memory, MB")
-        for name in STEPS:
-            table.row(name, *apart(timed_step, name))
+        table = Table("command", "seconds", "memory, MB")
+        for words in (["freeze"], ["audit"], ["review", "reviewer=lee", "sample=all", "via=xlsx", "output=lee.xlsx"]):
+            table.row(f"testset {words[0]}", *apart(timed_command, words))
 
 
 def _judge_all(queries: int, documents: int) -> int:
@@ -178,61 +168,13 @@ def _judge_all(queries: int, documents: int) -> int:
     return len(found)
 
 
-def timed_step(name: str) -> tuple[float, float]:
-    """Return the seconds of a step, and the most memory of this process in MB."""
-    step = STEPS[name]()
-    return best_of(3, step)[0], _peak_mb()
+def timed_command(words: list[str]) -> tuple[float, float]:
+    """Return the seconds of a `harness testset` command, and the most memory of this process in MB."""
 
+    def called() -> None:
+        Path("lee.xlsx").unlink(missing_ok=True)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            code = call(f"testset {words[0]}", [f"testset={TESTSET}", "format=json", *words[1:]])
+        assert code == 0, printed.getvalue()
 
-def _reading() -> Callable[[], object]:
-    from harness.data.testset import read_queries
-    from harness.testset.judge.judgements import JudgementLog
-    from harness.testset.pool.pool import read_pool
-
-    return lambda: (read_queries(TESTSET, "testset"), read_pool(TESTSET), JudgementLog(TESTSET).read())
-
-
-def _resolving() -> Callable[[], object]:
-    from harness.testset.review.resolution import resolve
-
-    queries, pool, found = _reading()()  # type: ignore[misc]
-    return lambda: resolve(found, queries, pool.pairs)
-
-
-def _loading() -> Callable[[], object]:
-    from harness.data.dataset import checked_dataset
-    from harness.data.frozen import Frozen
-
-    return lambda: checked_dataset(Frozen(path=str(TESTSET / "v1")), "frozen").fingerprints
-
-
-def _command(name: str, *words: str) -> Callable[[], Callable[[], object]]:
-    return lambda: lambda: _called(f"testset {name}", f"testset={TESTSET}", "format=json", *words)
-
-
-def _page() -> Callable[[], object]:
-    """Return the command from its beginning until a browser has the page and its data."""
-    from harness.testset.review.server import ReviewServer
-
-    serve = ReviewServer.serve_forever
-
-    def loaded(server: ReviewServer) -> None:
-        threading.Thread(target=serve, args=(server,), daemon=True).start()
-        [link] = server.links.values()
-        for path in ("", "api/items"):
-            urllib.request.urlopen(link + path).read()
-        server.shutdown()
-        raise KeyboardInterrupt
-
-    ReviewServer.serve_forever = loaded  # type: ignore[method-assign,assignment]
-    return _command("review", "reviewer=lee", "sample=all")()
-
-
-STEPS: dict[str, Callable[[], Callable[[], object]]] = {
-    "read queries, pool and judgements": _reading,
-    "resolve": _resolving,
-    "testset freeze": _command("freeze"),
-    "read the frozen test set": _loading,
-    "testset audit": _command("audit"),
-    "first load of the page": _page,
-}
+    return best_of(3, called)[0], _peak_mb()

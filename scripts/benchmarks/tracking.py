@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import importlib
 import io
 import json
@@ -14,12 +13,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from measuring import ROOT, Table, apart, harness, in_turns, opened_tracker, timed, watched
@@ -28,7 +27,7 @@ from harness.cli import call
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import RunRecord, mlflow_name
 
-ROUNDS, SLOW_ROUNDS = 15, 3
+ROUNDS, SLOW_ROUNDS, AT_ONCE = 15, 3, 8  # passes, passes of the slowest way; queries at a time
 SYNCHRONOUS = {"MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false"}
 
 
@@ -77,13 +76,10 @@ def one_run(folder: Path, words: Sequence[str]) -> tuple[RunRecord, float]:
         caught.append(run.record)
         plain_end(run, status)
 
-    retrieval_run.write_page, recording.LiveRun.end = write, end  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(retrieval_run, "write_page", write), mock.patch.object(recording.LiveRun, "end", end):
         for _ in range(2):  # the first imports and compiles
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 assert call("run", ["format=json", f"outputs={folder}", *words]) == 0, "the run failed"
-    finally:
-        retrieval_run.write_page, recording.LiveRun.end = plain_write, plain_end  # type: ignore[method-assign]
     caught[-1].folder = Path(json.loads(out.getvalue())["files"]["folder"])
     return caught[-1], took[-1] if took else 0.0
 
@@ -219,13 +215,18 @@ def _arrived(uri: str, count: int, spent: float, experiment_id: str) -> tuple[fl
             return 1000 * spent / count, arrived, whole
 
 
-def served(rows: Sequence[dict[str, Any]], at_once: int, ask: Callable[[str], Any]) -> tuple[list[float], list[Any]]:
-    """Ask all queries; return the cells of a row, and the answers."""
+def served(rows: Sequence[dict[str, Any]], at_once: int, ask: Callable[[str], Any]) -> tuple[list[float], int]:
+    """Ask all queries; return the cells of a row, and how many answers equal the predictions."""
+
+    def asked(row: dict[str, Any]) -> tuple[float, Any]:
+        return timed(lambda: ask(row["standalone_query"]))
+
     began = time.perf_counter()
     with ThreadPoolExecutor(at_once) as pool:
-        took, answers = zip(*pool.map(lambda row: timed(lambda: ask(row["standalone_query"])), rows), strict=True)
+        took, answers = zip(*pool.map(asked, rows), strict=True)
     rate = len(rows) / (time.perf_counter() - began)
-    return [*map(float, np.percentile(1000 * np.array(took), [50, 95, 100])), rate], list(answers)
+    cells = [*map(float, np.percentile(1000 * np.array(took), [50, 95, 100])), rate]
+    return cells, sum(map(_as_predicted, answers, rows))
 
 
 def serving(*words: str) -> None:
@@ -256,49 +257,46 @@ def serving(*words: str) -> None:
             start = time.perf_counter() - began
             print(f"{len(rows)} queries, model {model['bytes'] / 1e6:.1f} MB, start {start:.1f} s\n")
             table = Table("", "p50 ms", "p95 ms", "max ms", "queries/s")
-            served(rows, 8, ask)
-            for at_once, name in ((1, "alone"), (8, "8 at a time")):
-                cells, answers = served(rows, at_once, ask)
+            served(rows, AT_ONCE, ask)
+            for at_once, name in ((1, "alone"), (AT_ONCE, f"{AT_ONCE} at a time")):
+                cells, right = served(rows, at_once, ask)
                 table.row(name, *cells)
-                equal += sum(map(_as_predicted, answers, rows))
+                equal += right
         searcher = load_model(next((outputs / "artifacts").rglob("artifacts/package")))
-        direct = [served(rows, 1, lambda text: searcher.search([Query.of("query", text)])) for _ in range(2)]
-        table.row("search", *direct[1][0])
+        found = [served(rows, 1, lambda text: searcher.search([Query.of("query", text)]) and ())[0] for _ in range(2)]
+        table.row("search", *found[1])
         print(f"\nequal: {equal} of {2 * len(rows)}")
 
 
 @contextlib.contextmanager
 def _model_server(outputs: Path, uri: str) -> Iterator[Callable[[str], Any]]:
-    """Serve the model; give a function that sends one query, with a connection for each thread."""
+    """Serve the model; give a function that sends one query over an open connection."""
+    import urllib3
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
-    command += ["-h", "127.0.0.1", "-p", str(port)]
+    command += ["-h", "127.0.0.1", "-p", address.partition(":")[2]]
     environment = os.environ | {
         "MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),  # it starts uvicorn
     }
-    own = threading.local()
+    pool = urllib3.PoolManager(maxsize=AT_ONCE, retries=False, timeout=120)
 
     def ready() -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return True
         if server.poll() is not None:
             raise SystemExit((outputs / "serve.log").read_text("utf-8"))
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            return pool.request("GET", f"http://{address}/ping").status == 200
         return False
 
     def ask(text: str) -> Any:
-        own.line = getattr(own, "line", None) or http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        body = json.dumps({"dataframe_records": [{"query": text}]})
-        own.line.request("POST", "/invocations", body, {"Content-Type": "application/json"})
-        answer = own.line.getresponse()
-        said = answer.read()
+        answer = pool.request("POST", f"http://{address}/invocations", json={"dataframe_records": [{"query": text}]})
         if answer.status != 200:
-            raise SystemExit(f"{answer.status}: {said.decode()}")
-        return json.loads(said)["predictions"][0]["documents"]
+            raise SystemExit(f"{answer.status}: {answer.data.decode()}")
+        return answer.json()["predictions"][0]["documents"]
 
     with (outputs / "serve.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -312,7 +310,7 @@ def _model_server(outputs: Path, uri: str) -> Iterator[Callable[[str], Any]]:
 
 
 def _as_predicted(answer: Sequence[dict[str, Any]], row: dict[str, Any]) -> bool:
-    """Whether an answer has the documents and scores of a row of predictions."""
+    """Return whether an answer has the documents and scores of a row of predictions."""
     documents = [(str(doc_id), one["score"]) for doc_id, one in zip(row["topk"], row["references"], strict=True)]
     return [(one["doc_id"], round(one["score"], 6)) for one in answer] == documents
 
@@ -325,20 +323,18 @@ def profile(*words: str) -> int:
     """
     from harness.commands import run as command
 
-    hz = os.sysconf("SC_CLK_TCK")
+    hz, spent = os.sysconf("SC_CLK_TCK"), dict[str, float]()
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / hz
-    spent = dict[str, float]()
+    plain_connect, plain_run = MlflowTracker.connect, command.run
 
     def now() -> float:
         return float(Path("/proc/uptime").read_text().split()[0]) - started
 
     def noted(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(*arguments, **named)
-            finally:
-                spent[label] = spent.get(label, 0.0) + time.perf_counter() - began
+            took, result = timed(lambda: function(*arguments, **named))
+            spent[label] = spent.get(label, 0.0) + took
+            return result
 
         return wrapper
 
@@ -351,12 +347,14 @@ def profile(*words: str) -> int:
         spent["start, Hydra, checks"] = now()
         return plain_run(*arguments)
 
-    plain_connect, plain_run = MlflowTracker.connect, command.run
     MlflowTracker.connect, command.run = connect, run  # type: ignore[method-assign]
-    MlflowTracker.begin = noted("log the run", MlflowTracker.begin)  # type: ignore[method-assign]
-    MlflowTracker.finish = noted("log the run", MlflowTracker.finish)  # type: ignore[method-assign]
-    command.steps.run = noted("ranking from the cache, scores, intervals", command.steps.run)
-    command.retrieval_run.write_page = noted("import matplotlib, write the page", command.retrieval_run.write_page)
+    for owner, name, label in (
+        (MlflowTracker, "begin", "log the run"),
+        (MlflowTracker, "finish", "log the run"),
+        (command.steps, "run", "ranking from the cache, scores, intervals"),
+        (command.retrieval_run, "write_page", "import matplotlib, write the page"),
+    ):
+        setattr(owner, name, noted(label, getattr(owner, name)))
     with contextlib.redirect_stdout(sys.stderr):
         code = call("run", [*words])
     spent["total"] = now()

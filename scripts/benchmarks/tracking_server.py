@@ -8,20 +8,19 @@ import multiprocessing
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from faulting.kills import synchronised
 from faulting.proxy import proxied
-from measuring import HARNESS, Table, opened_tracker, timed
+from measuring import Table, harness, opened_tracker
 
 from benchmarks.tracking import one_run
 from harness.config.canonical import digest
@@ -33,7 +32,6 @@ from harness.tracking.tracker import LoggedRun, RunRecord
 NUMBER = "bench.number"  # tag of a run: its place among those to be logged
 CONFIG, WORKERS = "config.yaml", 8
 SPAWN = multiprocessing.get_context("spawn")
-COLUMNS = ("runs", "runs/s", "ms of a run, median", "95 %")
 
 
 @dataclass(frozen=True)
@@ -45,15 +43,7 @@ class Runs:
     uri: str
     detail: str
     count: int
-    workers: int = WORKERS
-    experiment: str = "bench"
-
-    @property
-    def node(self) -> dict[str, Any]:
-        """Return the config that opens the tracker."""
-        target = "harness.tracking.mlflow_tracker.MlflowTracker"
-        tracker = {"_target_": target, "uri": self.uri, "detail": self.detail}
-        return {"tracking": tracker, "outputs": str(self.outputs)}
+    experiment: str
 
     def record(self, number: int) -> RunRecord:
         """Return a record of its own for each number."""
@@ -69,25 +59,20 @@ class Runs:
             folder=None,
         )
 
-    def journal(self, worker: int) -> Path:
-        return self.outputs / f"journal-{worker}.jsonl"
-
     def entries(self) -> list[dict[str, Any]]:
         """Return what the workers have finished."""
-        files = [self.journal(worker) for worker in range(self.workers)]
-        return [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
+        return [json.loads(line) for file in self.outputs.glob("journal-*") for line in file.read_text().splitlines()]
 
-    def start(self, worker: int, together: Any = None) -> Any:
-        """Start a process that logs. together: a barrier, so that all of them begin to log at once."""
-        process = SPAWN.Process(target=log_runs, args=(self, worker, together))
+    def start(self, worker: int) -> Any:
+        """Start a process that logs."""
+        process = SPAWN.Process(target=log_runs, args=(self, worker))
         process.start()
         return process
 
     def log_all(self) -> list[Any]:
-        """Log all runs with as many processes as there are workers; return the cells of a row."""
+        """Log all runs with WORKERS processes; return the cells of a row."""
         self.outputs.mkdir(parents=True)
-        together = SPAWN.Barrier(self.workers)
-        processes = [self.start(worker, together) for worker in range(self.workers)]
+        processes = [self.start(worker) for worker in range(WORKERS)]
         for process in processes:
             process.join()
             if process.exitcode:
@@ -99,18 +84,16 @@ class Runs:
         return [len(entries), rate, statistics.median(spent), spent[int(0.95 * (len(spent) - 1))]]
 
 
-def log_runs(runs: Runs, worker: int, together: Any) -> None:
+def log_runs(runs: Runs, worker: int) -> None:
     """Log every run of one worker that it has not finished; started again after a kill, it goes on."""
     done = {entry["number"] for entry in runs.entries()}
-    node = runs.node
-    tracker = recording.connected(node["tracking"], Path(node["outputs"]), PATIENCE)  # as a job of a sweep does
+    node = {"_target_": "harness.tracking.mlflow_tracker.MlflowTracker", "uri": runs.uri, "detail": runs.detail}
+    tracker = recording.connected(node, runs.outputs, PATIENCE)  # as a job of a sweep does
     recording.end_abandoned(tracker)
     logged = tracker.runs(runs.experiment, {}, "FINISHED") if done else []  # a kill may come just before the journal
     done |= {int(run.tags[NUMBER]) for run in logged}
-    if together:
-        together.wait()
     assert runs.template.folder is not None
-    for number in sorted(set(range(worker, runs.count, runs.workers)) - done):
+    for number in sorted(set(range(worker, runs.count, WORKERS)) - done):
         began, clock = time.time(), time.perf_counter()
         record, folder = runs.record(number), runs.outputs / "trials" / str(number)
         with recording.live_run(tracker, record, folder, direct=True) as live:
@@ -119,7 +102,7 @@ def log_runs(runs: Runs, worker: int, together: Any) -> None:
                 file.write(f"# {number}\n")
         shutil.rmtree(folder, ignore_errors=True)
         entry = {"number": number, "began": began, "seconds": time.perf_counter() - clock, "sent": not record.unsent}
-        with runs.journal(worker).open("a") as file:
+        with (runs.outputs / f"journal-{worker}").open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
 
@@ -158,57 +141,36 @@ def _differences(runs: Runs, run: LoggedRun, tracker: MlflowTracker) -> Iterator
                 yield f"run {number}: {path.name} is missing, or another"
 
 
-def tracking_server(
-    what: Literal["rates", "many"],
-    *,
-    runs: int | None = None,
-    full: int = 200,
-    uri: str | None = None,
-    workers: tuple[int, ...] = (1, 2, 4, WORKERS),
-) -> int:
-    """Log thousands of runs by many processes into an MLflow server; check that none is lost.
-
-    rates: light runs (--runs, 300) with 1, 2, 4 and 8 --workers
-    many: light runs (--runs, 5000) and --full runs by 8 processes, then the commands that read them
+def tracking_server(*, runs: int = 5000, full: int = 200, uri: str | None = None) -> int:
+    """Log thousands of runs by 8 processes into an MLflow server; check that none is lost, and time what reads them.
 
     --uri: of the server, such as one over PostgreSQL and S3, or of another store, such as sqlite:///many.db; without
     it, a server over SQLite is started on this machine. A run is made once with `harness run` on the sample. Its record
     and files are then logged again and again through the project's own tracker, as a sweep logs a trial, each time with
-    another value and another trial key. At the end every run must be there once, with the metrics and files that were
-    sent. `faults.py tracking_server` kills processes meanwhile, and takes the server away.
+    another value and another trial key: --runs light ones and --full full ones. At the end every run must be there
+    once, with the metrics and files that were sent. `faults.py tracking_server` kills processes meanwhile, and takes
+    the server away.
     """
+    from mlflow_server import serving
+
     wrong: list[str] = []
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
     with tempfile.TemporaryDirectory(prefix="benchmark-tracking-") as name, ExitStack() as stack:
-        folder, uri = Path(name), uri or stack.enter_context(_served(Path(name)))
-        light = one_run(folder / "light", ["tracking.detail=light"])[0]
-        stamp = f"{time.time():.0f}"  # no experiment of an earlier call
-        if what == "rates":
-            table = Table("processes", *COLUMNS)
-            for count in workers:
-                some = Runs(light, folder / f"by-{count}", uri, "light", runs or 300, count, f"{stamp}-{count}")
-                table.row(count, *some.log_all())
-            return 0
-        table, made = Table("detail", *COLUMNS), []
-        for detail, count in (("light", runs or 5000), ("full", full)):
+        folder, uri = Path(name), uri or stack.enter_context(serving(Path(name)))[0]
+        table, made = Table("detail", "runs", "runs/s", "ms of a run, median", "95 %"), []
+        for detail, count in (("light", runs), ("full", full)):
             if count:
-                record = light if detail == "light" else one_run(folder / "full", [])[0]
-                made.append(Runs(record, folder / f"of-{detail}", uri, detail, count, experiment=f"{stamp}-{detail}"))
+                record = one_run(folder / detail, ["tracking.detail=light"] if detail == "light" else [])[0]
+                place = folder / f"of-{detail}"  # its experiment is none of an earlier call
+                made.append(Runs(record, place, uri, detail, count, f"{time.time():.0f}-{detail}"))
                 table.row(detail, *made[-1].log_all())
         for some in made:
             wrong += check(some)
-        _read(made[0])
+        place = [f"experiment_name={made[0].experiment}", f"tracking.uri={uri}", f"outputs={folder / 'reading'}"]
+        for verb in ("runs", "board", "export"):
+            print(f"harness {verb}: {harness(verb, *place, folder=folder)[0]:.1f} s", flush=True)
     print("\n".join(wrong[:20]))
     return int(bool(wrong))
-
-
-@contextmanager
-def _served(folder: Path) -> Iterator[str]:
-    """Give the address of an MLflow server on this machine."""
-    from mlflow_server import serving
-
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with serving(folder) as (address, _):
-        yield address
 
 
 def killed(*, runs: int = 1000, pause: float = 30.0, uri: str | None = None) -> int:
@@ -221,9 +183,9 @@ def killed(*, runs: int = 1000, pause: float = 30.0, uri: str | None = None) -> 
     with tempfile.TemporaryDirectory() as name, proxied(Path(name) / "server", uri) as proxy:
         os.environ.pop("MLFLOW_TRACKING_URI", None)
         record, _ = one_run(Path(name) / "run", ["tracking.detail=light"])
-        work = Runs(record, Path(name) / "faults", proxy.address, "light", runs, experiment=f"{time.time():.0f}")
+        work = Runs(record, Path(name) / "faults", proxy.address, "light", runs, f"{time.time():.0f}")
         work.outputs.mkdir()
-        processes = {worker: work.start(worker) for worker in range(work.workers)}
+        processes = {worker: work.start(worker) for worker in range(WORKERS)}
 
         def reached(share: float) -> None:
             while len(work.entries()) < share * runs:
@@ -248,13 +210,3 @@ def killed(*, runs: int = 1000, pause: float = 30.0, uri: str | None = None) -> 
         wrong = check(work) + [f"a process ended with {code}" for code in codes if code]
     print("\n".join(wrong[:20]))
     return int(bool(wrong))
-
-
-def _read(runs: Runs) -> None:
-    """Print the seconds of the commands that read the runs."""
-    place = [f"experiment_name={runs.experiment}", f"tracking.uri={runs.uri}", f"outputs={runs.outputs / 'reading'}"]
-    for verb in ("runs", "board", "export"):
-        command = [*HARNESS, verb, *place, "format=json"]
-        spent, done = timed(lambda command=command: subprocess.run(command, capture_output=True, cwd=runs.outputs))
-        said = done.stderr[-1000:].decode() if done.returncode else ""
-        print(f"harness {verb}: {spent:.1f} s, exit code {done.returncode} {said}".rstrip(), flush=True)

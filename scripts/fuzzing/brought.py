@@ -1,13 +1,15 @@
-"""Formats of files that people bring: data sets, lists, corpora, text tasks, settings, prompts."""
+"""Formats of files that people bring: data sets, lists, text tasks, corpora, settings, prompts; and whole commands."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import io
 import json
+import re
 import tempfile
 import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,16 +18,17 @@ import numpy as np
 from documents_folders import documents_folder, folder_of_testset, pieces, query, quoted
 from text_files import hwpx, latin_pdf, paragraph, section, unicode_pdf
 
-from fuzzing.format import Files, Wrong, again, lines, reads, same, text_again, written
+from fuzzing.trial import Files, Wrong, lines, reads, same, text_again, written
+from harness import cli
 from harness.config import defaults, manual, recipes
+from harness.config.commands import Command
 from harness.config.components import conf_folder
 from harness.config.overrides import lookup, override_of
-from harness.corpus.chunked import Chunked
 from harness.corpus.chunking import Chunking, Note, load_tokenizer
-from harness.corpus.extraction import Extracted, extract, extract_here
+from harness.corpus.extraction import extract
 from harness.corpus.files import find_files
-from harness.data import contest, dataset, labels, qa, run_file, submissions, tables, trec
-from harness.data.files import json_lines, json_text, sha256_of, unique_rows
+from harness.data import contest, dataset, qa, run_file, submissions, tables, trec
+from harness.data.files import sha256_of
 from harness.data.predictions import read_predictions
 from harness.data.spans import SpanQrels
 from harness.data.testset import SpanLabelled
@@ -33,12 +36,13 @@ from harness.errors import BadInput
 from harness.llm.structured import read_prompt
 from harness.measures.measures import SPAN_MEASURES
 from harness.measures.scores import ShownLists, score_lists
-from harness.storage.atomic import write_text
 from harness.storage.cache import Cache
+from harness.sweeps.axes import Values
+from harness.sweeps.search import Search, SweepObjective
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.testset.draft.drafts import KINDS, example_lines, read_examples
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]
 CONTEST = {
@@ -53,117 +57,82 @@ CONTEST = {
         {"eval_id": 5, "msg": [{"role": "user", "content": "안녕"}]},
     ),
     "qrels.jsonl": lines(
-        {"eval_id": 7, "relevant": {"3": 2, "d1": 1}}, {"eval_id": "q3", "relevant": ["d2"]},
+        {"eval_id": 7, "relevant": {"3": 2, "d1": 1}, "basis": "human"},
+        {"eval_id": "q3", "needs": True, "kind": "fact", "relevant": ["d2"], "not_relevant": ["d1"]},
         {"eval_id": 5, "relevant": []},
     ),
-}  # fmt: skip
+}
+REWRITTEN = {"rewritten.jsonl": lines(*({"eval_id": one, "standalone_query": "달"} for one in (7, "q3", 5)))}
 
 
 def _contest(folder: Path) -> dataset.Dataset:
     return dataset.checked_dataset(contest.Contest(path=str(folder)), "contest")
 
 
-@reads("contest", CONTEST)
-def _read_contest(folder: Path) -> None:
-    read = _contest(folder)
-    dataset.search_queries(read)
-    dataset.search_queries(read, "last")
-
-    def write(into: Path) -> None:
-        ids = {one: one.native_id for one in (*read.documents, *read.queries) if one.native_id is not None}
-        rows = ({"docid": ids.get(one, one.doc_id), "src": one.source, "content": one.text} for one in read.documents)
-        write_text(into / "documents.jsonl", json_text(rows))
-        talks = ((ids.get(one, one.query_id), [dataclasses.asdict(turn) for turn in one.turns]) for one in read.queries)
-        write_text(into / "eval.jsonl", json_text({"eval_id": one, "msg": turns} for one, turns in talks))
-        if read.qrels is not None:
-            judged = ({"eval_id": one, "relevant": dict(grades)} for one, grades in read.qrels.grades.items())
-            write_text(into / "qrels.jsonl", json_text(judged))
-
-    if read.qrels is None or (read.qrels.grades and read.qrels == Qrels(read.qrels.grades)):
-        again(write, lambda into: _contest(into).fingerprints, read.fingerprints, "the dataset")
-
-
 @functools.cache
 def toy() -> dataset.Dataset:
+    """Return the data set of CONTEST."""
     with tempfile.TemporaryDirectory() as name:
         for file, content in CONTEST.items():
             (Path(name) / file).write_bytes(content)
         return _contest(Path(name))
 
 
-REWRITTEN = lines(*({"eval_id": one, "standalone_query": "달"} for one in (7, "q3", 5)))
+@reads("contest", CONTEST | REWRITTEN)
+def _read_contest(folder: Path) -> None:
+    read = _contest(folder)
+    assert read.fingerprints
+    dataset.search_queries(read, "last")
+    dataset.search_queries(read, "file", str(folder / "rewritten.jsonl"))
 
 
-@reads("rewritten", CONTEST | {"rewritten.jsonl": REWRITTEN}, fixed=frozenset(CONTEST))
-def _rewritten(folder: Path) -> None:
-    dataset.search_queries(_contest(folder), "file", str(folder / "rewritten.jsonl"))
-
-
-@reads("labels with holes", {"labels.jsonl": lines(
-    {"eval_id": 7, "needs": True, "kind": "fact", "relevant": {"d1": 2}, "not_relevant": ["d2"], "basis": "human"},
-    {"eval_id": "q3", "needs": False, "kind": "none", "relevant": {}, "not_relevant": ["d1"], "basis": "llm"},
-    {"eval_id": 5, "relevant": []},
-)})  # fmt: skip
-def _labels(folder: Path) -> None:
-    path = folder / "labels.jsonl"
-    rows = unique_rows(path, json_lines(path), "eval_id")
-    read = [labels.read_label(row, where, query_id) for where, query_id, _, row in rows]
-    labels.qrels_of(read)
-    same([labels.read_label(labels.label_row(one), "again", one.query_id) for one in read], read, "the labels")
-
-
-@reads("beir", {
+BEIR = {
     "corpus.jsonl": lines({"_id": "d1", "title": "달", "text": "위성"}, {"_id": "2", "text": "물", "metadata": {}}),
     "queries.jsonl": lines({"_id": "q1", "text": "달?"}, {"_id": "q2", "text": "물?"}, {"_id": "q3", "text": "x"}),
     "qrels/test.tsv": b"query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\t2\t2\nq2\td1\t0\n",
-})  # fmt: skip
-def _beir(folder: Path) -> None:
-    assert dataset.checked_dataset(trec.Beir(path=str(folder)), "beir").fingerprints
+}
+ASKED = [{"id": "q1", "question": "달?", "answers": [{"text": "위성"}]},
+         {"id": 2, "question": "?", "is_impossible": True}]  # fmt: skip
+SQUAD = [{"title": "달 의", "paragraphs": [{"context": "달은 위성이다", "qas": ASKED}, {"context": "물", "qas": []}]}]
+PARQUET = {
+    "corpus.parquet": [{"doc_id": "d1", "contents": "달"}, {"doc_id": "d2", "contents": "물"}],
+    "qa.parquet": [{"qid": "q1", "query": "달?", "retrieval_gt": [["d1"], ["d2"]]},
+                   {"qid": "q2", "query": "물?", "retrieval_gt": []}],
+}  # fmt: skip
 
 
-SQUAD = [{"title": "달 의", "paragraphs": [
-    {"context": "달은 위성이다", "qas": [{"id": "q1", "question": "달?", "answers": [{"text": "위성"}]},
-                                    {"id": 2, "question": "?", "is_impossible": True}]},
-    {"context": "물", "qas": []}]}]  # fmt: skip
-
-
-@reads("squad", {"squad.json": json.dumps({"version": "x", "data": SQUAD}).encode()})
-def _squad(folder: Path) -> None:
-    assert dataset.checked_dataset(qa.Squad(path=str(folder / "squad.json")), "squad").fingerprints
-
-
-def _parquets() -> Files:
+def _write_parquets(folder: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows = {
-        "corpus.parquet": [{"doc_id": "d1", "contents": "달"}, {"doc_id": "d2", "contents": "물"}],
-        "qa.parquet": [{"qid": "q1", "query": "달?", "retrieval_gt": [["d1"], ["d2"]]},
-                       {"qid": "q2", "query": "물?", "retrieval_gt": []}],
-    }  # fmt: skip
-    files = {name: io.BytesIO() for name in rows}
-    for name, file in files.items():
-        parquet.write_table(pa.Table.from_pylist(rows[name]), file)
-    return {name: file.getvalue() for name, file in files.items()}
+    for name, rows in PARQUET.items():
+        parquet.write_table(pa.Table.from_pylist(rows), folder / name)
 
 
-@reads("autorag", _parquets)
-def _autorag(folder: Path) -> None:
-    assert dataset.checked_dataset(qa.Autorag(path=str(folder)), "autorag").fingerprints
+DATA: dict[str, tuple[Any, Callable[[Path], Any]]] = {
+    "beir": (BEIR, lambda folder: trec.Beir(path=str(folder))),
+    "squad": ({"squad.json": json.dumps({"data": SQUAD}).encode()}, lambda at: qa.Squad(path=str(at / "squad.json"))),
+    "autorag": (written(_write_parquets), lambda folder: qa.Autorag(path=str(folder))),
+}
+for _name, (_files, _opened) in DATA.items():
+
+    @reads(_name, _files)
+    def _data(folder: Path, name: str = _name, opened: Callable[[Path], Any] = _opened) -> None:
+        assert dataset.checked_dataset(opened(folder), name).fingerprints
 
 
 # Ranked lists
 
 METRICS = ["modified_map@3", "modified_ndcg@3", "mrr", "ndcg@10", "map", "recall@2", "abstention_f1"]
-REFERENCES_OF = {
-    7: [(1.5, "달은 지구의 위성이다"), (0.5, "달의 모양은 변한다\r\u2028")],
-    "q3": [(1, "물은 100도에서 끓는다")],
-    5: [],
-}  # fmt: skip
+SCORED = (
+    (7, ["d1", 3], [(1.5, "달은 지구의 위성이다"), (0.5, "달의 모양은 변한다\r\u2028")]),
+    ("q3", ["d2"], [(1, "물은 100도에서 끓는다")]),
+    (5, [], []),
+)
 ROWS = lines(*(
-    {"eval_id": one, "standalone_query": "달?", "topk": {7: ["d1", 3], "q3": ["d2"], 5: []}[one], "answer": "",  # type: ignore[index]
+    {"eval_id": one, "standalone_query": "달?", "topk": topk, "answer": "",
      "references": [{"score": score, "content": content} for score, content in references]}
-    for one, references in REFERENCES_OF.items()
+    for one, topk, references in SCORED
 ))  # fmt: skip
 
 
@@ -173,21 +142,7 @@ def _submission(folder: Path) -> None:
     submissions.validate_submission(file, [one.query_id for one in known.queries], known.by_id, 3)
     submissions.validate_against(file, folder / "sample.csv")
     full = submissions.with_contents(file, known.by_id)
-    text_again(full, lambda path: submissions.with_contents(path, known.by_id), full, "the submission", "x.jsonl")
-
-
-@reads("predictions", {"predictions.jsonl": ROWS})
-def _predictions(folder: Path) -> None:
-    known = toy()
-    assert known.qrels
-    _scored(read_predictions(folder / "predictions.jsonl"), known.qrels, METRICS, folder / "predictions.jsonl")
-
-
-def _scored(read: Predictions, qrels: Qrels, metrics: list[str], file: Path) -> None:
-    try:
-        score_lists(ShownLists(read), qrels, metrics, missing="zero", detailed=())
-    except BadInput as error:  # of two files together: neither is to blame
-        raise BadInput(f"{file}: {error}") from None
+    text_again(full, lambda path: submissions.with_contents(path, known.by_id), full, "x.jsonl")
 
 
 @reads("run file", {"mate.csv": ROWS})
@@ -201,18 +156,24 @@ def _run_file(folder: Path) -> None:
     same(found.to_dict(), retriever.search(known.queries, 3).to_dict(), "the ranking")
 
 
-@reads("trec run", {"run.trec": b"q1 Q0 d1 1 2.5 x\nq1 Q0 d2 2 2.5 x\nq2 Q0 d2 1 -1e9 x\n",
-                    "qrels.trec": b"q1 0 d1 1\nq2 0 d2 2\nq2 0 d1 -1\n"})  # fmt: skip
-def _trec(folder: Path) -> None:
+@reads("predictions", {"predictions.jsonl": ROWS, "qrels.trec": b"q1 0 d1 1\nq2 0 d2 2\nq2 0 d1 -1\n",
+                       "run.trec": b"q1 Q0 d1 1 2.5 x\nq1 Q0 d2 2 2.5 x\nq2 Q0 d2 1 -1e9 x\n"})  # fmt: skip
+def _predictions(folder: Path) -> None:
     judged = trec.Trec(qrels=str(folder / "qrels.trec")).qrels()
-    _scored(read_predictions(folder / "run.trec"), judged, ["mrr", "ndcg@10"], folder / "run.trec")
+    for name, qrels, metrics in (("predictions.jsonl", toy().qrels, METRICS), ("run.trec", judged, METRICS[2:4])):
+        assert qrels
+        read = read_predictions(folder / name)
+        try:
+            score_lists(ShownLists(read), qrels, metrics, missing="zero", detailed=())
+        except BadInput as error:  # about lists and labels that do not fit each other
+            raise BadInput(f"{name}: {error}") from None
 
 
 # Text tasks
 
-ASKED = (("선다형", 2), ("단답형", "가#나"), ("서술형", '"가"가 옳다.'))
+KINDS_ASKED = (("선다형", 2), ("단답형", "가#나"), ("서술형", '"가"가 옳다.'))
 ANSWERS = [{"id": item, "input": {"question_type": kind, "question": "무엇?"}, "output": {"answer": said}}
-           for item, (kind, said) in enumerate(ASKED)]  # fmt: skip
+           for item, (kind, said) in enumerate(KINDS_ASKED)]  # fmt: skip
 REFERENCES = [{"id": "s1", "source": "감자기 일어났다", "reference": "갑자기 일어났다", "error_type": "맞춤법"},
               {"id": "s2", "source": "나는, 학교을", "reference": "나는, 학교를", "error_type": None}]  # fmt: skip
 CORRECTED = [{"id": "s1", "prediction": "갑자기 일어났다"}, {"id": "s2", "prediction": "나는, 학교을"}]
@@ -235,13 +196,15 @@ def _answers(folder: Path) -> None:
         task.measure({name: np.sum(values) for name, values in judged.item_counts.items()})
 
 
-@reads("corrections", {"R.csv": as_csv(REFERENCES), "P.jsonl": lines(*CORRECTED), "R.jsonl": lines(*REFERENCES),
-                       "P.csv": as_csv(CORRECTED)})  # fmt: skip
+PAIR = {"R.csv": as_csv(REFERENCES), "P.csv": as_csv(CORRECTED)}
+
+
+@reads("corrections", PAIR | {"P.jsonl": lines(*CORRECTED), "R.jsonl": lines(*REFERENCES)})
 def _corrections(folder: Path) -> None:
     for predictions, references in (("P.jsonl", "R.csv"), ("P.csv", "R.jsonl")):
         table = Corrections().judge(folder / predictions, folder / references, [], _cache()).table
         cells = {column: ["" if cell is None else str(cell) for cell in row] for column, row in table.items()}
-        text_again(tables.csv_text(table), tables.read_columns, cells, "the items", "items.csv")
+        text_again(tables.csv_text(table), tables.read_columns, cells, "items.csv")
 
 
 # Corpora and test sets
@@ -257,50 +220,26 @@ SECTION = section(
     + "</hp:subList></hp:footNote></hp:ctrl></hp:run></hp:p>"
 )
 PROSE = "가람모터스는 경기도에 있는 회사이다. 전기 자동차의 부품을 만들고 있다.\r\n달은 위성이다.\n"
+TEXTS: dict[str, Files] = {
+    "text file": {"a.txt": PROSE.encode(), "b.md": PROSE.encode("cp949")},
+    "html": {"a.html": PAGE.encode()},
+    "hwpx": {"a.hwpx": hwpx(SECTION, section(paragraph("끝")), manifest="<odf:manifest/>")},
+    "pdf": {"a.pdf": latin_pdf(["The moon is a satel-", "lite."], [], ["Water."]),
+            "b.pdf": unicode_pdf("달은 위성이다", {})},
+}  # fmt: skip
+for _name, _files in TEXTS.items():
 
-
-def _extracted(folder: Path, name: str) -> tuple[Path, Extracted]:
-    """Return a file as files of a corpus are found, and its text. Wrong unless that is in the form that is promised."""
-    [one] = find_files(str(folder / name))
-    found = extract(one.path)
-    said, pages = found.text, found.pages
-    if "\r" in said or said.startswith("\ufeff") or not unicodedata.is_normalized("NFC", said) or not said.strip():
-        raise Wrong("the text is not in its form", repr(said[:200]))
-    said.encode()  # half characters are none
-    if pages is not None and (pages[0] or list(pages) != sorted(pages) or pages[-1] > len(said)):
-        raise Wrong("pages are not in order", repr(pages))
-    return one.path, found
-
-
-@reads("text file", {"a.txt": PROSE.encode(), "b.md": PROSE.encode("cp949")})
-def _text(folder: Path) -> None:
-    for name in ("a.txt", "b.md"):
-        _, found = _extracted(folder, name)
-        text_again(found.text, extract, found, "the text", "a.txt")
-
-
-@reads("html", {"a.html": PAGE.encode()})
-def _html(folder: Path) -> None:
-    path, found = _extracted(folder, "a.html")
-    same(extract_here(str(path))["text"], found.text, "the text")
-
-
-@reads("hwpx", {"a.hwpx": hwpx(SECTION, section(paragraph("끝")), manifest="<odf:manifest/>")})
-def _hwpx(folder: Path) -> None:
-    path, found = _extracted(folder, "a.hwpx")
-    same(extract_here(str(path))["text"], found.text, "the text")
-
-
-PDFS = {
-    "a.pdf": latin_pdf(["The moon is a satel-", "lite."], [], ["Water."]),
-    "b.pdf": unicode_pdf("달은 위성이다", {}),
-}
-
-
-@reads("pdf", PDFS)
-def _pdf(folder: Path) -> None:
-    for name in PDFS:
-        _extracted(folder, name)
+    @reads(_name, _files)
+    def _text(folder: Path, names: Sequence[str] = tuple(_files)) -> None:
+        """Extract texts, and check their promised form."""
+        for name in names:
+            [one] = find_files(str(folder / name))
+            said, pages = (found := extract(one.path)).text, found.pages
+            if "\r" in said or said[0] == "\ufeff" or not unicodedata.is_normalized("NFC", said) or not said.strip():
+                raise Wrong("the text is not in its form", repr(said[:200]))
+            said.encode()  # there are no half characters
+            if pages is not None and (pages[0] or list(pages) != sorted(pages) or pages[-1] > len(said)):
+                raise Wrong("pages are not in order", repr(pages))
 
 
 SEA, EDITED = (
@@ -332,55 +271,33 @@ def _testset(folder: Path) -> None:
         score_lists(ShownLists(found), read.qrels, SPAN_MEASURES)
 
 
-def _of_chunks(folder: Path) -> None:
-    (folder / "corpus").mkdir()
-    (folder / "corpus" / "sea.txt").write_bytes(SEA.encode())
-    folder_of_testset(folder / "ts", QUERIES[:1])
-
-
-@reads("chunked", written(_of_chunks), changes=True, named=False)
-def _chunked(folder: Path) -> None:
-    with tempfile.TemporaryDirectory() as store:
-        source = Chunked(store=store, files=str(folder / "corpus" / "*.txt"), testset=str(folder / "ts"))
-        read = dataset.checked_dataset(source, "chunked")
-        same(dataset.checked_dataset(source, "chunked").fingerprints, read.fingerprints, "the dataset")
-
-
 REAL = lines({"eval_id": 7, "msg": TALK[:1], "relevant": ["d1"]}, {"eval_id": "b", "msg": TALK, "relevant": {"d2": 2}})
-
-
-@reads("examples", {"real.jsonl": REAL, "real.txt": "달은 왜 둥글어\n끓는점 물\n".encode()})
-def _examples(folder: Path) -> None:
-    for name in ("real.jsonl", "real.txt"):
-        found = read_examples(folder / name)
-        if any(not row.startswith("- ") for kind in KINDS for row in example_lines(found.queries, kind, 0).split("\n")):
-            raise Wrong("an example is more than a line", repr(found.queries)[:300])
-
-
-@reads("note", {"note.txt": "이 문서는 '{name}'에 대한 {{정보}}이다: {stem}, {path}\n".encode()})
-def _note(folder: Path) -> None:
-    Note.read(folder / "note.txt").of("a/Tesla_KR.txt").encode()
-
-
 TOKENIZER = {
     "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": {"type": "NFKC"},
     "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
     "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "가": 1}, "unk_token": "[UNK]"},
 }  # fmt: skip
+PROMPTED = {
+    "real.jsonl": REAL,
+    "real.txt": "달은 왜 둥글어\n끓는점 물\n".encode(),
+    "note.txt": "이 문서는 '{name}'에 대한 {{정보}}이다: {stem}, {path}\n".encode(),
+    "prompt.txt": '대화를 검색 질의 하나로 다시 쓰십시오: {"query": …}\n{conversation}\n'.encode(),
+    "tokenizer.json": json.dumps(TOKENIZER).encode(),
+}
 
 
-@reads("tokenizer", {"tokenizer.json": json.dumps(TOKENIZER).encode()})
-def _tokenizer(folder: Path) -> None:
+@reads("examples, notes, prompts", PROMPTED)
+def _prompted(folder: Path) -> None:
+    for name in ("real.jsonl", "real.txt"):
+        found = read_examples(folder / name)
+        if any(not row.startswith("- ") for kind in KINDS for row in example_lines(found.queries, kind, 0).split("\n")):
+            raise Wrong("an example is more than a line", repr(found.queries)[:300])
+    Note.read(folder / "note.txt").of("a/Tesla_KR.txt").encode()
+    prompt = read_prompt(folder / "prompt.txt", ["conversation"], key="query.prompt")
+    assert "{물}" in prompt.filled(conversation="{물}")
     load_tokenizer.cache_clear()
     spans = Chunking(size=3, overlap=1, unit="tokens", tokenizer=str(folder / "tokenizer.json")).spans(PROSE)
     assert "".join(PROSE[start:end] for start, end in spans)
-
-
-@reads("prompt", {"prompt.txt": '대화를 검색 질의 하나로 다시 쓰십시오: {"query": …}\n{conversation}\n'.encode()})
-def _prompt(folder: Path) -> None:
-    assert "{물}" in read_prompt(folder / "prompt.txt", ["conversation"], key="query.prompt").filled(
-        conversation="{물}"
-    )
 
 
 # Settings
@@ -436,7 +353,7 @@ def _page(path: Path) -> manual.Page:
 def _recipe(folder: Path) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    if not (folder / "experiment" / "mine.yaml").exists():  # what the command line names, not a file
+    if not (folder / "experiment" / "mine.yaml").exists():  # the command line would name it
         raise BadInput("mine.yaml is missing")
     with mock.patch.object(manual, "read_manual", _page):
         settings, others = recipes.unfolded("search", ["experiment=mine", "top_k=3"], [folder])
@@ -444,3 +361,101 @@ def _recipe(folder: Path) -> None:
     key_of = lookup("search", others)
     for one in settings:
         same(OverridesParser.create().parse_override(override_of(one, key_of)).key_or_group, one.key, "a key")
+
+
+# Whole commands: exit codes, messages and what is left behind
+
+OUT = ("outputs=out", "format=json")
+QUIET = ("tracking=none", "store.path=store", *OUT)
+TOY = ("dataset=contest", "dataset.path=.", "tokenizer=word")
+WORDS = """retriever=bm25
+retriever.bm25.k1=1.2
+tokenizer=word
+top_k=3
+depth=10
+gate=score
+gate.threshold=2.5
+metrics=[modified_map@3,ndcg@10]
+seed=1
+public=0.3
+query.file=null
+dataset=contest
+dataset.path=.
+experiment_name=e
+"""
+CONFIG = """# @package _global_
+defaults:
+  - override /retriever: hybrid_lexical
+  - override /gate: auto
+
+top_k: 2
+retriever:
+  bm25:
+    b: 0.5
+gate:
+  signals: [top_score]
+"""
+PLAIN = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": ["-inf"], "centre": [0.5],
+         "scale": [1.0], "weights": [0.1], "intercept": -1.5}  # fmt: skip
+LISTS = {"a.run": b"1 Q0 d1 1 2.5 x\n1 Q0 d3 2 1 x\n2 Q0 d2 1 0.5 x\n", "b.run": b"1 Q0 d3 1 9 x\n2 Q0 d9 1 1 x\n",
+         "qrels.txt": b"1 0 d1 1\n1 0 d2 0\n2 0 d2 2\n"}  # fmt: skip
+PREPARED = {"in/one.txt": "가나다. 라마바! 사아자.\n\n차카타.".encode(), "in/two.md": b"# One\n\n- two\n- three",
+            "note.txt": b"{name}: {path}"}  # fmt: skip
+OF_FILES = ("runs=[a.run,b.run]", "dataset=trec", "dataset.qrels=qrels.txt", "metric=map", *OUT)
+PREPARE = ("files=in/*", "output=docs", "chunk.size=9", "chunk.overlap=5", "chunk.note=note.txt", *OUT)
+FITTED = CONTEST | {"gate.json": json.dumps({"rule": PLAIN, "objective": "map", "notes": []}).encode()}
+CALLS: dict[str, tuple[Files, str, Sequence[str], bool]] = {  # files, command, words, whether a refusal names a file
+    "run": (FITTED, "run", (*TOY, *QUIET, "gate=fitted", "gate.file=gate.json"), False),
+    "prepare": (PREPARED, "prepare", PREPARE, True),
+    "search": (CONTEST, "search", (*TOY, "store.path=store", *OUT[1:], "query=달"), True),
+    "score lists": (CONTEST | {"P.jsonl": ROWS}, "score", (*TOY[:2], "predictions=P.jsonl", *QUIET), False),
+    "compare files": (LISTS, "compare", OF_FILES, True),
+    "power of files": (LISTS, "power", OF_FILES, True),
+    "score corrections": (PAIR, "score", ("task=corrections", "references=R.csv", "predictions=P.csv", *QUIET), True),
+}
+
+
+def called(command: str, *words: str) -> None:
+    """Call a command. Raise BadInput with its message for exit code 2; Wrong for a traceback or another exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.call(command, list(words))
+    said = err.getvalue()
+    if "Traceback (most recent call last)" in said:
+        errors = re.findall(r"^(?:harness [a-z ]+ failed: )?([\w.]+): ", said, re.MULTILINE)
+        raise Wrong(f"a traceback: {errors[-1] if errors else 'unknown'}", said)
+    if code not in (0, 2) or (code == 2 and not said.strip()):
+        raise Wrong(f"harness {command} ends with {code}", said)
+    if code == 2:
+        raise BadInput(said)
+
+
+for _name, (_files, _command, _words, _named) in CALLS.items():
+    _ended = (".unfinished",) if _name == "prepare" else ()
+
+    @reads(_name, _files, changes=True, named=_named, ended=_ended, command=True)
+    def _call(_: Path, command: str = _command, words: Sequence[str] = _words) -> None:
+        called(command, *words)
+
+
+@reads("words", {"run.words": WORDS.encode()}, changes=True, named=False, command=True)
+def _run_words(folder: Path) -> None:
+    if not (file := folder / "run.words").is_file():
+        raise BadInput(f"{file} is missing")
+    said = file.read_bytes().decode("utf-8", "surrogateescape")
+    with mock.patch.object(Command, "load"):
+        called("run", *(word for word in said.replace("\0", "").split("\n") if word))
+
+
+@reads("config", {"experiment/mine.yaml": CONFIG.encode()}, changes=True, named=False, command=True)
+def _config(_: Path) -> None:
+    with mock.patch.object(Command, "load"):
+        called("run", "--config-dir=.", "experiment=mine")
+
+
+def _open_study(folder: Path) -> None:
+    space = {"top_k": Values(("1", "2"), True)}
+    Search("random").open(folder / "study.db", space, [SweepObjective("map", "maximize")], "sweep")
+
+
+reads("study", written(_open_study), changes=True, command=True)(_open_study)

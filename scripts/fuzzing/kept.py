@@ -1,4 +1,4 @@
-"""Formats of files that the harness has written itself, and of what services send."""
+"""Formats of files that the harness writes, and of what services send."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 import re
 import sqlite3
 import tempfile
@@ -15,46 +14,40 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from frozen_sets import frozen, judged, sealed
 from judged_sets import judged_set
-from raw_server import RawServer, Wire
 
 from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
-from fuzzing.format import Files, Wrong, again, lines, reads, same, text, text_again, written
+from fuzzing.trial import Files, Wrong, again, lines, reads, same, text_again, written
 from harness.analysis.board import runs as board_runs
 from harness.analysis.board.choice import Chosen
 from harness.analysis.board.lists import ListReader
 from harness.analysis.board.queries import Collected, ReadAgain
-from harness.analysis.comparison import retrieval_runs, task_runs
+from harness.analysis.comparison import retrieval_runs
 from harness.analysis.comparison.comparison import compare_runs
+from harness.analysis.comparison.task_runs import TaskRuns
 from harness.analysis.ranking import RankedRun
+from harness.analysis.submissions import read_submissions
 from harness.commands import reproduce as reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import Proof, bare_rows, rows_sha256
 from harness.config.commands import CompareConfig, ReproduceConfig
 from harness.config.composing import compose
-from harness.corpus import preparation
-from harness.corpus.chunking import Chunking
-from harness.corpus.files import find_files
-from harness.corpus.output import prepare_output
 from harness.data import tables
 from harness.data.dataset import checked_dataset
 from harness.data.files import open_unpacked
 from harness.data.frozen import Frozen
 from harness.data.labels import FrozenQrels
 from harness.data.shards import CorpusWriter, ShardedDocuments, ShardWriter, fingerprint_row
-from harness.data.spans import Evidence, Span
-from harness.data.testset import EvidencedQuery, read_queries
+from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
 from harness.fusion.rule import FittedFusion, FusionRule
 from harness.gates.llm import read_answer
 from harness.gates.rule import FittedGate, Rule
 from harness.llm.chat import ChatModel, _completion
-from harness.llm.structured import Schema, WrongReply
-from harness.llm.usage import Completion, ReplyLog
+from harness.llm.structured import WrongReply
 from harness.measures import checked_values
 from harness.measures.objective import Objective
 from harness.measures.score_table import read_score_table
@@ -65,13 +58,11 @@ from harness.statistics.agreement import Proportion
 from harness.statistics.prediction_powered import Estimate
 from harness.storage import cache as caches
 from harness.storage import entries
-from harness.storage.append_log import FILE, START
 from harness.storage.typed import row_as
 from harness.sweeps.auto.budget import StepLog
 from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
 from harness.testset.audit.auditing import AuditSample, draw, read_audit
 from harness.testset.draft.drafting import read_as
-from harness.testset.draft.drafts import Draft, Rejection, TestsetFolder
 from harness.testset.freeze import freezing
 from harness.testset.judge.judge_record import JudgeRecord, read_records, write_record
 from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, by_pair, current
@@ -82,19 +73,9 @@ from harness.testset.review.workbook import Questions, read_workbook, write_work
 from harness.tracking import file_hashes, in_progress, mlflow_client, outbox
 from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker
-from retrievers.base import Document, Query, Ranking, Turn
+from retrievers.base import Document, Query, Ranking
 from retrievers.external.http import HttpRetriever
-from retrievers.external.http_client import (
-    Address,
-    FailedAttempt,
-    HttpClient,
-    HttpReply,
-    HttpRequest,
-    Limits,
-    Secrets,
-    Unanswered,
-)
-from retrievers.redaction import redacted, register
+from retrievers.external.http_client import FailedAttempt, HttpClient, HttpReply, HttpRequest
 
 COMPARED = {"resamples": 100, "seed": 0, "pairs": "best", "select_on": "all"}  # of a comparison
 
@@ -109,22 +90,25 @@ TALLIES = {"id": ["s1", "s2"], "kind": ["a", 'b\r"'], "public": [1, 0], "tp": [1
 TRIALS = {"trial": [0, 1], "status": ["FINISHED", "FAILED"], "map": [0.5, None], "error": ["", "a\rb"]}
 
 
-@reads("scores.csv", {"scores.csv": SCORES})
-def _scores(folder: Path) -> None:
-    read_score_table(folder / "scores.csv")
-    read_score_table(folder / "scores.csv", "mrr")
+CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr\n5,fact,1,0.5,1.0,0.0\n7,fact,0,,0.25,\n"
+           b"q3,none,1,,,0.0\n")  # fmt: skip
 
 
-@reads("trials.csv", {"trials.csv": tables.csv_text(TRIALS).encode(), "items.csv": tables.csv_text(ITEMS).encode()})
+TABLES = {"scores.csv": SCORES, "checked.csv": CHECKED, "items.csv": tables.csv_text(ITEMS).encode()}
+TABLES |= dict.fromkeys(("runs.csv", "trials.csv"), tables.csv_text(TRIALS).encode())
+
+
+@reads("tables", TABLES)
 def _tables(folder: Path) -> None:
-    for file in sorted(folder.iterdir()):
-        columns = tables.read_columns(file)
-        text_again(tables.csv_text(columns), tables.read_columns, columns, file.name, "x.csv")
-
-
-@reads("runs.csv", {"runs.csv": tables.csv_text(TRIALS).encode()})
-def _runs_table(folder: Path) -> None:
+    read_score_table(folder / "scores.csv", "mrr")
+    for name in ("trials.csv", "items.csv"):
+        columns = tables.read_columns(folder / name)
+        text_again(tables.csv_text(columns), tables.read_columns, columns, name)
     CsvTracker().connect(folder)
+    read = checked_values.read_checked_table(folder / "checked.csv")
+    read.estimates()
+    once_more = lambda path: checked_values.read_checked_table(path).query_ids  # noqa: E731
+    text_again(checked_values.checked_table_text(read), once_more, read.query_ids, "checked.csv")
 
 
 @reads("stored predictions", {"predictions.jsonl": ROWS}, named=False)
@@ -151,29 +135,25 @@ class _Inputs:
         raise BadInput("gate.json: this signal needs more than the fuzzer has")
 
 
-@reads("gate.json", {"gate.json": json.dumps(GATE).encode()})
-def _gate(folder: Path) -> None:
-    rule = FittedGate(str(folder / "gate.json")).rule
-    same(rule, Rule.from_json(json.loads(json.dumps(rule.to_json()))), "the rule")
-    try:
-        rule.check(["bm25"])
-    except BadInput as error:  # about names, which a person can have meant
-        raise BadInput(f"gate.json: {error}") from None
-    plain = dataclasses.replace(rule, embedding=(), embedding_centre=(), embedding_scale=())
-    with np.errstate(over="ignore", invalid="ignore"):  # coefficients up to the largest number
-        rule.shown(plain.signal(_Inputs()))  # type: ignore[arg-type]
-
-
 FEATURES = [{"ranking": "bm25", "feature": "z_score", "weight": 0.7},
             {"ranking": "bigram", "feature": "returned", "weight": -1}]  # fmt: skip
 FUSION = {"version": 1, "rule": {"rankings": ["bigram", "bm25"], "features": FEATURES}, "notes": []}
 
 
-@reads("fusion.json", {"fusion.json": json.dumps(FUSION).encode()})
-def _fusion(folder: Path) -> None:
-    rule = FittedFusion(str(folder / "fusion.json")).rule
-    same(rule, row_as(FusionRule, json.loads(json.dumps(rule.to_json())), "rule"), "the rule")
-    rule.fuse(dict.fromkeys(rule.rankings, RANKING), 2)
+@reads("rules", {"gate.json": json.dumps(GATE).encode(), "fusion.json": json.dumps(FUSION).encode()})
+def _rules(folder: Path) -> None:
+    rule = FittedGate(str(folder / "gate.json")).rule
+    same(Rule.from_json(json.loads(json.dumps(rule.to_json()))), rule, "the rule")
+    try:
+        rule.check(["bm25"])
+    except BadInput as error:  # about names
+        raise BadInput(f"gate.json: {error}") from None
+    plain = dataclasses.replace(rule, embedding=(), embedding_centre=(), embedding_scale=())
+    with np.errstate(over="ignore", invalid="ignore"):  # coefficients up to the largest number
+        rule.shown(plain.signal(_Inputs()))  # type: ignore[arg-type]
+    fusion = FittedFusion(str(folder / "fusion.json")).rule
+    same(row_as(FusionRule, json.loads(json.dumps(fusion.to_json())), "rule"), fusion, "the rule")
+    fusion.fuse(dict.fromkeys(fusion.rankings, RANKING), 2)
 
 
 class Folder(Tracker):
@@ -190,19 +170,23 @@ def _run_of(name: str, **tags: str) -> LoggedRun:
     return LoggedRun(name, name, "e", "FINISHED", {}, params, tags)
 
 
+TREC = b"7 Q0 d1 1 1.5 x\n7 Q0 3 2 1 x\nq3 Q0 d2 1 0.25 x\n"
+TABLE = {"columns": ["query_id", "signal", "kept"], "data": [["7", 1.5, True], ["q3", None, False]]}
+LISTS = {"run.trec": TREC, "queries.json": json.dumps(TABLE).encode(), "gate.json": json.dumps(GATE).encode()}
+
+
 def _logged() -> Files:
     config, _ = compose("run", ("dataset=contest", "dataset.path=data", "tracking=none"))
     files = {"config.yaml": provenance.resolved(config).encode(), "predictions.jsonl": ROWS, "scores.csv": SCORES,
-             "metrics.json": b'{"metrics": {"mrr": 0.5, "map": 1}}'}  # fmt: skip
+             "metrics.json": b'{"metrics": {"mrr": 0.5, "map": 1}}', **LISTS}  # fmt: skip
     made = {f"{run}/{name}": content for run in "ab" for name, content in files.items()}
     made["b/predictions.jsonl"] = ROWS.replace('"content": "달'.encode(), '"x": "달'.encode())  # texts are read again
     made["b/scores.csv"] = SCORES.replace(b"0.5,0.5,0.25", b"1.0,0.5,0.75")
     return made | {f"data/{name}": content for name, content in CONTEST.items()}
 
 
-_FIXED = {*(f"data/{one}" for one in CONTEST)} | {
-    f"a/{one}" for one in ("config.yaml", "metrics.json", "predictions.jsonl", "scores.csv")
-}
+_FILES = ("config.yaml", "metrics.json", "predictions.jsonl", "scores.csv", *LISTS)
+_FIXED = [*(f"data/{one}" for one in CONTEST), *(f"a/{one}" for one in _FILES)]
 
 
 @reads("retrieval run", _logged, fixed=frozenset(_FIXED), named=False)
@@ -212,12 +196,13 @@ def _retrieval(folder: Path) -> None:
     tracker: Any = Folder()
     config = read_config(folder / "b" / "config.yaml")
     said = provenance.resolved(config)
-    text_again(said, lambda path: provenance.resolved(read_config(path)), said, "the config", "config.yaml")
+    text_again(said, lambda path: provenance.resolved(read_config(path)), said, "config.yaml")
     places = ReproduceConfig.of(compose("reproduce", (), True)[0])
     for part in (
         lambda: reproduce._run_config(b, config, "run", places),
         lambda: in_full(tracker, b),
         lambda: RunKind().validated(tracker, b, None),
+        lambda: _lists(tracker, b, folder),
     ):
         with contextlib.suppress(BadInput):
             part()
@@ -228,22 +213,14 @@ def _retrieval(folder: Path) -> None:
         board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))
 
 
-TREC = b"7 Q0 d1 1 1.5 x\n7 Q0 3 2 1 x\nq3 Q0 d2 1 0.25 x\n"
-TABLE = {"columns": ["query_id", "signal", "kept"], "data": [["7", 1.5, True], ["q3", None, False]]}
-LISTS = {"a/predictions.jsonl": ROWS, "a/run.trec": TREC, "a/queries.json": json.dumps(TABLE).encode(),
-         "a/gate.json": json.dumps(GATE).encode(), "b/predictions.jsonl": ROWS}  # fmt: skip
-
-
-@reads("lists of runs", LISTS)
-def _lists(folder: Path) -> None:
-    logged = [_run_of("a", **{"harness.verb": "run"}), _run_of("b", **{"harness.verb": "score"})]
-    runs = tuple(board_runs.BoardRun(one, one.name, Objective("x", 0.5, 0.4, 0.6)) for one in logged)
-    flags, values = np.ones(2, bool), np.ones((2, 2))
-    board = board_runs.BoardRuns("x", "all", runs, ("7", "q3"), flags, flags, flags, values, values.astype(np.int8))
-    reader, collected = ListReader(Ahead(Folder(), [], folder)), Collected(board, [ReadAgain()])  # type: ignore[arg-type]
-    for at, one in enumerate(logged):
-        collected.add(at, 0, reader.returned(one) or {}, reader.retrieved(one))
-    json.dumps(collected.details([reader.gate(one) for one in logged], []), allow_nan=False)
+def _lists(tracker: Any, run: LoggedRun, folder: Path) -> None:
+    """Read the lists of a run as a board shows them."""
+    flags, one = np.ones(2, bool), board_runs.BoardRun(run, run.name, Objective("x", 0.5, 0.4, 0.6))
+    losses = np.ones((1, 2), np.int8)
+    board = board_runs.BoardRuns("x", "all", (one,), ("7", "q3"), flags, flags, flags, np.ones((1, 2)), losses)
+    reader, collected = ListReader(Ahead(tracker, [], folder)), Collected(board, [ReadAgain()])  # type: ignore[arg-type]
+    collected.add(0, 0, reader.returned(run) or {}, reader.retrieved(run))
+    json.dumps(collected.details([reader.gate(run)], []), allow_nan=False)
 
 
 def _task_files() -> Files:
@@ -264,8 +241,8 @@ def _task_run(folder: Path) -> None:
     with contextlib.suppress(BadInput):
         task_run.validated(tracker, _run_of("b"))
     with tempfile.TemporaryDirectory() as name:
-        files = task_runs.read_task_runs(tracker, {"A": _run_of("a"), "B": _run_of("b")}, Path(name))
-        compare_runs(files, CompareConfig.of({"metric": "correction_recall", **COMPARED}))
+        found = read_submissions(tracker, [_run_of("a"), _run_of("b")], Path(name))
+        compare_runs(TaskRuns(["A", "B"], found), CompareConfig.of({"metric": "correction_recall", **COMPARED}))
 
 
 LOGGED = {"scores.csv": b"query_id,map\n1,0.5\n", "run.trec": TREC}
@@ -275,7 +252,7 @@ HASHES = json.dumps({name: hashlib.sha256(content).hexdigest() for name, content
 @reads("hashes of files", LOGGED | {"tag.json": HASHES}, named=False)
 def _hashes(folder: Path) -> None:
     """Believe of a run what it has logged: a file as it was, or a tag that was made for another."""
-    tag = text(folder / "tag.json") or "{}"
+    tag = _text(folder / "tag.json") or "{}"
     run = LoggedRun("a" * 32, "a", "e", "FINISHED", {}, {}, {file_hashes.FILE_HASHES: tag})
     for name, before in LOGGED.items():
         read = file_hashes.fetch_verified(run, name, partial(Folder().download, run, str(folder / name), folder))
@@ -298,6 +275,9 @@ def _sweep(folder: Path) -> Context:
 def _results(folder: Path) -> None:
     write_journal(_sweep(folder), RESULT)
     write_journal(_sweep(folder), dataclasses.replace(RESULT, number=1, status="FAILED"))
+    log = StepLog(folder / "steps.jsonl")
+    log.note("system retriever=bm25", 2.5, 2.0)
+    log.note("replay 0", 9.0)
 
 
 @reads("journal", written(_results))
@@ -311,16 +291,6 @@ def _journal(folder: Path) -> None:
             write_journal(_sweep(into), result)
 
     again(write, lambda into: repr(read_journal(_sweep(into))[0]), repr(results), "the journal")
-
-
-def _spent(folder: Path) -> None:
-    log = StepLog(folder / "steps.jsonl")
-    log.note("system retriever=bm25", 2.5, 2.0)
-    log.note("replay 0", 9.0)
-
-
-@reads("steps", written(_spent))
-def _steps(folder: Path) -> None:
     log = StepLog(folder / "steps.jsonl")
     if not (log.pace > 0 and log.spent >= 0 and log.seconds("system") >= 0):
         raise Wrong("a time is not a number", repr((log.pace, log.spent)))
@@ -473,44 +443,6 @@ def _shards(folder: Path) -> None:
     again(lambda into: _write_shards(into, documents), lambda into: tuple(_of_shards(into)), documents, "the documents")
 
 
-CHUNKING = Chunking(size=9, overlap=5)
-
-
-def _prepared(folder: Path, stop: bool = False, slow: bool = False) -> Any:
-    """Prepare two files, without near-duplicates, whose kernels take seconds to compile."""
-    (folder / "in").mkdir()
-    for name, said in {"one.txt": "가나다. 라마바. 사아자차카타.\n", "two.txt": "라마바. 파하거너. 끝."}.items():
-        (folder / "in" / name).write_text(said, "utf-8")
-    failing = mock.patch.object(preparation, "_write", side_effect=Wrong("stopped"))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.chdir(folder))
-        stack.enter_context(mock.patch.object(preparation.near_duplicates, "find_near_duplicates", return_value=[]))
-        stack.enter_context(contextlib.suppress(Wrong))
-        if stop:
-            stack.enter_context(failing)
-        if slow:
-            stack.enter_context(mock.patch.object(Chunking, "is_slow", True))
-        return prepare_output(find_files("in/*"), CHUNKING, Path("docs"))[0]
-
-
-def _documents_of(stop: bool) -> Files:
-    found = written(lambda folder: _prepared(folder, stop, slow=stop))()
-    return {name: content for name, content in found.items() if name.startswith("docs")}
-
-
-@reads("unfinished documents", lambda: _documents_of(True), changes=True)
-def _unfinished(folder: Path) -> None:
-    _prepared(folder, slow=True)
-    held = {f"docs/{path.relative_to(folder / 'docs')}": path.read_bytes() for path in (folder / "docs").rglob("*.*")}
-    expected = _documents_of(False)
-    same({name: held.get(name) for name in expected}, expected, "the documents")
-
-
-@reads("finished documents", lambda: _documents_of(False), changes=True)
-def _documents(folder: Path) -> None:
-    _prepared(folder)
-
-
 # Judged test sets
 
 
@@ -543,7 +475,6 @@ NEW = Judgement("7", "ab", "d9", 3, "llm:tiny#0123", "2026-11-22T09:31:00Z")
 def _judged_folder(folder: Path) -> None:
     folder /= "ts"
     read = pools.read_pool(folder)
-    assert sum(map(len, read.by_query.values())) == len(read.pairs)
     pools.pooled_documents(folder, None)
     pools.write_pool(folder, read)
     same(pools.read_pool(folder), read, "the pool")
@@ -552,11 +483,7 @@ def _judged_folder(folder: Path) -> None:
     by_pair(current(before, {"7": Query.of("7", "달")}))
     log.append([NEW])
     same(log.read(), [*before, NEW], "the judgements")
-    same(log.since(START)[0], [*before, NEW], "the judgements that are followed")
-    audit = read_audit(folder)
-    sample = draw(folder, STATE, 3, audit.seed if audit else 0)
-    same(read_audit(folder), sample, "the sample")
-    items("audit", "kim", STATE, sample)
+    items("audit", "kim", STATE, draw(folder, STATE, 3, 0) if read_audit(folder) is None else SAMPLE)
     judges, new = read_records(folder), dataclasses.replace(JUDGE, by="llm:new#4567cdef", seeds=None)
     write_record(folder, new)
     same(read_records(folder), {**judges, new.by: new}, "the records")  # the record of one judge changes no other's
@@ -587,18 +514,6 @@ def _workbook(folder: Path) -> None:
     assert all(one.grade in (0, 1, 2, 3, None) and one.pi == 1 for one in found.new)
 
 
-CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr\n5,fact,1,0.5,1.0,0.0\n7,fact,0,,0.25,\n"
-           b"q3,none,1,,,0.0\n")  # fmt: skip
-
-
-@reads("checked.csv", {"checked.csv": CHECKED})
-def _checked(folder: Path) -> None:
-    read = checked_values.read_checked_table(folder / "checked.csv")
-    read.estimates()
-    once_more = lambda path: checked_values.read_checked_table(path).query_ids  # noqa: E731
-    text_again(checked_values.checked_table_text(read), once_more, read.query_ids, "the queries", "x.csv")
-
-
 AGREED = {"progress": {"checked": ["7"]}, "relevant_from": 2, "models": ["tiny#0123"], "judgements": "0" * 64,
           "model": {"statistics": {"kappa": {"value": 0.5, "low": None}}}, "again": None, "alpha": None}  # fmt: skip
 
@@ -626,26 +541,13 @@ def _read_frozen(folder: Path) -> None:
     freezing.read_agreement(folder / "ts")
 
 
-SETTINGS = {"llm": {"model": "tiny"}, "seed": 0}
-EVIDENCE = Evidence(Span("0123456789abcdef0123", 3, 5), "위성", "달은 ", "이다.")
-FACT = Draft("fact", (Turn("user", "달은?"),), "위성이다.", (EVIDENCE,), "d1")
-
-
-def _drafted(folder: Path) -> None:
-    TestsetFolder(folder, SETTINGS).write([FACT], [Rejection(FACT, "copied", "x")], {"shown": 2})
-    (folder / "unfinished.json").write_text(json.dumps({"queries.jsonl": "ab", "rejected.jsonl": "cd"}))
-
-
-@reads("drafted test set", written(_drafted), changes=True, named=False)
-def _drafted_folder(folder: Path) -> None:
-    drafted = TestsetFolder(folder, SETTINGS)
-    drafted.check(3)
-    drafted.write([FACT], [], {"shown": 3})
-    [query] = read_queries(folder)
-    same(query.evidence, FACT.evidence, "the evidence")
-
-
 # What services send
+
+
+def _text(path: Path) -> str:
+    """Return what a service has sent; "" where there is no file."""
+    return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+
 
 ANSWERED = {"answer": "위성이다.", "evidence": ["위성"]}
 DRAFTED = {"fact": {"question": "달은 무엇인가?", **ANSWERED}, "conversation": {"turns": TALK, **ANSWERED},
@@ -656,38 +558,21 @@ DRAFTED = {"fact": {"question": "달은 무엇인가?", **ANSWERED}, "conversati
        refusals=(WrongReply, BadInput), named=False)  # fmt: skip
 def _drafted_reply(folder: Path) -> None:
     for kind in DRAFTED:
-        for item in read_as(kind)(text(folder / f"{kind}.json")):
+        for item in read_as(kind)(_text(folder / f"{kind}.json")):
             if not item.turns or not all(turn.content.strip() for turn in item.turns):
                 raise Wrong("a turn is blank", repr(item)[:300])
-
-
-ITEM = {"type": "object", "properties": {"question": {"type": "string"}, "kind": {"enum": ["fact", "search"]}},
-        "required": ["question", "kind"], "additionalProperties": False}  # fmt: skip
-ITEMS_OF = Schema("items", {"type": "object", "properties": {"items": {"type": "array", "items": ITEM}}})
-STRUCTURED = '<think>{}</think>\n```json\n{"items": [{"question": "왜?", "kind": "fact"}]}\n```\n'
-
-
-@reads("structured reply", {"reply.txt": STRUCTURED.encode()}, refusals=(WrongReply,), named=False)
-def _structured(folder: Path) -> None:
-    for item in ITEMS_OF.read(text(folder / "reply.txt")).get("items", ()):
-        assert isinstance(item["question"], str)
-        assert item["kind"] in ("fact", "search")
 
 
 HEAD = {"status": 200, "headers": {"Retry-After": "3", "Location": "/elsewhere", "Content-Encoding": "identity"}}
 
 
-def _files(content: Any) -> Files:
-    return {"reply.json": json.dumps(content).encode(), "head.json": json.dumps(HEAD).encode()}
-
-
-def _received(client: HttpClient, request: HttpRequest, folder: Path) -> HttpReply:
-    """Return what the client makes of a response with this head and this body."""
+def _received(client: HttpClient, request: HttpRequest, file: Path) -> HttpReply:
+    """Return what the client makes of a response with the head that lies beside this body."""
     from urllib3 import HTTPResponse
 
-    if not all((folder / name).is_file() for name in ("reply.json", "head.json")):
+    if not file.is_file() or not file.with_name("head.json").is_file():
         raise FailedAttempt("there is no reply")
-    body, head = (folder / "reply.json").read_bytes(), (folder / "head.json").read_text("latin-1")
+    body, head = file.read_bytes(), file.with_name("head.json").read_text("latin-1")
     headers = dict(re.findall(r'"([\w-]+)": "([^"]{0,50})"', head))
 
     class Pool:
@@ -703,94 +588,21 @@ CHAT = {"choices": [{"message": {"content": "<think>x</think> yes"}, "finish_rea
         "usage": {"prompt_tokens": 9, "completion_tokens": 3}}  # fmt: skip
 
 
-@reads("reply", _files(CHAT), refusals=(FailedAttempt, WrongReply), named=False)
-def _chat(folder: Path) -> None:
+HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
+REPLIES = {"reply.json": CHAT, "found.json": HITS, "head.json": HEAD}
+
+
+@reads("reply", {name: json.dumps(content).encode() for name, content in REPLIES.items()},
+       refusals=(FailedAttempt, WrongReply), named=False)  # fmt: skip
+def _reply(folder: Path) -> None:
+    retriever = HttpRetriever("http://h:1/?q={query}&k={k}", "hits.list[*].id", "hits.list[*].score", method="GET")
+    retriever._known = frozenset(toy().by_id)
+    asked = HttpRequest("http://h:1/", method="GET")
+    row = retriever._read(_received(retriever._client, asked, folder / "found.json"), 3)
+    assert np.isfinite(list(row.scores.values())).all()
     client = ChatModel("m", "http://localhost:1/v1").client()
-    completion = _completion(_received(client, HttpRequest("http://localhost:1/v1"), folder), 9)
+    received = _received(client, HttpRequest("http://localhost:1/v1"), folder / "reply.json")
+    completion = _completion(received, 9)
     completion.text.encode()
     assert all(count is None or count >= 0 for count in (completion.input_tokens, completion.output_tokens))
     assert read_answer(completion.text) in (0, 1)
-
-
-HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
-
-
-@reads("search reply", _files(HITS), refusals=(FailedAttempt,), named=False)
-def _hits(folder: Path) -> None:
-    retriever = HttpRetriever("http://h:1/?q={query}&k={k}", "hits.list[*].id", "hits.list[*].score", method="GET")
-    retriever._known = frozenset(toy().by_id)
-    row = retriever._read(_received(retriever._client, HttpRequest("http://h:1/", method="GET"), folder), 3)
-    assert np.isfinite(list(row.scores.values())).all()
-
-
-KEY = "sk-Fuzz0123456789abcdef"
-SPOKEN = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 401 no: %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
-CHUNKED = b'Transfer-Encoding: chunked\r\n\r\nb;x=1\r\n{"detail": "\r\n1b\r\n%s"}\r\n0\r\nX: %s\r\n\r\n'
-SENT = {
-    "whole.http": SPOKEN + b'\r\n{"error": {"message": "no %s here"}}',
-    "chunked.http": SPOKEN + CHUNKED,
-    "moved.http": b"HTTP/1.1 307 x\r\nLocation: http://%s.example:80/?%s\r\nContent-Length: 0\r\n\r\n",
-}
-
-
-@reads("bytes of a service", {name: sent.replace(b"%s", KEY.encode()) for name, sent in SENT.items()},
-       refusals=(Unanswered,), named=False)  # fmt: skip
-def _bytes(folder: Path) -> None:
-    """Whatever a service sends, there is an answer or a reason, in time, and no key in it."""
-    os.environ["HARNESS_FUZZ_KEY"] = KEY
-    sent = [file.read_bytes() for name in SENT if (file := folder / name).is_file()]
-
-    def answer(wire: Wire) -> None:
-        asked = wire.head.split(b" ")[1][1:]
-        wire.send(sent[int(asked)] if asked.isdigit() else b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n")  # redirected
-
-    with RawServer(answer) as server:
-        for number in range(len(sent)):
-            url = server.url.replace("search", str(number))
-            client = HttpClient(Address.of(url, "url"), Limits(2.0, 0, 1), Secrets({"X-Key": "HARNESS_FUZZ_KEY"}))
-            try:
-                list(client.answers(1, lambda _, url=url: HttpRequest(url), lambda _, reply: reply.json()))
-            except Unanswered as reason:
-                if KEY in str(reason):
-                    raise Wrong("a key in a message", str(reason)) from None
-
-
-FORMS = (KEY, KEY[:9] + "\n  " + KEY[9:], "".join(f"\\u{ord(one):04x}" for one in KEY))
-
-
-@reads("texts with a key", {"said.txt": "\n".join(f"before {one} after 달" for one in FORMS).encode()}, named=False)
-def _redacted(folder: Path) -> None:
-    os.environ["HARNESS_FUZZ_KEY"] = KEY
-    register("HARNESS_FUZZ_KEY")
-    shown = redacted(text(folder / "said.txt"))
-    if KEY in shown:
-        raise Wrong("a key in a text", shown)
-    same(redacted(shown), shown, "a text without keys")
-
-
-REPLIED = {"a" * 64: Completion("예\n", "stop", 3, 1, 4), "b" * 64: Completion("", "length")}
-
-
-def _log(folder: Path, rows: Mapping[str, Completion] = REPLIED) -> ReplyLog:
-    log = ReplyLog(folder)
-    with log.adding():
-        for key, one in rows.items():
-            log.add(key, one)
-    return log
-
-
-def _logs() -> Files:
-    content = written(_log)()[FILE]
-    return {FILE: content, "another-000000000000000.log": content}  # of this machine, and fetched from another
-
-
-@reads("reply log", _logs, changes=True)
-def _reply_log(folder: Path) -> None:
-    """What is damaged is left out, and what is added later is there."""
-    found, added = ReplyLog(folder), {"d" * 64: Completion("yes")}
-    found.refresh()
-    for log in (found, _log(folder, added), ReplyLog(folder)):
-        log.refresh()
-        for key, one in (REPLIED | added).items():
-            if not set(log[key]) <= {one} or (key in added and not log[key]):
-                raise Wrong("a reply", repr(log[key]))

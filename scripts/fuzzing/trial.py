@@ -1,27 +1,41 @@
-"""One input tried: it is refused with a message that names the file, or read; anything else is a finding."""
+"""Formats, and one input of a format tried: a refusal names the file, or the input is read; the rest are findings."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import json
 import logging
 import os
 import random
 import re
 import resource
 import signal
+import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from fuzzing.format import Format, Wrong
 from fuzzing.mutations import Content, mutated, place, remove
+from harness.errors import BadInput
 
 CPU_SECONDS, WALL_SECONDS = 5, 60  # for one input
-MEMORY = 4 << 30  # bytes beyond those of a worker that has started
+MEMORY = 4 << 30  # bytes more than a worker has at its start
 TEMPORARY = (".unfinished", ".tmp", ".new", ".failed", ".killed")
 ROOMS = re.compile(r"(harness|retrievers|fuzzing)/[\w/]+\.py")
+Files = Mapping[str, bytes]
+
+
+class Wrong(Exception):
+    """What was read differs from what was written. what: the kind of failure."""
+
+    def __init__(self, what: str, detail: str = "") -> None:
+        super().__init__(detail)
+        self.what = what
 
 
 class Hang(BaseException):
@@ -29,10 +43,84 @@ class Hang(BaseException):
 
 
 @dataclass(frozen=True)
+class Format:
+    """A format that the harness reads.
+
+    files:    return name -> valid content. fixed: names that are not mutated.
+    read:     reads the files of a folder, writes them again where possible, and compares. Raises `refusals`, or Wrong.
+    named:    whether a refusal must name a file of the folder.
+    changes:  whether reading may change the folder. ended: endings of temporary files that it may leave.
+    command:  whether it is a whole command, which takes long.
+    """
+
+    name: str
+    files: Callable[[], Files]
+    read: Callable[[Path], Any]
+    fixed: frozenset[str] = frozenset()
+    refusals: tuple[type[Exception], ...] = (BadInput,)
+    named: bool = True
+    changes: bool = False
+    ended: tuple[str, ...] = ()
+    command: bool = False
+
+    @functools.cached_property
+    def valid(self) -> Files:
+        return self.files()
+
+
+FORMATS: dict[str, Format] = {}
+
+
+def reads(name: str, files: Files | Callable[[], Files], **options: Any) -> Callable[..., Any]:
+    """Register a function as the reader of a format."""
+
+    def register(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        FORMATS[name] = Format(name, files if callable(files) else lambda: files, read, **options)
+        return read
+
+    return register
+
+
+def written(write: Callable[[Path], Any], prefix: str = "") -> Callable[[], Files]:
+    """Return a function that returns the files that `write` makes in a folder."""
+
+    def files() -> Files:
+        with tempfile.TemporaryDirectory() as name:
+            write(Path(name))
+            found = sorted(path for path in Path(name).rglob("*") if path.is_file() and path.suffix != ".lock")
+            return {prefix + path.relative_to(name).as_posix(): path.read_bytes() for path in found}
+
+    return files
+
+
+def again(write: Callable[[Path], Any], read: Callable[[Path], Any], expected: Any, what: str) -> None:
+    """Raise Wrong unless what is written into another folder is read as expected."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name))
+        same(read(Path(name)), expected, what)
+
+
+def text_again(said: str, read: Callable[[Path], Any], expected: Any, name: str) -> None:
+    """Raise Wrong unless a text is read as expected from another file of this name."""
+    again(lambda into: (into / name).write_text(said, "utf-8", newline=""), lambda into: read(into / name), expected,
+          name)  # fmt: skip
+
+
+def same(one: Any, other: Any, what: str) -> None:
+    """Raise Wrong unless the two are equal."""
+    if one != other:
+        raise Wrong(f"{what} is not what was written", f"{one!r:.500} became {other!r:.500}")
+
+
+def lines(*rows: Any) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+@dataclass(frozen=True)
 class Finding:
     """An input that was neither refused nor read.
 
-    what: the kind of failure and where in the code it happened; equal for findings that are the same.
+    what: the kind of failure and the function in which it happened: equal findings are the same defect.
     detail: the message or traceback. file: the mutated file, with its content.
     """
 
@@ -44,7 +132,7 @@ class Finding:
 
 
 class Trial:
-    """Tries inputs of a format in a folder of its own, which becomes the working folder."""
+    """Tries inputs of a format in a folder, which becomes the working folder."""
 
     def __init__(self, kind: Format, folder: Path) -> None:
         self.kind, self.folder, self.valid = kind, folder, kind.valid
@@ -55,61 +143,57 @@ class Trial:
         self._fill()
 
     def draw(self, seed: str) -> tuple[str, Content]:
-        """(file, its content) of the input with this seed."""
+        """Return (file, its content) of the input with this seed."""
         draw = random.Random(f"{seed}/{self.kind.name}")
         name = draw.choice(self.names)
         return name, mutated(self.valid[name], Path(name).suffix[1:], draw)
 
     def run(self, name: str, content: Content) -> str | Finding:
-        """ "read", the message of a refusal, or a finding."""
+        """Return "read", the message of a refusal, or a finding."""
+        found = functools.partial(Finding, self.kind.name, file=name, content=content)
         remove(self.folder / name)
         place(self.folder / name, content)
         before = self._names()
         os.chdir(self.folder)
+        outcome: str | Finding = "read"
         try:
             with _limited():
                 self.kind.read(self.folder)
-            outcome: str | Finding = "read"
         except self.kind.refusals as error:
-            outcome = self._checked(str(error), name, content)
+            outcome = str(error)
+            if self.kind.named and not any(Path(one).name in outcome for one in self.valid):
+                outcome = found("a refusal does not name the file", outcome)
+            elif not outcome.strip() or (self.kind.named and len(outcome) > 20_000):
+                outcome = found("a refusal is empty or endless", outcome[:500])
         except (Exception, Hang) as error:
-            outcome = Finding(self.kind.name, _signature(error), _traced(error), name, content)
+            traced = "".join(traceback.format_exception(error, limit=-6))[-3000:]
+            outcome = found(_signature(error), traced)
         after = self._names()
         changed = sorted(one for one in after ^ before if not one.endswith(".lock"))
         endings = tuple(one for one in TEMPORARY if one not in self.kind.ended)
         left = [one for one in changed if not self.kind.changes or (one in after and one.endswith(endings))]
         if isinstance(outcome, str) and left:
-            outcome = Finding(self.kind.name, "leaves other files behind", ", ".join(left), name, content)
-        if self.kind.changes or changed:
-            self._fill()
-        else:
-            remove(self.folder / name)
-            (self.folder / name).write_bytes(self.valid[name])
+            outcome = found("leaves other files behind", ", ".join(left))
+        self._fill() if self.kind.changes or changed else self._put(name)
         return outcome
 
     def _fill(self) -> None:
         """Put the valid files into the folder, and nothing else."""
-        self.folder.mkdir(exist_ok=True)
-        for path in self.folder.iterdir():
-            remove(path)
-        for name, content in self.valid.items():
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / name).write_bytes(content)
+        remove(self.folder)
+        for name in self.valid:
+            self._put(name)
+
+    def _put(self, name: str) -> None:
+        remove(self.folder / name)
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_bytes(self.valid[name])
 
     def _names(self) -> set[str]:
         return {str(path) for path in self.folder.rglob("*")}
 
-    def _checked(self, message: str, name: str, content: Content) -> str | Finding:
-        """The message of a refusal; a finding if it does not say where."""
-        if self.kind.named and not any(Path(one).name in message for one in self.valid):
-            return Finding(self.kind.name, "a refusal does not name the file", message, name, content)
-        if not message.strip() or (self.kind.named and len(message) > 20_000):
-            return Finding(self.kind.name, "a refusal is empty or endless", message[:500], name, content)
-        return message
-
 
 def start() -> None:
-    """Begin as a worker: few gigabytes more than now, beyond which MemoryError is raised; no warnings in the output."""
+    """Limit the memory of this worker, beyond which MemoryError is raised, and keep warnings out of the output."""
     logging.disable(logging.WARNING)
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     most = pages * resource.getpagesize() + MEMORY
@@ -121,9 +205,7 @@ def _limited() -> Iterator[None]:
     """Raise Hang in the block when its time is over."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Hang(
-            "no end after " + (f"{CPU_SECONDS} s" if number == signal.SIGPROF else f"{WALL_SECONDS} s of waiting")
-        )
+        raise Hang(f"no end after {CPU_SECONDS} s of computing or {WALL_SECONDS} s of waiting")
 
     timers = ((signal.ITIMER_PROF, signal.SIGPROF, CPU_SECONDS), (signal.ITIMER_REAL, signal.SIGALRM, WALL_SECONDS))
     before = [signal.signal(number, stop) for _, number, _ in timers]
@@ -138,28 +220,23 @@ def _limited() -> Iterator[None]:
 
 
 def _signature(error: BaseException) -> str:
-    """The type of an error and the innermost function of the harness that it passed through."""
+    """Return the type of an error and the innermost function of the harness that it passed through."""
     if isinstance(error, Wrong):
         return error.what
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if ROOMS.search(frame.filename)]
-    inside = [frame for frame in frames if "/fuzzing/" not in frame.filename] or frames
-    where = f" in {ROOMS.search(inside[-1].filename).group()}:{inside[-1].name}" if inside else ""  # type: ignore[union-attr]
-    return f"{type(error).__name__}{where}"
+    frames = [(found[0], one.name) for one in traceback.extract_tb(error.__traceback__)
+              if (found := ROOMS.search(one.filename))]  # fmt: skip
+    inside = [one for one in frames if not one[0].startswith("fuzzing/")] or frames
+    return f"{type(error).__name__} in {inside[-1][0]}:{inside[-1][1]}" if inside else type(error).__name__
 
 
-def _traced(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error, limit=-6))[-3000:]
+def minimised(finding: Finding, fails: Callable[[bytes], bool], budget: int = 400) -> Finding:
+    """Return the finding with the smallest content found that fails likewise, without some of its lines and bytes.
 
-
-def minimised(finding: Finding, again: Callable[[bytes], bool], budget: int = 400) -> Content:
-    """The smallest content found with the same failure, by leaving out lines and then bytes.
-
-    again: whether a content fails in the same way. budget: the most contents to try.
+    fails: whether a content fails in the same way. budget: the most contents to try.
     """
     content = finding.content
-    if not isinstance(content, bytes):
-        return content
-    for separator in (b"\n", b", ", b""):
+    for separator in (b"\n", b", ", b"") if isinstance(content, bytes) else ():
+        assert isinstance(content, bytes)
         parts = content.split(separator) if separator else [content[i : i + 1] for i in range(len(content))]
         size = max(len(parts) // 2, 1)
         while size and budget > 0:
@@ -167,10 +244,10 @@ def minimised(finding: Finding, again: Callable[[bytes], bool], budget: int = 40
             while start < len(parts) and budget > 0:
                 fewer = parts[:start] + parts[start + size :]
                 budget -= 1
-                if again(separator.join(fewer)):
+                if fails(separator.join(fewer)):
                     parts = fewer
                 else:
                     start += size
             size //= 2
         content = separator.join(parts)
-    return content
+    return dataclasses.replace(finding, content=content)

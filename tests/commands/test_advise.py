@@ -103,7 +103,7 @@ def test_a_sweep_is_not_one_of_the_other_runs(harness, toy):
 
 def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     assert "no such experiment" in harness(*ASK).err
-    assert "harness compare task=answers" in harness(*ASK, "task=answers").err
+    assert "harness board task=answers" in harness(*ASK, "task=answers").err
     done = harness("run", *SMALL, "experiment_name=e", "format=json").json
     assert harness(*ASK, "metric=abstention_f1").code == 2
     assert "metric=ndgc@10" in harness(*ASK, "metric=ndgc@10").err

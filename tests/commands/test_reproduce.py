@@ -197,8 +197,8 @@ def test_other_predictions_are_shown_beside_those_of_the_run(harness, prove, run
     assert client.get_run(run_id).data.tags["reproduced"].endswith(" different")
     done = harness("reproduce", f"run={run_id}")
     assert done.code == 1
-    assert re.search(r"7  달의 모양은 왜 변해\?\n  then  d3 \(.*\)\n  now   no documents", done.out)
-    assert done.out.endswith("Not reproduced: 2 queries with other predictions.\n")
+    assert re.search(r"7  달의 모양은 왜 변해\? +d3 \(.*\) +no documents", done.out)
+    assert "\n  Not reproduced: 2 queries with other predictions.\n" in done.out
 
 
 def nothing(queries):
@@ -218,7 +218,7 @@ def test_times_decide_nothing_and_are_told(harness, toy, prove):
         done = harness("reproduce", f"run={run_id}", f"allow=[{address}]")
     assert done.code == 0, done.err
     assert re.search(
-        r"Reproduced: equal .* metrics equal\. Times differ, as they do \(p50/fastapi \d+ → \d+ ms\)\.\n$", done.out
+        r"Reproduced: equal .* metrics equal\. Times differ, as they do \(p50/fastapi \d+ → \d+ ms\)\.\n", done.out
     )
 
 
@@ -263,7 +263,7 @@ def test_a_number_that_is_not_the_logged_one_is_named(harness, prove, run_id, cl
         differ = prove(run_id, verify_only=verify_only)["metrics"]["differ"]
         assert differ == [{"name": "hit_at_3", "then": 0.25, "now": 1.0}]
     done = harness("reproduce", f"run={run_id}", "verify_only=true")
-    assert (done.code, "hit_at_3  then 0.25  now 1.0" in done.out) == (1, True)
+    assert (done.code, bool(re.search("hit_at_3 +0.25 +1.0", done.out))) == (1, True)
 
 
 def test_other_versions_are_told_and_do_not_refuse(harness, prove, run_id, client):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from html_pages import data_of
 
+import harness as package
+from harness.commands.run import run_report
 from harness.measures.objective import Objective
 from harness.reports.terminal import standing
 
@@ -40,7 +42,7 @@ def test_text_output_shows_scores_and_what_to_try_next(harness):
     assert done.code == 0
     first, *others = done.out.splitlines()
     assert first == "modified_map@3 0.3750 (0.267 – 0.492 on 60 queries, in sample)"
-    assert others[1].startswith("  wrongly_returned           0.1667  ███████")
+    assert others[2].startswith("  wrongly_returned           0.1667  ███████")
     assert "wrongly_withheld" not in done.out, "nothing is lost there"
     assert "hit@3" in done.out
     assert others[-1].startswith("Files:")
@@ -53,15 +55,11 @@ def test_text_output_shows_scores_and_what_to_try_next(harness):
         assert ("abstention_recall" in whole.out) == (words == "metrics=all")
 
 
-@pytest.mark.slow
 def test_all_measures_are_those_of_no_choice(harness, toy, tmp_path):
     plain, every = (harness("run", *contest(toy), *words, "format=json") for words in ((), ("metrics=all",)))
     assert every.json["metrics"] == plain.json["metrics"]
     keys = sqlite3.connect(tmp_path / "outputs" / "mlflow.db").execute("select value from tags where key='trial_key'")
     assert len({*keys}) == 1
-    done = harness("sweep", *contest(toy), "metrics=all", "top_k=3,2", "format=json")
-    assert done.code == 0, done.err
-    assert done.json["trials"]["reused"] == 1, "the run without metrics=all is one of the trials"
 
 
 def test_a_part_without_queries_has_no_numbers(harness, toy):
@@ -139,7 +137,9 @@ def test_losses_are_shown_beside_what_they_add_up_to(harness, toy, objective, lo
 def test_runs_without_labels_lead_to_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
     words = (*contest(toy), "experiment_name=e")
-    ids = [harness("run", *words, f"top_k={k}", "format=json").json["run_id"] for k in (2, 3)]
+    made = [harness("run", *words, f"top_k={k}", "format=json").json for k in (2, 3)]
+    assert {one["private_peeks"] for one in made} == {0}, "nothing is seen where nothing is scored"
+    ids = [one["run_id"] for one in made]
     assert "nothing is scored. Labels that you have: dataset.qrels=FILE." in harness("run", *words, QUIET[0]).out
     for command in ("compare", "board", "advise", "power", "export"):
         done = harness(command, "experiment_name=e")
@@ -272,12 +272,11 @@ def test_an_interrupted_run_is_killed_and_said(harness, toy, tmp_path, monkeypat
     assert database.execute("select status from runs").fetchall() == [("KILLED",)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("gate", ["auto", "depth", "classifier"])
-def test_a_gate_that_learns_needs_labels(harness, toy, gate):
+def test_a_gate_that_learns_needs_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
-    for verb, words in (("run", QUIET), ("search", ["query=달", "format=json"])):
-        done = harness(verb, *contest(toy), *words, f"gate={gate}")
+    run, search = ("run", *QUIET), ("search", "query=달")
+    for words, gate in ((run, "auto"), (search, "auto"), (run, "depth"), (run, "classifier")):
+        done = harness(*words, *contest(toy), f"gate={gate}")
         assert done.code == 2
         assert "This gate learns from labels, and there are none" in done.err
         assert "gate=fitted gate.file=" in done.err
@@ -359,15 +358,10 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
     ],
 )
 def test_looks_at_private_scores(harness, toy, words, seen):
-    done = harness("run", *contest(toy), *words, "format=json").json
-    assert done["private_peeks"] == seen
-    said = harness("run", *contest(toy), *words).out
-    assert ("have been seen" in said) == (bool(seen) and "select_on=public" in words)
-
-
-def test_nothing_is_seen_where_nothing_is_scored(harness, toy):
-    (toy / "qrels.jsonl").unlink()
-    assert harness("run", *contest(toy), "format=json").json["private_peeks"] == 0
+    result = package.run(*contest(toy), *words)
+    assert result.private_peeks == seen
+    said = any("have been seen" in one for one in run_report(result).verdict)
+    assert said == (bool(seen) and "select_on=public" in words)
 
 
 def test_a_gate_file_is_found_again_from_any_folder(harness, toy):

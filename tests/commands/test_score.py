@@ -188,10 +188,10 @@ def test_a_file_of_lists_shows_what_is_unknown_and_where_its_run_is(harness, toy
     assert not re.search(r"^(recall@10|mrr|abstention_precision) ", shown.out, re.M)
     assert "Absent: abstention_precision: no list is empty." in shown.out
     assert re.search(r"^  not_found_or_misranked +0\.5000 ", shown.out, re.M)
-    [absent] = re.findall(r"^Absent: (.*): the longest list has 1 document\.$", shown.out, re.M)
+    [absent] = re.findall(r"^  Absent: (.*): the longest list has 1 document\.$", shown.out, re.M)
     assert {"recall@10", "mrr", "map", "ndcg"} <= {*absent.split(", ")}
     [run] = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
-    assert shown.out.endswith(f"Run {run.short_id} of experiment 'e'. Next:\n  harness ui experiment_name=e\n")
+    assert shown.out.endswith(f"Run {run.short_id} of experiment 'e'.\nNext:\n  harness ui experiment_name=e\n")
     found = harness(*words, "format=json").json
     assert (found["losses"]["not_found_or_misranked"], "misranked" in found["losses"]) == (0.5, False)
     assert found["metrics"]["recall@10"] is None
@@ -210,7 +210,7 @@ def test_a_scored_file_is_compared_with_the_best_run(harness, toy, tmp_path):
     best = harness("run", "tokenizer=char_ngram", *words, "objective=mrr@3", "format=json").json
     (tmp_path / "p.jsonl").write_text("".join(f'{{"eval_id": {n}, "topk": ["d2", "d1", "d3"]}}\n' for n in (7, 3, 5)))
     done = harness("score", "predictions=p.jsonl", *words, "objective=mrr@3")
-    assert re.search(rf"^-0\.\d{{4}} against the best so far \(run {best['run_id'][:8]}\)\.$", done.out, re.M)
+    assert re.search(rf"^  -0\.\d{{4}} against the best so far \(run {best['run_id'][:8]}\)\.$", done.out, re.M)
     line = done.out.splitlines()[-1].strip()
     assert line.startswith("harness compare experiment_name=e 'runs=[")
     compared = harness(*shlex.split(line)[1:])

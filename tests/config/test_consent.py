@@ -23,7 +23,7 @@ data: path documents queries qrels corpus qa files testset
 dataset: path documents queries qrels corpus qa files testset split unreadable
 dataset.chunk: splitter separator size overlap unit tokenizer note
 encoder: max_characters model revision path max_length query_prefix document_prefix normalise dtype low high dimensions
-encoder: seed runtime.threads runtime.device runtime.devices runtime.batch_tokens
+encoder: seed runtime.threads runtime.device runtime.batch_tokens
 filters: copied duplicate
 fusion: normalise weights weights.bm25 weights.bigram weights.dense floors k folds repeats file
 gate: threshold source signal k llm prompt request.max_tokens request.max_completion_tokens file signals sources folds

@@ -86,7 +86,7 @@ def test_a_folder_by_hand(corpus):
     }  # fmt: skip
     assert (prepared.files, prepared.texts, prepared.documents, prepared.spans) == (2, 2, 4, 5)
     assert prepared.lengths == Lengths(2, 6, 6, ((1, 0), (2, 1), (3, 0), (4, 0), (5, 0), (6, 3)))
-    assert Manifest.read(Path("docs")).prepared == prepared
+    assert Manifest.read(Path("docs")) == prepared
     assert sorted(one.name for one in Path("docs").iterdir()) == [
         "documents.jsonl", "files.jsonl", "manifest.json", "near_duplicates.jsonl", "texts",
     ]  # fmt: skip
@@ -309,7 +309,7 @@ def test_unreadable_files_can_be_skipped(corpus):
     write({"empty.txt": ""})
     prepared, _ = prepare_output(files(), SMALL, Path("docs"), "skip")
     assert [*prepared.skipped] == ["in/empty.txt"]
-    assert Manifest.read(Path("docs")).prepared == prepared
+    assert Manifest.read(Path("docs")) == prepared
     assert str(corpus) not in Path("docs/manifest.json").read_text("utf-8")
     assert prepare_output(files(), SMALL, Path("docs"), "skip") == (prepared, False)
     with pytest.raises(BadInput, match=r"empty\.txt"):

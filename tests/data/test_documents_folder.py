@@ -44,7 +44,7 @@ def test_documents_with_their_places(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"manifest": None}, "no finished folder"),
+        ({"manifest": None}, "this folder is not finished"),
         ({"manifest": "{"}, "broken JSON"),
         ({"manifest": "{}"}, "version is missing"),
         ({"manifest": '{"version": 2}'}, "reads version 1"),

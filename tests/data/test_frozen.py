@@ -130,7 +130,7 @@ BAD = [  # change of ts/v1, what the message says
     (lambda folder: (folder / "frozen.json").unlink(), "frozen.json is missing"),
     (lambda folder: (folder / "frozen.json").write_text("{"), "frozen.json:1: broken JSON"),
     (lambda folder: shutil.rmtree("docs"), "documents.path=.*there is no such folder"),
-    (lambda folder: Path("docs/manifest.json").unlink(), "no finished folder of `harness prepare`"),
+    (lambda folder: Path("docs/manifest.json").unlink(), "this folder is not finished.* `harness prepare"),
     (rewrite(LABELS, label(eval_id="q00001")), "labels.jsonl:2: eval_id 'q00001' is already at"),
     (rewrite(LABELS, label(eval_id="x")), "labels queries that queries.jsonl does not have: x"),
     (rewrite(LABELS, lambda n, row: row if n else None), "labels.jsonl lacks 1 query: q00000"),

@@ -61,7 +61,7 @@ WRONG = [
     ({"kind": "unanswerble"}, r"kind 'unanswerble' is not one of fact, .* Did you mean 'unanswerable'\? Leave kind"),
     ({"kind": 3}, r"kind is 3, but must be text"),
     ({"relevant": ...}, r"relevant is missing"),
-    ({"relevant": {"a": 0}}, r"the grade of 'a' is 0, but .* Put documents that were judged .* into not_relevant"),
+    ({"relevant": {"a": 0}}, r"the grade of 'a' is 0, but .* Put documents judged not relevant into not_relevant"),
     ({"relevant": {"a": -1}}, r"the grade of 'a' is -1"),
     ({"relevant": {"a": float("inf")}}, r"the grade of 'a' is inf"),
     ({"relevant": {"a": float("nan")}}, r"the grade of 'a' is nan"),

@@ -1,6 +1,5 @@
 """The readers: what each format means, what is refused and where, and real files."""
 
-import contextlib
 import gzip
 import json
 import string
@@ -45,34 +44,6 @@ def parquet(path, **columns):
 
 def squad(*questions, context="c", title="t"):
     return {"data": [{"title": title, "paragraphs": [{"context": context, "qas": list(questions)}]}]}
-
-
-SOURCES = [
-    lambda path: Contest(documents=path, queries=path, qrels=path),
-    lambda path: Beir(documents=path, queries=path, qrels=path),
-    lambda path: Trec(qrels=path),
-    lambda path: Squad(path=path),
-    lambda path: Autorag(corpus=path, qa=path),
-]
-PIECES = st.sampled_from(
-    [
-        *(b"{", b"}", b"[", b"]", b'"', b":", b",", b"\n", b"\r\n", b"\t", b" ", b"1", b"NaN", b"\\ud800", b"\xff"),
-        *(b'"_id"', b'"docid"', b'"eval_id"', b'"relevant"', b'"data"', b"PAR1", b"\x1f\x8b", b"q 0 d 1\n"),
-        DOCUMENT.encode(),
-    ]
-)
-
-
-@pytest.mark.slow
-@quick
-@given(st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join))
-@pytest.mark.parametrize("make", SOURCES)
-@pytest.mark.parametrize("part", ["documents", "queries", "qrels"])
-def test_random_bytes_raise_nothing_but_bad_input(tmp_path, make, part, content):
-    path = tmp_path / "f"
-    path.write_bytes(content)
-    with contextlib.suppress(BadInput):
-        read(make(str(path)), part)
 
 
 # ---- formats

@@ -135,7 +135,7 @@ def moved_by_one(row):
 
 
 WRONG_FOLDERS = [
-    (lambda folder: (folder / "ts" / "testset.json").unlink(), r"testset\.json is missing, .* no finished test set"),
+    (lambda folder: (folder / "ts" / "testset.json").unlink(), r"testset\.json is missing, so this folder is not"),
     (lambda folder: (folder / "ts" / "queries.jsonl").unlink(), r"queries\.jsonl: there is no such file"),
     (lambda folder: (folder / "ts" / "queries.jsonl").write_text(""), r"queries\.jsonl: the file holds no rows"),
     (manifest("[]"), r"testset\.json: the file must be one JSON object"),
@@ -147,7 +147,7 @@ WRONG_FOLDERS = [
     (manifest('{"version": 1, "documents": "docs"}'), r"documents is 'docs', but must be an object"),
     (manifest('{"version": 1, "documents": {}}'), r"path is missing"),
     (manifest('{"version": 1, "documents": {"path": "../no"}}'), r"documents\.path=.*no: there is no such folder"),
-    (lambda folder: (folder / "docs" / "manifest.json").unlink(), r"manifest\.json is missing, .* no finished folder"),
+    (lambda folder: (folder / "docs" / "manifest.json").unlink(), r"manifest\.json is missing, so this folder is not"),
     (lambda folder: shutil.rmtree(folder / "docs" / "texts"), r"there is no folder .*texts"),
     (
         lambda folder: [path.write_bytes(b"\x1f\x8bx") for path in (folder / "docs" / "texts").iterdir()],

@@ -8,6 +8,7 @@ import pytest
 from harness.measures.objective import Objective, logged_name, objective_of, score_kind
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.statistics.split import Split
+from harness.storage.typed import encoded
 from retrievers.base import Qrels, Ranking
 
 NAME = "modified_map@3"
@@ -70,7 +71,7 @@ def test_the_name_of_the_same_number_among_the_metrics(kind, name):
 
 def test_as_json_and_in_words():
     one = Objective("x", 0.5, kind="held out")
-    assert one.to_json() == {"name": "x", "value": 0.5, "low": None, "high": None, "kind": "held out"}
+    assert encoded(one) == {"name": "x", "value": 0.5, "low": None, "high": None, "kind": "held out"}
     assert one.title == "x, held out"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 
@@ -131,7 +130,6 @@ def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
     scores = score_lists(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
     assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]  # as the reference values have them
     assert all(math.isnan(scores.summary[name].known) for name in names)
-    assert scores.to_json()["metrics"] == dict.fromkeys(names)
     assert not retrieval_run.scores_by_name(scores).keys() & {*names, *(f"public/{name}" for name in names)}
     assert objective_of(names[0], scores, None, "all") is None
     assert [scores.summary[name].note for name in names[:3]] == [
@@ -231,19 +229,6 @@ def test_order_of_the_file_does_not_matter() -> None:
     assert means(one) == pytest.approx(means(other))
     assert one.public["ndcg@3"].mean == pytest.approx(other.public["ndcg@3"].mean)
     assert one.losses == pytest.approx(other.losses)
-
-
-def test_to_json_is_json() -> None:
-    scores = score_lists(
-        ShownLists(predictions({"q": ["a", "a"], "none": []})), Qrels({"q": A, "none": {}}), ["map", "abstention_auroc"]
-    )
-    plain = scores.to_json()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert plain["values"] == {"map": [1.0, None]}
-    assert plain["first_hit"] == [1.0, None]
-    assert plain["metrics"] == {"map": 1.0, "abstention_auroc": None}
-    assert plain["summary"]["abstention_auroc"]["mean"] is None
-    assert plain["duplicates"] == {"q": ["a"]}
 
 
 def test_nothing_labelled_is_refused_with_an_example_of_both_sides() -> None:

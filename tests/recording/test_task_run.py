@@ -21,6 +21,7 @@ from text_tasks import (
     rows_of_sentences,
     write,
 )
+from unpacking import unpacked
 
 from harness.tasks.scored_file import in_public
 from harness.tasks.task import JudgedItems
@@ -258,12 +259,11 @@ def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker, tmp_p
     assert {"Differences in all measures", "How ranks move from public to private"} <= {
         one["title"] for one in page["sections"]
     }
-    assert len(page["rows"]) == 20
-    first = page["rows"][0]  # right in one of them
-    right = first["values"].index(1)
-    assert ["source", f"문장 {first['id']} 틀림"] in first["texts"]
-    assert ["reference", f"문장 {first['id']} 맞음"] in first["texts"]
-    assert ["맞음", "tp"] in first["said"][right]
+    assert [run["short"] for run in page["runs"]] == ["A: b.csv", "B: a.csv"]
+    one = json.loads(unpacked(page["queries"]["queries"][0]["about"]))  # s00 is right in both
+    assert ["source", "문장 s00 틀림"] in one["texts"]
+    assert ["reference", "문장 s00 맞음"] in one["texts"]
+    assert sum(["맞음", "tp"] in said for said in one["said"]) == 2
     assert Path(found["files"]["html"]).parent.parent == tmp_path / "outputs" / "comparisons"
     [logged] = tracker.runs("e", {"harness.verb": "compare"}, "FINISHED")
     assert logged.run_id == found["run_id"]
@@ -290,6 +290,28 @@ def test_the_other_order_is_the_same_with_other_signs(harness, rivals):
         assert {**one, "label": ""} == {**other, "label": ""}
     shifts = [{run["label"]: run["shifts"] for run in one["shake_up"]["runs"]} for one in (found, turned)]
     assert shifts[0] == {"A": shifts[1]["B"], "B": shifts[1]["A"]}
+
+
+def test_a_board_of_submissions_has_the_p_of_their_comparison(harness, rivals, tracker, tmp_path):
+    found = harness(*COMPARE).json
+    board = harness("board", *COMPARE[1:]).json
+    assert (board["items"], board["expected"], board["facts"]) == (20, None, [])
+    assert [row["run_id"] for row in board["rows"]] == [run["run_id"] for run in found["runs"]]
+    [test] = [one for one in found["tests"] if one["measure"] == "correction_recall"]
+    assert (board["rows"][1]["p"], board["rows"][1]["p_holm"]) == (test["p"], test["p_holm"])
+    assert board["rows"][1]["difference"] == pytest.approx(-0.1)
+    page = data_of(Path(board["files"]["html"]).read_text("utf-8"))
+    assert (page["head"]["task"], page["matters"], page["nouns"]) == ("corrections", None, ["item", "items"])
+    pairs = json.loads(unpacked(page["pairs"]))
+    [pair] = pairs["all"]
+    one = next(one for one in found["differences"] if one["measure"] == "correction_recall")
+    assert pair == [0, 1, *(pytest.approx(one[name], abs=1e-6) for name in ("mean", "low", "high")), test["p"]]
+    splits = {one["part"]: one["mean"] for one in found["splits"] if one["measure"] == "correction_recall"}
+    assert {part: pairs[part][0][2] for part in ("public", "private")} == {
+        part: pytest.approx(splits[part]) for part in ("public", "private")
+    }
+    shown = harness("board", *COMPARE[1:3], "select_on=public").out
+    assert "by correction_recall, public, 8 items" in shown
 
 
 def test_three_submissions_and_light_trials_are_compared(harness, files):

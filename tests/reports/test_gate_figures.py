@@ -1,9 +1,7 @@
 """The figure of a fitted gate: what is drawn, read back from the figure's artists."""
 
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.patches import StepPatch
 
-from harness import cli
 from harness.experiment.steps import Outcome
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import payoffs
@@ -219,17 +216,6 @@ def test_the_private_part_is_not_looked_at():
 def test_an_objective_that_is_no_measure_of_the_run_has_no_number_out_of_fold():
     known = outcome(AutoGate(["top_score"], repeats=1), *many(30), objective="ndcg@3")
     assert not [words for words in said(draw_gate(learnt_view(known, public=False))) if "out of fold" in words]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gate", ["auto", "score"])
-def test_a_run_leaves_the_figure_beside_what_its_gate_learnt(gate, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    words = ["retriever=hybrid_lexical", "tokenizer=word", f"gate={gate}", "tracking=none", "format=json"]
-    assert cli.call("run", [*words, "gate.source=bm25"] if gate == "score" else words) == 0
-    folder = Path(json.loads(capsys.readouterr().out)["files"]["folder"])
-    assert (folder / "gate.json").is_file() == (gate != "score")
-    assert (folder / "gate.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def scored(judged, values=(), shown="correction_recall", **given):
 
 
 def made(judged, values, shown="correction_recall", facts=None, **given):
-    return task_page.task_page(scored(judged, values, shown, **given), facts or {})
+    return task_page.task_page(scored(judged, values, shown, **given), facts or [])
 
 
 def answers(texts, **more):
@@ -92,28 +92,16 @@ def test_items_are_sorted_worst_first_in_pieces_with_their_marks():
         "문장 3", "없음", [["밥을 ", ""], ["먹었다", "fr"]], "밥을 먹었다", [["밥을 ", ""], ["먹엇다", "fr"]],
         "먹었다→먹엇다 FR", 0, 0, 1, 0, 1,
     ]  # fmt: skip
+    replaced = data_of(made(corrections(), [0.25, 0.5, 0.75]))["items"]
+    assert [row[2 + len(items["texts"])] for row in replaced["rows"]] == [0.25, 0.5, 0.75]
 
 
 def test_items_without_a_value_come_last_and_in_order():
-    page = data_of(made(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1"))
-    assert [(row[0], row[-1]) for row in page["items"]["rows"]] == [
-        ("q3", 0.2),
-        ("q1", 0.7),
-        ("q0", None),
-        ("q2", None),
-    ]
-
-
-def test_values_replace_those_of_the_table():
-    page = data_of(made(corrections(), [0.25, 0.5, 0.75]))
-    recall = 2 + len(page["items"]["texts"])
-    assert [row[recall] for row in page["items"]["rows"]] == [0.25, 0.5, 0.75]
-
-
-def test_no_values_at_all():
-    page = data_of(made(answers("가나"), [np.nan, np.nan], "final_score"))
-    assert page["items"]["numbers"] == []
-    assert [row[0] for row in page["items"]["rows"]] == ["q0", "q1"]
+    found = data_of(made(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1"))["items"]
+    assert [(row[0], row[-1]) for row in found["rows"]] == [("q3", 0.2), ("q1", 0.7), ("q0", None), ("q2", None)]
+    found = data_of(made(answers("가나"), [np.nan, np.nan], "final_score"))["items"]
+    assert found["numbers"] == []
+    assert [row[0] for row in found["rows"]] == ["q0", "q1"]
 
 
 @pytest.mark.parametrize("n", [task_page.LIMIT - 1, task_page.LIMIT, task_page.LIMIT + 1])
@@ -136,23 +124,16 @@ def test_measures_have_intervals_parts_and_reasons():
     judged = answers("가", absent={"bertscore": "no model", "final_score": "needs bertscore"})
     page = data_of(made(judged, [1], "exact_match", summary=summary, public={"exact_match": Summary(0.4, 3)},
                      private={"exact_match": Summary(np.nan, 0)}))  # fmt: skip
-    one = {
-        "name": "exact_match",
-        "mean": 0.5,
-        "low": 0.25,
-        "high": 0.75,
-        "n": 8,
-        "public": 0.4,
-        "private": None,
-        "why": "",
-    }
-    assert page["measures"][0] == one
-    assert [(of["name"], of["mean"], of["why"]) for of in page["measures"][1:]] == [
-        ("rouge_1", 0.25, "fewer than 20 items"),
-        ("bertscore", None, "no model"),
-        ("final_score", None, "needs bertscore"),
+    mark = {"name": "exact_match", "n": 8, "mean": 0.5, "low": 0.25, "high": 0.75}
+    assert page["measures"][0] == {
+        "name": "exact_match", "n": 8, "cells": [0.5, 0.4, None], "marks": [mark], "why": ""
+    }  # fmt: skip
+    assert [(of["name"], [one["mean"] for one in of["marks"]], of["why"]) for of in page["measures"][1:]] == [
+        ("rouge_1", [0.25], "fewer than 20 items"),
+        ("bertscore", [], "no model"),
+        ("final_score", [], "needs bertscore"),
     ]
-    assert page["shown"] == "exact_match"
+    assert (page["objective"], page["columns"]) == ("exact_match", ["", "public", "private"])
 
 
 def test_one_row_per_kind_and_one_column_per_defined_measure():
@@ -178,7 +159,9 @@ def test_hostile_texts_are_texts():
         (HOSTILE,),
     )
     summary, by_kind = {HOSTILE: Summary(0.5, 1, note=HOSTILE)}, {HOSTILE: {HOSTILE: Summary(0.5, 1)}}
-    page = made(judged, [0.5], HOSTILE, facts={HOSTILE: HOSTILE}, totals={HOSTILE: 1}, by_kind=by_kind, summary=summary)
+    page = made(
+        judged, [0.5], HOSTILE, facts=[(HOSTILE, HOSTILE)], totals={HOSTILE: 1}, by_kind=by_kind, summary=summary
+    )
     parts = Parts(page)
     assert parts.tags.count("script") == 2
     assert parts.tags.count("img") == 0
@@ -220,7 +203,7 @@ def test_marks_differ_by_sign_and_line_as_well_as_by_colour():
 def described(judged=None, shown="exact_match", summary=None, public=None, files=(), totals=None, facts=None):
     summary = {"exact_match": Summary(0.5, 8, 0.25, 0.75)} if summary is None else summary
     file = scored(judged or answers("가"), shown=shown, summary=summary, public=public or {}, totals=totals or {})
-    return task_page.task_note(file, facts or {}, files)
+    return task_page.task_note(file, facts or [], files)
 
 
 def test_the_description_lists_numbers_absent_measures_counts_and_files():
@@ -232,7 +215,7 @@ def test_the_description_lists_numbers_absent_measures_counts_and_files():
     judged = answers("가", absent={"final_score": "needs bleurt"}, notes=("All answers are alike.",))
     text = described(judged, summary=summary, public={"exact_match": Summary(0.4, 3), "rouge_1": Summary(np.nan, 0)},
                      files=["report.html", "predictions.csv.gz", "unknown.bin"], totals={"tp": 1234, "fp": 2},
-                     facts={"Scheme": "rag_qa"})  # fmt: skip
+                     facts=[("Scheme", "rag_qa")])  # fmt: skip
     text = html.unescape(text)
     assert text.startswith(
         "**exact_match 0.5000**, in sample (95 % interval 0.250 – 0.750)\n\n[report.html](report.html): "
@@ -256,7 +239,7 @@ def test_a_description_without_numbers():
 
 def test_nothing_in_a_description_is_markup():
     judged = answers("가", absent={HOSTILE: HOSTILE}, notes=(HOSTILE,))
-    text = described(judged, HOSTILE, {HOSTILE: Summary(0.5, 1)}, facts={HOSTILE: HOSTILE}, totals={HOSTILE: 1})
+    text = described(judged, HOSTILE, {HOSTILE: Summary(0.5, 1)}, facts=[(HOSTILE, HOSTILE)], totals={HOSTILE: 1})
     assert "<" not in text
     assert "`" not in text
     assert all(line.count("|") in (0, 7) for line in text.splitlines())

@@ -1,6 +1,5 @@
 """The sparse and the multi-vector head, against the paper's formulas computed text by text."""
 
-import inspect
 import shutil
 from functools import cache
 from pathlib import Path
@@ -8,20 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import SENTENCES, tiny_bge_m3, tiny_sentence_model
 from transformers import AutoModel, AutoTokenizer
 
-from harness.config import components
-from harness.config import components as config_parts
-from harness.config.components import check_component
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 from retrievers.dense import bge_m3, embeddings
-from retrievers.dense.bge_m3 import MultiVector, Sparse
-from retrievers.dense.token_weights import Postings, Weights, greatest
+from retrievers.dense.bge_m3 import MultiVector, Postings, Sparse, Weights, greatest
 from retrievers.testing import DOCUMENTS, QUERIES, check_reranker, check_retriever, pair_scores, same
 
 LENGTH = 40  # tokens, less than the longest texts have
@@ -120,31 +114,10 @@ def test_sparse_scores_are_the_formula(indexed, by_hand):
     assert not ranking.lengths[TEXTS.index("")], "nothing but special tokens"
 
 
-def test_batch_size_changes_scores_only_by_rounding(sparse, indexed, tmp_path):
-    (tmp_path / "other").mkdir()
-    other = sparse(batch_tokens=1)  # each text alone
-    other.index(CORPUS, tmp_path / "other")
-    for left, right in zip(indexed.search(QUERIES, 99).to_dict().values(),
-                           other.search(QUERIES, 99).to_dict().values(), strict=True):  # fmt: skip
-        assert left == pytest.approx(right, rel=1e-4)
-
-
-def test_equal_queries_are_encoded_once(indexed):
-    twice = indexed.search([Query.of("a", TEXTS[1]), Query.of("b", TEXTS[0]), Query.of("c", TEXTS[1])], 5).to_dict()
-    assert twice["a"] == twice["c"] != twice["b"]
-
-
 def test_another_models_index_is_rejected(sparse, indexed, tmp_path):
     sparse().load(tmp_path)
     with pytest.raises(ValueError, match="was made with"):
         sparse(max_length=LENGTH - 1).load(tmp_path)
-
-
-def test_searching_without_an_index(sparse, indexed):
-    with pytest.raises(RuntimeError, match="index or load"):
-        sparse().search(QUERIES, 3)
-    with pytest.raises(BadInput, match="k is -1"):
-        indexed.search(QUERIES, -1)
 
 
 def test_progress_reaches_the_end(sparse, tmp_path):
@@ -384,10 +357,3 @@ def test_identity_leaves_out_arguments_that_change_no_score(folder):
     sparse = Sparse.identify(**arguments, **runtime)
     assert set(sparse) == {"sha256", "dtype", "max_length"}
     assert MultiVector.identify(**arguments, **runtime, depth=3) == sparse
-
-
-def test_the_shipped_config_names_every_argument():
-    path = components.conf_folder() / "retriever" / "bge_m3_sparse.yaml"
-    (node,) = yaml.safe_load(path.read_text("utf-8")).values()
-    check_component(node, "retriever.bge_m3_sparse")
-    assert set(config_parts.arguments(node)) == set(inspect.signature(Sparse).parameters)

@@ -11,8 +11,7 @@ from korean_texts import documents, queries
 from harness.errors import BadInput
 from retrievers.base import Document
 from retrievers.lexical.bm25 import BM25
-from retrievers.lexical.bm25_index import VARIANTS
-from retrievers.lexical.bm25_shards import CorpusStatistics
+from retrievers.lexical.bm25_index import VARIANTS, CorpusStatistics
 from retrievers.lexical.tokenize import Whitespace
 from retrievers.sharding import merge_rankings
 
@@ -58,7 +57,7 @@ def in_one(texts, asked, k, folder, make):
 words = st.sampled_from(["물", "불", "흙", "바람", "a", "b", "c", "\U0001f315"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     corpus=st.lists(st.lists(words, max_size=6), max_size=14),
     borders=st.lists(st.integers(0, 13), max_size=5),

@@ -1,8 +1,7 @@
 import contextlib
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from retrievers.dense import embeddings
 from retrievers.dense.embeddings import BadVector, collect_embeddings, write_embeddings
 
 TEXTS = [f"text {i}" for i in range(20)]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def vector(text, dimensions=3):
@@ -109,38 +107,31 @@ def test_a_finished_folder_is_left_alone(tmp_path):
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-sys.path[:0] = sys.argv[1:3]
-from retrievers.dense import embeddings
-from test_embeddings import TEXTS, FakeEncoder
+def killed(folder, kept):
+    """Kill this process once it has written `kept` rows, of 20 before the last step."""
+    embeddings.WRITE_SECONDS = 0.0 if kept else 60.0
+    replace = Path.replace
 
-folder, kept = Path(sys.argv[3]), int(sys.argv[4])
-embeddings.WRITE_SECONDS = 0.0 if kept else 60.0
-replace = Path.replace
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
+    class Encoder(FakeEncoder):
+        def __call__(self, rows):
+            for batch in super().__call__(rows):
+                if len(self.rows) > (kept or 9):
+                    kill()
+                yield batch
 
-class Encoder(FakeEncoder):
-    def __call__(self, rows):
-        for batch in super().__call__(rows):
-            if len(self.rows) > (kept or 9):
-                kill()
-            yield batch
-
-Path.replace = lambda path, to: kill() if to.name == "embeddings.npy" else replace(path, to)
-embeddings.write_embeddings(TEXTS, folder, Encoder(TEXTS))
-"""
+    Path.replace = lambda path, to: kill() if to.name == "embeddings.npy" else replace(path, to)
+    write_embeddings(TEXTS, folder, Encoder(TEXTS))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kept", [9, 0, 20], ids=["written", "not yet written", "before the last step"])
 def test_a_killed_process_loses_what_was_not_written(tmp_path, kept):
-    arguments = [str(ROOT), str(ROOT / "tests" / "retrievers"), str(tmp_path), str(kept)]
-    child = subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True)
-    assert child.returncode == -signal.SIGKILL, child.stderr
+    child = multiprocessing.get_context("fork").Process(target=killed, args=(tmp_path, kept))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     encode = FakeEncoder(TEXTS)
     write_embeddings(TEXTS, tmp_path, encode)
     assert sorted(encode.rows) == list(range(20 - kept))

@@ -86,9 +86,9 @@ def test_it_equals_the_library(minilm, library, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("max_length", [None, 8])
-@pytest.mark.parametrize("prefix", ["", "query: "])
+@pytest.mark.parametrize(
+    ("pooling", "max_length", "prefix"), [("mean", None, ""), ("cls", 8, ""), ("cls", None, "query: ")]
+)
 def test_pooling_prefix_and_length(tiny, library, tmp_path, pooling, max_length, prefix):
     texts = [*mixed(40), "\U0001f600", "ⅷ ㎏"]
     encoder = SentenceEncoder(
@@ -280,7 +280,7 @@ def test_a_broken_model_is_rejected(tmp_path):
 
 
 def identified(**arguments):
-    defaults = dict.fromkeys(("model", "path", "revision", "max_length", "device", "batch_tokens", "devices"))
+    defaults = dict.fromkeys(("model", "path", "revision", "max_length", "device", "batch_tokens"))
     texts = {"query_prefix": "", "document_prefix": "", "normalise": True, "dtype": "auto"}
     return SentenceEncoder.identify(**(defaults | texts | arguments))
 
@@ -296,44 +296,11 @@ def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
         "normalise": True,
     }
     same = str(tiny_sentence_model(tmp_path / "elsewhere"))
-    for runtime in ({"batch_tokens": 5, "device": "cpu"}, {"devices": ["cpu", "cpu"]}, {"device": "cpu", "path": same}):
+    for runtime in ({"batch_tokens": 5, "device": "cpu"}, {"device": "cpu", "path": same}):
         assert identified(**({"path": tiny["mean"]} | runtime)) == plain
     others = ({"path": tiny["cls"]}, {"max_length": 9}, {"query_prefix": "q"}, {"document_prefix": "d"})
     for other in (*others, {"normalise": False}):
         assert identified(**({"path": tiny["mean"], "device": "cpu"} | other)) != plain
-
-
-def test_processes_are_stopped_after_an_interruption(tiny, tmp_path, monkeypatch):
-    from sentence_transformers import SentenceTransformer
-
-    stopped = []
-    monkeypatch.setattr(SentenceTransformer, "start_multi_process_pool", lambda self, devices: {"devices": devices})
-    monkeypatch.setattr(SentenceTransformer, "stop_multi_process_pool", stopped.append)
-
-    def interrupted(self, texts, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(SentenceTransformer, "encode", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        encoded(SentenceEncoder(path=tiny["mean"], devices=["cpu", "cpu"]), SENTENCES, tmp_path)
-    assert stopped == [{"devices": ["cpu", "cpu"]}]
-
-
-@pytest.mark.slow
-def test_several_processes_give_the_same_vectors(tiny, library, tmp_path, monkeypatch):
-    import torch.multiprocessing as processes
-
-    plain = processes.get_context
-    monkeypatch.setattr(processes, "get_context", lambda _: plain("forkserver"))  # the library is loaded once for both
-    processes.set_forkserver_preload(["sentence_transformers"])
-    monkeypatch.setattr(encoders, "CHUNK", 1000)
-    texts, calls = mixed(60), []
-    encoder = SentenceEncoder(path=tiny["mean"], devices=["cpu", "cpu"], document_prefix="passage: ")
-    found = encoded(encoder, texts, tmp_path, lambda *call: calls.append(call))
-    np.testing.assert_allclose(found, library(tiny["mean"], texts, prompt="passage: "), atol=1e-5)
-    assert len(calls) > 2  # chunk by chunk
-    queries = encoder.encode_queries(texts, tmp_path)  # in this process, after the pool is closed
-    np.testing.assert_allclose(queries, library(tiny["mean"], texts), atol=1e-5)
 
 
 # The encoder whose weights are installed, against the package's own `encode`
@@ -358,25 +325,24 @@ def own():
     return USE(threads=1)
 
 
+def test_it_needs_neither_torch_nor_a_model_library(tmp_path, monkeypatch):
+    for package in ("torch", "transformers", "sentence_transformers", "faiss", "huggingface_hub"):
+        monkeypatch.setitem(sys.modules, package, None)
+    encoders._use_model.cache_clear()
+    assert encoded(UseMultilingual(), SPOKEN[:2], tmp_path).shape == (2, 512)
+
+
 def test_use_keeps_the_contract(tmp_path):
     check_encoder(UseMultilingual, tmp_path)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_it_equals_the_package(own, tmp_path, monkeypatch, threads):
+def test_it_equals_the_package(own, tmp_path, monkeypatch):
     monkeypatch.setattr(encoders, "USE_CHUNK", 300)  # several chunks
-    found = encoded(UseMultilingual(threads=threads), SPOKEN, tmp_path)
+    found = encoded(UseMultilingual(threads=3), SPOKEN, tmp_path)
     np.testing.assert_allclose(found, own.encode(SPOKEN), atol=1e-6)
     np.testing.assert_allclose(found, [own.encode(text) for text in SPOKEN], atol=1e-6)  # one by one
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(UseMultilingual().encode_queries(SPOKEN, tmp_path), found, atol=1e-6)
-
-
-def test_korean_and_english_meet(tmp_path):
-    moon, water, plants = "달은 지구 둘레를 돈다", "물은 백 도에서 끓는다", "식물은 빛으로 양분을 만든다"
-    questions = ["What orbits the earth?", "At which temperature does water boil?", "나무는 햇빛으로 무엇을 하나요?"]
-    found = encoded(UseMultilingual(), [moon, water, plants], tmp_path)
-    assert (UseMultilingual().encode_queries(questions, tmp_path) @ found.T).argmax(axis=1).tolist() == [0, 1, 2]
 
 
 def test_long_texts_are_truncated_and_half_characters_replaced(own, tmp_path):
@@ -392,13 +358,6 @@ def test_the_threads_of_the_matrix_library_are_given_back(tmp_path, monkeypatch)
         before = [pool["num_threads"] for pool in threadpool_info()]
         encoded(UseMultilingual(threads=4), [f"{text} {i}" for i in range(5) for text in SPOKEN[:2]], tmp_path)
         assert [pool["num_threads"] for pool in threadpool_info()] == before
-
-
-def test_it_needs_neither_torch_nor_a_model_library(tmp_path, monkeypatch):
-    for package in ("torch", "transformers", "sentence_transformers", "faiss", "huggingface_hub"):
-        monkeypatch.setitem(sys.modules, package, None)
-    encoders._use_model.cache_clear()
-    assert encoded(UseMultilingual(), SPOKEN[:2], tmp_path).shape == (2, 512)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ weighings = st.dictionaries(st.sampled_from(["b", "c"]), st.sampled_from([0, 0.0
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     rankings=st.fixed_dictionaries({"a": tables}, optional={"b": tables, "c": tables}),
     weights=weighings,
@@ -223,7 +223,7 @@ def test_candidates_are_forgotten_with_their_rankings():
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     rankings=st.fixed_dictionaries({"a": tables, "b": tables, "c": tables}),
     weights=weighings,

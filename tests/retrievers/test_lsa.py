@@ -73,16 +73,6 @@ def test_all_directions_preserve_the_angles_between_documents(tmp_path):
     np.testing.assert_allclose(found @ found.T, (weights @ weights.T).toarray(), atol=1e-4)
 
 
-def test_related_words_meet(tmp_path):
-    """The query shares no n-gram with the second document, but both are related to the first: the point of LSA."""
-    texts = ["xenon quartz", "quartz", "apple banana", "banana", "apple"]
-    encoder = LSA(dimensions=2)
-    found = encoded(encoder, texts, tmp_path)
-    scores = (encoder.encode_queries(["xenon"], tmp_path) @ found.T)[0]
-    assert scores[1] > 0.9
-    assert np.abs(scores[2:]).max() < 0.1
-
-
 def test_the_same_bytes_again(tmp_path):
     texts = corpus(50)
     for name in ("one", "other"):

@@ -47,17 +47,6 @@ def test_scores_are_the_librarys(tiny, make, batch_tokens):
     assert 0 < expected.min() < expected.max() < 1  # the sigmoid's
 
 
-def test_scores_are_the_sigmoid_of_the_classifier(tiny, make):
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
-    model = AutoModelForSequenceClassification.from_pretrained(tiny).eval()
-    given = tokenizer(*PAIRS[3], truncation=True, max_length=LENGTH, return_tensors="pt")
-    with torch.no_grad():
-        logit = float(model(**given).logits)
-    assert pair_scores(make(), [PAIRS[3]]) == pytest.approx([1 / (1 + np.exp(-logit))], abs=1e-6)
-
-
 def test_the_activation_is_the_models_own(tiny, make, tmp_path):
     identity_model = tmp_path / "identity"
     library = LibraryCrossEncoder(str(tiny), device="cpu", activation_fn=torch.nn.Identity())

@@ -1,10 +1,8 @@
 """What the contract says about a retriever that breaks it: where two lists differ first, and the likely cause."""
 
 import pytest
-from search_server import SearchServer
 
 from retrievers.base import DocIds, Document, Query, Ranking
-from retrievers.external.http import HttpRetriever
 from retrievers.testing import contract
 
 CORPUS = [Document(f"d{i:02}", f"text {i}") for i in range(30)]
@@ -63,16 +61,3 @@ def test_the_first_difference_and_its_likely_cause(rows, expected, tmp_path):
     said = problem(lambda: Fake(rows), tmp_path)
     assert expected in said
     assert bool(said) == bool(expected)
-
-
-def test_a_service_that_cuts_ties_by_chance(tmp_path):
-    """With a larger k it sorts its results in another way."""
-
-    def find(query, k):
-        found = [(f"d{i:02}", 5.0 if i > 7 else 50.0 - i) for i in range(30)]
-        return (found if k > 10 else [*found[:8], *found[20:]])[:k]
-
-    with SearchServer(find) as server:
-        plain = {"ids": "results[*].id", "scores": "results[*].score", "body": {"query": "{query}", "k": "{k}"}}
-        said = problem(lambda: HttpRetriever(server.url, **plain), tmp_path)
-    assert "of k=40 and k=10 differ for query q1, first at place 9: 'd08' with 5.0 and 'd20' with 5.0. Their" in said

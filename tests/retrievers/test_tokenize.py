@@ -107,12 +107,6 @@ def test_kiwi_reads_decomposed_korean_and_lone_surrogates(kiwi):
     assert terms(kiwi, "물\ud800") == [["물"]]
 
 
-@pytest.mark.slow
-def test_kiwi_gives_the_same_with_one_thread():
-    texts = [f"{i}번째 문장은 물리학과 화학을 함께 다룬다" for i in range(50)]
-    assert terms(Kiwi(), *texts) == terms(Kiwi(workers=1), *texts)
-
-
 @given(st.lists(st.text(), max_size=8).map(" ".join))
 def test_kiwi_gets_ordinary_texts_as_they_are(text):
     """That is, without a run that is too long; here runs are short, and so is what counts as too long."""
@@ -127,16 +121,24 @@ def test_kiwi_gets_ordinary_texts_as_they_are(text):
     assert max(map(len, got.split()), default=0) <= 5
 
 
-def test_kiwi_cuts_what_would_take_minutes_and_says_so(kiwi, caplog):
+def test_kiwi_cuts_what_would_take_minutes_and_says_so(kiwi, caplog, monkeypatch):
     """The words around it are found as ever, and so is its neighbour of the greatest length."""
-    whole, run = "abcd" * (tokenize.UNBROKEN // 4), "abcdefgh" * 5_000
+    monkeypatch.setattr(tokenize, "UNBROKEN", 512)
+    monkeypatch.setattr(tokenize, "_RUN", re.compile(r"\S{513,}"))
+    whole, run = "abcd" * 128, "abcdefgh" * 625
     found = terms(kiwi, "위성과 물리학", f"위성과 {run} 물리학", whole)
     assert found[0] == [found[1][0], found[1][-1]] == ["위성", "물리학"]
     assert "".join(found[1][1:-1]) == run
     assert found[2] == [one.form.lower() for one in tokenize.kiwi_model(None).tokenize(whole)]
     [warning] = caplog.messages
-    assert "in 1 of 3 texts: more than 4096 characters without white space" in warning
+    assert "in 1 of 3 texts: more than 512 characters without white space" in warning
     assert "The first is text 2: 위성과 abcdefgh" in warning
+
+
+@pytest.mark.slow
+def test_kiwi_gives_the_same_with_one_thread():
+    texts = [f"{i}번째 문장은 물리학과 화학을 함께 다룬다" for i in range(50)]
+    assert terms(Kiwi(), *texts) == terms(Kiwi(workers=1), *texts)
 
 
 @settings(deadline=None)

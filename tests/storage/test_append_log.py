@@ -1,14 +1,13 @@
 """The contract of append-only logs: nothing acknowledged is lost, nothing torn or edited is taken for a row."""
 
+import contextlib
 import gzip
+import itertools
 import json
 import multiprocessing
 import os
 import random
 import resource
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -236,32 +235,31 @@ def test_processes_that_append_at_once_lose_nothing(tmp_path, kind):
         assert [row.number for row in read if row.name == name] == [*range(40)]
 
 
-ENDLESS = """
-import itertools, sys
-from pathlib import Path
-from test_append_log import Row, opened
-
-log = opened(Path(sys.argv[1]), sys.argv[2])
-for n in itertools.count(len(log.read())):
-    log.append([Row("x" * 20_000, n)])
-    print(n, flush=True)
-"""
+def _append_endlessly(folder, kind, told):
+    log = opened(folder, kind)
+    for n in itertools.count(len(log.read())):
+        log.append([Row("x" * 20_000, n)])
+        told.send(n)
 
 
 @kinds
 def test_a_kill_costs_at_most_the_line_that_was_being_written(tmp_path, kind):
-    drawn = random.Random(0)
-    path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])  # noqa: PTH120
+    drawn, context = random.Random(0), multiprocessing.get_context("fork")
     for _ in range(4):
-        command = [sys.executable, "-c", ENDLESS, str(tmp_path), kind]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}) as process:
-            first = process.stdout.readline()
-            time.sleep(drawn.uniform(0, 0.05))
-            process.send_signal(signal.SIGKILL)
-            told = (first + process.stdout.read()).split()
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_append_endlessly, args=(tmp_path, kind, sender))
+        process.start()
+        sender.close()
+        told = [receiver.recv()]
+        time.sleep(drawn.uniform(0, 0.05))
+        process.kill()
+        with contextlib.suppress(EOFError):
+            while True:
+                told.append(receiver.recv())
+        process.join()
         read = [row.number for row in opened(tmp_path, kind).read()]
         assert read == [*range(len(read))]
-        assert int(told[-1]) < len(read) <= int(told[-1]) + 2
+        assert told[-1] < len(read) <= told[-1] + 2
 
 
 # Chained logs

@@ -376,7 +376,7 @@ def test_refusals_say_what_to_do(machine, refusing, code):
 SURROUNDINGS = {
     "no bucket": ({}, "has no bucket 'nowhere'"),
     "no server": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer.*AWS_ENDPOINT_URL"),
-    "no address": ({"AWS_ENDPOINT_URL": f"minio:{SECRET}"}, "AWS_ENDPOINT_URL is no address"),
+    "no address": ({"AWS_ENDPOINT_URL": f"minio:{SECRET}"}, "AWS_ENDPOINT_URL is not an address"),
     "a login in it": ({"AWS_ENDPOINT_URL": f"http://me:{SECRET[:6]}@127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer"),
     "no credentials": ({"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
     "half of them": ({"AWS_SECRET_ACCESS_KEY": None}, "no credentials"),

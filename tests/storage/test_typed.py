@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from harness.errors import BadInput
-from harness.storage.typed import fields_of, require_path, row_as
+from harness.storage.typed import encoded, require_path, row_as
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ WHOLE = Whole("달", True, 3, 1, (1, 2), {"x": Part(1.5)}, Part(2.0), [{"y": Non
 
 
 def test_a_dataclass_comes_back():
-    assert row_as(Whole, json.loads(json.dumps(fields_of(Whole("a", part=Part(1.0))))), "f:1") == Whole(
+    assert row_as(Whole, json.loads(json.dumps(encoded(Whole("a", part=Part(1.0))))), "f:1") == Whole(
         "a", part=Part(1.0)
     )
     plain = {"text": "달", "flag": True, "count": 3, "kind": 1, "places": [1, 2], "parts": {"x": {"value": 1.5}},

@@ -34,7 +34,7 @@ def judged(path, topics=16):
 def frozen(folder, version=1):
     """The folder of a version of a judged test set, written."""
     output = folder / f"v{version}"
-    write_frozen(output, snapshot(Material.read(folder, None, 2), version, None, output))
+    write_frozen(output, *snapshot(Material.read(folder, None, 2), version, None, output))
     return output
 
 

@@ -186,7 +186,7 @@ def test_spellings_of_a_value_are_one_trial_with_one_result_in_the_cache(planner
     plans = planner()
     first, *respelt = [plans.trial(0, words) for words in (whole, *others)]
     assert {(one.key, one.ranking_keys, one.error) for one in respelt} == {(first.key, first.ranking_keys, None)}
-    params = [retrieval_run.retrieval_params(Plan.of(one.config), one.choices) for one in (first, *respelt)]
+    params = [retrieval_run.retrieval_params(one.plan, one.choices) for one in (first, *respelt)]
     assert all(json.dumps(one) == json.dumps(params[0]) for one in params)
     assert whole[-1].rpartition("=")[2] in {str(value) for value in params[0].values()}
 
@@ -207,7 +207,7 @@ def test_a_trial_that_cannot_run_keeps_its_error(planner):
 
 
 def test_files_are_named_from_the_root(planner, toy):
-    found = planner("dataset.qrels=toy/qrels.jsonl", "store.path=cache").trial(0, ("outputs=o",)).config
+    found = planner("dataset.qrels=toy/qrels.jsonl", "store.path=cache").trial(0, ("outputs=o",)).plan.document
     assert (found["dataset"]["path"], found["dataset"]["qrels"]) == (str(toy), str(toy / "qrels.jsonl"))
     assert (found["outputs"], found["store"]["path"]) == (str(toy.parent / "o"), str(toy.parent / "cache"))
 
@@ -216,8 +216,8 @@ def test_files_are_named_from_the_root(planner, toy):
 
 
 def trial(number, job_key, ranking_keys=(), depth=10, overrides=(), error=None):
-    config = {"depth": depth, "fusion": {}, "rerank": {}}
-    return Trial(number, tuple(overrides), config, ranking_keys=tuple(ranking_keys), job_key=job_key, error=error)
+    made = Plan.of({"dataset": {}, "retriever": {}, "gate": {}, "top_k": 1, "depth": depth})
+    return Trial(number, tuple(overrides), made, ranking_keys=tuple(ranking_keys), job_key=job_key, error=error)
 
 
 def numbers(found):
@@ -298,7 +298,7 @@ def test_a_key_may_be_swept_where_only_some_trials_have_others():
 
 
 def test_the_plan_says_what_applies_only_to_some_trials_and_that_nothing_is_left():
-    counts = {"trials": 3, "finished_before": 3, "same": 0, "cannot_run": 0, "jobs": [], "only_with": {}, "respelt": {},
+    counts = {"trials": 3, "finished_before": 3, "same": 0, "cannot_run": 0, "jobs": [], "only_with": {},
               "retrievals": {"compute": 0, "cached": 1}}  # fmt: skip
     assert list(plan.plan_lines(counts))[1:] == ["skipping 3 trials that finished before", "nothing to run"]
     counts |= {"only_with": {"dataset.path": ["dataset=contest"], "dataset.qrels": ["dataset=contest"],
@@ -357,7 +357,6 @@ def test_one_value_in_several_spellings_is_one_value():
     del swept["d"]
     assert plan.expand(swept) == {"a": ["a=1", "a=2", "a=10", "a=0.5"], "b": ["b=1", "b=2"], "c": ["c='1'", "c=1"]}
     assert axis_of(swept["a"]).texts == ("1", "2", "10", "0.5")
-    assert plan.respelt(swept) == {"a": ["1 = 1.0"]}
 
 
 def test_the_ends_of_the_axes():

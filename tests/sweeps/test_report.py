@@ -16,6 +16,7 @@ from harness.analysis.board.expected import Expected
 from harness.reports.next_steps import Place
 from harness.reports.report import show_report
 from harness.reports.tables import Number
+from harness.storage.typed import encoded
 from harness.sweeps import report
 from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials, write_sweep_files
@@ -124,11 +125,11 @@ def test_the_table_has_a_row_for_each_trial():
         "run_id": ["run0", "run1", None],
         "error": ["", "ValueError: no", ""],
     }
-    assert found.interval(0) == (0.25, 0.75)
-    assert all(map(math.isnan, found.interval(1)))
+    assert found.rows[0].interval == (0.25, 0.75)
+    assert all(map(math.isnan, found.rows[1].interval))
     # The interval is the first objective's, in MLflow's spelling.
     there = {"map_at_3": 0.5, "interval_low/map_at_3": 0.25, "interval_high/map_at_3": 0.75, "interval_low/mrr": 0.1}
-    assert summary([there], [*MAP, *ONE]).interval(0) == (0.25, 0.75)
+    assert summary([there], [*MAP, *ONE]).rows[0].interval == (0.25, 0.75)
 
 
 def test_the_parent_carries_the_best():
@@ -147,8 +148,8 @@ def test_the_parent_carries_the_best():
 
 
 def shown(found, seconds=1.25):
-    document = found.to_json() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
-    json.dumps(document, allow_nan=False)
+    document = found.document() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
+    json.dumps(encoded(document), allow_nan=False)
     out = io.StringIO()
     show_report(
         Console(file=out, width=200, highlight=False, markup=False), report.sweep_report(found, document, PLACE)
@@ -157,7 +158,7 @@ def shown(found, seconds=1.25):
 
 
 def said_of(found):
-    return report.sweep_report(found, found.to_json() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
+    return report.sweep_report(found, found.document() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
 
 
 def test_what_is_shown():
@@ -200,7 +201,7 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     ]  # fmt: skip
     assert [system.mean for system in found.systems] == pytest.approx([0.55, 0.5])
     assert found.groups[0].axes() == {"k": [1.0, 2.0]}
-    document = found.to_json()
+    document = encoded(found.document())
     assert (document["best"], document["top"], document["expected"]) == (None, [], None)
     assert [group["best"]["trial"] for group in document["groups"]] == [0, 3]
     assert [group["apart"] for group in document["groups"]] == [{"set": "A"}, {"set": "B"}]
@@ -236,7 +237,7 @@ def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
     assert all(math.isnan(system.mean) for system in schemes.systems)
     assert "mean" not in shown(schemes)
     assert not [name for name in schemes.parent_metrics() if "mean" in name]
-    json.dumps(schemes.to_json(), allow_nan=False)
+    json.dumps(encoded(schemes.document()), allow_nan=False)
     assert apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa").best == 0  # two names of one data set
     # Without one of its trials, a system has no mean.
     lacking = apart([0.9, 0.8, 0.1], BOTH[:3], "aab")
@@ -245,9 +246,9 @@ def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
 
 def test_ties_are_told():
     found = summary([{"mrr": value} for value in (0.2, 0.7, 0.7, 0.7, 0.1)])
-    assert (found.best, found.to_json()["tied"]) == (2, [1, 2, 3])
+    assert (found.best, encoded(found.document())["tied"]) == (2, [1, 2, 3])
     said = "3 trials tie at 0.7000: x 1 to 3. Recommended: x=2, in the middle."
-    assert found.to_json()["notes"] == [said]
+    assert encoded(found.document())["notes"] == [said]
     assert said in shown(found)
     assert said in found.parent_tags({})["mlflow.note.content"]
 
@@ -410,14 +411,14 @@ def public(rows, **more):
 
 def test_values_and_intervals_are_of_what_trials_are_ranked_by():
     found = summary([RANKED, PLAIN], MAP)
-    assert (found.values(0), found.values(1)) == ([0.5], [0.9])
-    assert (found.interval(0), found.interval(1)) == ((0.4, 0.6), (0.8, 1.0))
+    assert (found.rows[0].values, found.rows[1].values) == ([0.5], [0.9])
+    assert (found.rows[0].interval, found.rows[1].interval) == ((0.4, 0.6), (0.8, 1.0))
     assert (found.best, found.finished) == (1, [1, 0])
     chosen = public([RANKED, PLAIN])
-    assert (chosen.values(0), chosen.values(1)) == ([0.3], [0.7])
-    assert all(math.isnan(end) for n in (0, 1) for end in chosen.interval(n))  # a run of 0.2 has none there
-    assert chosen.to_json()["best"]["interval"] == [None, None]
-    assert [found.kind(0), found.kind(1), chosen.kind(0), chosen.kind(1)] == [
+    assert (chosen.rows[0].values, chosen.rows[1].values) == ([0.3], [0.7])
+    assert all(math.isnan(end) for n in (0, 1) for end in chosen.rows[n].interval)  # a run of 0.2 has none there
+    assert encoded(chosen.document())["best"]["interval"] == [None, None]
+    assert [found.rows[0].kind, found.rows[1].kind, chosen.rows[0].kind, chosen.rows[1].kind] == [
         "out of fold", "in sample", "public, out of fold", "public",
     ]  # fmt: skip
     assert chosen.table()["map@3"] == [0.3, 0.7]
@@ -449,13 +450,13 @@ def test_what_to_expect_is_reported_with_the_best_trial():
     metrics = found.parent_metrics()
     assert [metrics[f"expected/{name}"] for name in ("value", "low", "high")] == [0.8, 0.7, 0.85]
     assert expected.sentence in found.parent_tags({})["mlflow.note.content"]
-    assert found.to_json()["expected"] == expected.to_json()
+    assert encoded(found.document())["expected"] == encoded(expected)
     said = " ".join(shown(found).split())
     assert expected.sentence in said
     assert "another one" not in said
     other = dataclasses.replace(found, expected=dataclasses.replace(expected, run_id="0123456789abcdef"))
     assert "The best run of the experiment is another one, 01234567: 0.9000." in " ".join(shown(other).split())
-    assert plain.to_json()["expected"] is None
+    assert encoded(plain.document())["expected"] is None
     assert not [name for name in plain.parent_metrics() if "expected" in name]
 
 

@@ -17,7 +17,6 @@ from harness.sweeps.axes import Interval, Values, axis_of
 from harness.sweeps.plan import expand
 from harness.sweeps.search import Search, SweepObjective, importlib
 
-SAMPLERS = ["random", "tpe", "cmaes", "gp"]
 ONE = [SweepObjective("map", "maximize")]
 TWO = [SweepObjective("map", "maximize"), SweepObjective("seconds", "minimize")]
 MIXED = ["w=interval(0,1)", "t=range(0,10,0.5)", "n=tag(log,int(interval(1,100)))", "k=kiwi,char_ngram"]
@@ -95,11 +94,11 @@ def test_words_are_those_of_a_grid():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("a=interval(2,1)", r"a=interval\(2\.0,1\.0\) is no interval"),
-        ("a=interval(1,1)", "is no interval"),
-        ("a=interval(0,inf)", "is no interval"),
-        ("a=interval(nan,1)", "is no interval"),
-        ("a=int(interval(5,5))", r"a=int\(interval\(5,5\)\) is no interval"),
+        ("a=interval(2,1)", r"a=interval\(2\.0,1\.0\) is not an interval"),
+        ("a=interval(1,1)", "is not an interval"),
+        ("a=interval(0,inf)", "is not an interval"),
+        ("a=interval(nan,1)", "is not an interval"),
+        ("a=int(interval(5,5))", r"a=int\(interval\(5,5\)\) is not an interval"),
         ("a=tag(log,interval(0,1))", r"reaches 0\.0: a logarithmic scale"),
         ("a=tag(lgo,interval(1,2))", "has the tag lgo"),
         ("a=tag(log,range(1,9))", "has the tag log"),
@@ -147,19 +146,13 @@ def test_what_a_sampler_does_not_support(tmp_path, monkeypatch, caplog):
             Search(sampler).open(file, space("w=interval(0,1)"), ONE, "study")
 
 
-def test_a_study_is_opened_for_what_it_was_made_for(tmp_path):
+def test_a_study_is_opened_again(tmp_path):
     file = tmp_path / "한글 {q}%20?.db"  # a path is no URL
     words = ["t=range(0,10)", "k=a,b"]
     Search("random").open(file, space(*words), ONE, "study")
     assert file.exists()
     Search("tpe", trials=9).open(file, space(*reversed(words)), ONE, "study")
     Search("random").open(file, space("other=1,2"), TWO, "another")
-    with pytest.raises(BadInput, match=r"\(t: 0,1,2,.*,9, now interval\(0\.0,9\.0\)\)"):
-        Search("random").open(file, space("t=interval(0,9)", "k=a,b"), ONE, "study")
-    with pytest.raises(BadInput, match=r"\(k: a,b, now none; c: none, now 1,2\)"):
-        Search("random").open(file, space("t=range(0,10)", "c=1,2"), ONE, "study")
-    with pytest.raises(BadInput, match="objective: maximize map, now minimize map"):
-        Search("random").open(file, space(*words), [SweepObjective("map", "minimize")], "study")
     file.write_bytes(b"no study" * 1000)
     with pytest.raises(BadInput, match="file is not a database"):
         Search("random").open(file, space(*words), ONE, "study")
@@ -251,13 +244,13 @@ def saved(search, file, words):
 @pytest.mark.slow
 # A batch of 4 is 8 writes: 4 points, then what they gave. 9 to 12 are the points of the second batch, the first ones
 # that a model proposes, and 13 to 16 their values.
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])  # the way back is the same for all
 def test_a_search_killed_anywhere_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
     monkeypatch.setattr(sweep_search, "STARTUP", 3)
     search = Search(sampler, trials=8, batch=4, seed=5)
     whole = searched(search, tmp_path / "whole.db", MIXED)
     assert saved(search, tmp_path / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
-    for stop in [11] if sampler == "gp" else [3, 10, 14]:
+    for stop in (3, 10, 14):
         file = tmp_path / f"{stop}.db"
         killed(search, file, MIXED, stop)
         searched(search, file, MIXED)
@@ -288,7 +281,7 @@ def test_proposals_without_values_are_proposed_again(tmp_path):
 @pytest.mark.slow
 def test_the_seed_decides_and_the_order_of_the_keys_does_not(tmp_path):
     def points(name, seed, words):
-        return [set(words) for words, _ in searched(Search("tpe", 14, 7, seed), tmp_path / name, words)]
+        return [set(words) for words, _ in searched(Search("tpe", 12, 6, seed), tmp_path / name, words)]
 
     first = points("a.db", 0, MIXED)
     assert points("b.db", 0, MIXED[::-1]) == first
@@ -364,10 +357,10 @@ def test_several_objectives(tmp_path):
 
 @pytest.mark.slow
 def test_a_gaussian_process(tmp_path):
-    found = searched(Search("gp", 20, 5), tmp_path / "gp.db", MIXED[:3])
-    assert len({words for words, _ in found}) == 20
+    found = searched(Search("gp", 15, 5), tmp_path / "gp.db", MIXED[:3])
+    assert len({words for words, _ in found}) == 15
     assert max(one for _, one in found[10:]) > max(one for _, one in found[:5])
-    assert mean_of_later_t("gp", tmp_path / "two.db", 16) < 4.5
+    assert mean_of_later_t("gp", tmp_path / "two.db", 14) < 4.5
 
 
 def test_the_shipped_searches(monkeypatch):

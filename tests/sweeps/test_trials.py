@@ -13,6 +13,7 @@ from harness.analysis.board.expected import Replay
 from harness.data.files import sha256_of
 from harness.errors import BadInput
 from harness.experiment import steps
+from harness.experiment.plan import Plan
 from harness.measures.objective import Objective
 from harness.measures.score_table import score_table_text
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
@@ -99,7 +100,7 @@ def test_a_job_started_again_does_nothing_twice(handed, runs, concluded):
     [(job, mine)] = handed(*GRID)
     [written] = mine.jobs.iterdir()
     trials_of = json.loads(written.read_text("utf-8"))["trials"]
-    assert not any("tracking" in one["config"] for one in trials_of), "an address may hold a password"
+    assert not any("tracking" in one["plan"] for one in trials_of), "an address may hold a password"
     first = run_job(job, mine)
     assert [result.status for result in first] == ["FINISHED"] * 3
     assert read_journal(mine)[0] == first
@@ -163,7 +164,7 @@ def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
         "detail": "light",
     }
     for trial in job.trials:
-        trial.config["tracking"] = tracking
+        trial.plan = Plan.of({**trial.plan.document, "tracking": tracking})
     with pytest.raises(BadInput, match=r"^tracking.uri=http://127.0.0.1:9 cannot be used: ") as raised:
         run_job(job, mine)
     assert "secret" not in str(raised.value)

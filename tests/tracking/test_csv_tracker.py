@@ -51,10 +51,8 @@ def test_a_run_that_fails_is_a_row(harness, toy, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_has_a_row_for_each_trial(harness, toy):
-    done = harness("sweep", *TOY, "top_k=1,2,3")
-    assert done.code == 0, done.err
-    trials = [row for row in rows() if row["tags.harness.verb"] == "run"]
-    assert sorted(row["params.top_k"] for row in trials) == ["1", "2", "3"]
+    assert harness("sweep", *TOY, "top_k=1,2").code == 0
+    assert sorted(row["params.top_k"] for row in rows() if row["tags.harness.verb"] == "run") == ["1", "2"]
 
 
 def test_a_damaged_table_is_refused_before_anything_is_computed(harness, toy):
@@ -86,9 +84,7 @@ def test_many_write_at_once_and_no_row_is_lost(tmp_path):
     [
         (("runs",), "tracking=csv keeps no runs to choose from. Leave tracking out, or use tracking=mlflow."),
         (("export",), "tracking=csv keeps no runs to choose from."),
-        (("export", "run=0123456789"), "tracking=csv keeps no runs to choose from."),
         (("compare",), "tracking=csv keeps no runs to compare."),
-        (("reproduce",), "tracking=csv keeps no runs to choose from."),
         (("ui",), "tracking=csv keeps no runs to look at."),
         (("doctor sync",), "tracking=csv cannot store runs."),
         (("run", "dataset=contest", "dataset.path=toy", "trace=all"), "leave out tracking=csv, or trace."),

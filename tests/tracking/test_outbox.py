@@ -6,6 +6,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+from logged_runs import RUN
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 from mlflow.tracking import MlflowClient
@@ -18,7 +19,6 @@ from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold
 from harness.tracking.tracker import RunRecord, Tracker
 
-RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
 SWEEP = ("sweep", *RUN[1:], "gate=score", "gate.threshold=0.1,1,2")
 
 
@@ -68,9 +68,7 @@ def test_a_run_is_saved_and_uploaded_whole(harness, toy, tmp_path, store, call):
     assert found["files"]["folder"] == str(place / "files")
 
     still = harness("doctor sync", "format=json")
-    assert still.code == 1
-    assert json.loads(still.out)["left"][0]["folder"] == str(place)
-
+    assert (still.code, json.loads(still.out)["left"][0]["folder"]) == (1, str(place))
     store()
     sent = harness("doctor sync", "format=json").json["sent"]
     assert [(one["status"], one["name"]) for one in sent] == [("FINISHED", "bm25-char_ngram-score gate.threshold=1")]

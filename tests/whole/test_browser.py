@@ -281,21 +281,22 @@ def test_the_page_of_corrections_shows_every_edit(tab, submissions):
 
 def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
     tab.goto(Path(submissions[1]["files"]["html"]).as_uri())
+    tab.get_by_role("tab", name="Report").click()
     moves = tab.get_by_role("region", name="How ranks move from public to private")
     moves.scroll_into_view_if_needed()
     assert moves.locator("tbody tr").count() == 2
     assert tab.locator(".report td.scale svg").count() > 0
     keep(tab, "leaderboards")
-    rows = tab.locator("#all tr.row")
-    assert rows.count() == 60
-    assert tab.locator("#all mark.tp").first.is_visible()
-    better = tab.locator(".chip", has_text="A better")
-    better.click()
-    assert rows.count() == int(better.locator(".number").inner_text()) < 60
+    tab.get_by_role("tab", name="Items").click()
+    tab.get_by_label("Search items").wait_for()
+    assert tab.locator("#panel-queries h2 small").first.inner_text() == "60 of 60 items"
+    tab.keyboard.press("j")
+    assert tab.locator("article.side mark.tp").first.is_visible()
+    tab.get_by_role("tab", name="Two runs").click()
+    assert tab.locator("#panel-pair h2 small").first.inner_text() == "60 items"
+    assert "quer" not in tab.locator("#panel-pair").inner_text().lower()
     tab.set_viewport_size({"width": 390, "height": 800})
     assert narrow(tab)
-    tab.get_by_role("button", name="All items").click()
-    rows.first.wait_for()
 
 
 def test_the_page_of_a_comparison_of_runs_is_their_board_with_a_report(tab, work):

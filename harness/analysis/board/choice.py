@@ -1,10 +1,10 @@
-"""Which runs stand on a board: those that compare with the best run of an experiment, or those that are named."""
+"""Choose the runs of a board: those that compare with the best run of an experiment, or those that are named."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.analysis.ranking import (
     SCORED,
@@ -18,12 +18,13 @@ from harness.analysis.ranking import (
     require_labels,
     score_of,
 )
-from harness.config.commands import BoardConfig, PowerConfig
+from harness.config.commands import BoardConfig, CompareConfig, PowerConfig
 from harness.config.text import counted
 from harness.data.files import some
 from harness.errors import BadInput
 from harness.recording.logged_run import recommended
 from harness.recording.retrieval_run import SCORED_IDS
+from harness.recording.run_kind import RunKind
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker, member_tag
 
 MEANING = {  # of what sets runs apart
@@ -40,6 +41,11 @@ MEANING = {  # of what sets runs apart
     "seed": "public part",
 }
 
+ANOTHER = {  # whether runs are of retrieval -> how to make one
+    True: "Make another run on the same data, such as with another retriever.",
+    False: "Score another file with the same references.",
+}
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -47,8 +53,8 @@ class Asked:
 
     metric: what ranks them. select_on: "all", "public", or None: as the runs themselves were ranked.
     runs: their ids, or the beginnings of these, that of a sweep standing for all its trials; None: the finished
-        retrieval runs of the experiment that compare with the best one, or with `like`.
-    like: None: the best one.
+        runs of the experiment that compare with the best one, or with `like`.
+    like: None: the best one. kind: of the runs; of a text task those of another scheme are left out.
     """
 
     experiment: str
@@ -56,10 +62,12 @@ class Asked:
     select_on: str | None = None
     runs: Sequence[str] | None = None
     like: LoggedRun | None = None
+    kind: RunKind = field(default_factory=RunKind)
 
     @classmethod
-    def of(cls, config: BoardConfig | PowerConfig) -> Asked:
-        return cls(config.experiment_name, config.metric, config.select_on, config.runs)
+    def of(cls, config: BoardConfig | CompareConfig | PowerConfig) -> Asked:
+        where = config.experiment_name, config.metric, config.select_on, config.runs
+        return cls(*where, kind=RunKind(config.task))
 
 
 @dataclass(frozen=True)
@@ -84,8 +92,8 @@ def chosen_runs(tracker: Tracker, asked: Asked) -> Chosen:
     if len(once) < 2:
         raise BadInput(
             f"{_place(asked)} {'has' if asked.runs is None else 'name'} {counted(len(once), 'different finished run')} "
-            f"with {asked.metric}: at least two are needed. Make another run on the same data, such as with another "
-            f"retriever. {' '.join(notes)}".rstrip()
+            f"with {asked.metric}: at least two are needed. {ANOTHER[asked.kind.task is None]} "
+            f"{' '.join(notes)}".rstrip()
         )
     return Chosen(found.select_on, once, notes)
 
@@ -124,9 +132,13 @@ def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str
 
 
 def _of_experiment(tracker: Tracker, asked: Asked) -> Chosen:
-    """The finished retrieval runs that compare with the best one."""
-    ranking = rank(tracker, Wanted(asked.experiment, asked.metric, asked.select_on))
+    """The finished runs that compare with the best one."""
+    ranking = rank(tracker, Wanted(asked.experiment, asked.metric, asked.select_on, asked.kind.name))
     ranked, notes = same_queries(ranking.runs)
+    scheme, schemes = asked.kind.rules.get("task.scheme"), {one.run.params.get("task.scheme") for one in ranked}
+    if scheme in schemes and len(schemes) > 1:
+        ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
+        notes.append(f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another.")
     first = asked.like or ranked[0].run
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)
@@ -153,9 +165,9 @@ def _named(tracker: Tracker, asked: Asked) -> Chosen:
             _check_finished(run)
             found[run.run_id] = run
     for run in found.values():
-        if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
+        if (task := run.tags.get("task", RETRIEVAL)) != asked.kind.name:
             raise BadInput(
-                f"Run {run.named} is of task={task}, whose measures have no value for each query. To compare them: "
+                f"Run {run.named} is of task={task}, not of task={asked.kind.name}. To compare such runs: "
                 f"harness compare task={task} 'runs=[ID,ID]'"
             )
     return of_runs(tracker, list(found.values()), asked.metric, asked.select_on, notes)

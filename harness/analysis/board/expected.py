@@ -25,9 +25,9 @@ from harness.config.text import counted
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE, folds
 from harness.measures.score_table import ScoreTable
-from harness.reports.encoding import encoded
 from harness.reports.markup import interval
 from harness.statistics.bootstrap import bootstrap_means
+from harness.storage.typed import encoded
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
@@ -236,7 +236,12 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """What to expect of the best run of a board. whole: whether all runs of the experiment that compare are on it."""
+    """What to expect of the best run of a board; None for text tasks, whose measures are no means over items.
+
+    whole: whether all runs of the experiment that compare are on it.
+    """
+    if runs.submissions:
+        return None
     best, of = runs.runs[0], len(runs.runs)
     if not whole:
         asked = Asked(best.run.experiment, runs.metric, runs.select_on, like=best.run)

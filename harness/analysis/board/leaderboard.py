@@ -5,7 +5,6 @@ What else to know of the best of many runs: what to expect, what fusing the runs
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,8 +20,8 @@ from harness.config.components import WRITTEN
 from harness.config.text import counted
 from harness.experiment.timing import MS
 from harness.measures.measures import LOSING, MERGED
-from harness.reports.encoding import key_named
-from harness.statistics.significance import ALPHA, against_first
+from harness.statistics.significance import ALPHA
+from harness.storage.typed import key_named
 
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
@@ -35,8 +34,8 @@ LOST = {
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
     """Sentences about the run at a place, the recommended one."""
-    found = [*([expected.words] if expected else []), _ceiling(runs, place), *_lost(runs, place)]
-    return tuple(found)
+    ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # sums over items have no mean to reach
+    return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 
 
 def _ceiling(runs: BoardRuns, place: int) -> Words:
@@ -111,21 +110,23 @@ def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboar
     expected: of the best run, on new queries.
     """
     tested = not any(one.score.estimate for one in runs.runs)
-    choosing = runs.public if runs.select_on == "public" else np.ones(len(runs.public), bool)
-    values = runs.values[:, choosing]
-    p, corrected = against_first(values, runs.seed, runs.resamples) if tested else (np.full(len(values), np.nan),) * 2
-    rows = _rows(runs, values, p, corrected, tested)
-    taken = pick(rows, runs.metric, int(choosing.sum()))
+    choosing = runs.choosing
+    p, corrected = runs.against_first(choosing) if tested else (np.full(len(runs.runs), np.nan),) * 2
+    rows = _rows(runs, p, corrected, tested)
+    taken = pick(rows, runs.metric, int(choosing.sum()), runs.unit)
     return Leaderboard(rows, taken, expected, facts(runs, taken.run, expected), () if tested else (ESTIMATED,))
 
 
-def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:
-    """values: float64 [R, n], of the queries that rank the runs. p, corrected: float64 [R]."""
+def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:
+    """Return the row of each run. p, corrected: float64 [R]."""
     logged = [one.run for one in runs.runs]
     parts: list[dict[str, Any]] = [{} for _ in logged]
     if runs.select_on == "public":
-        for name, of in (("public", values), ("private", runs.values[:, ~runs.public])):
-            for part, (mean, rank) in zip(parts, _ranked(of), strict=True):
+        for name, rows in (("public", runs.public), ("private", ~runs.public)):
+            means = runs.means(rows) if rows.any() else np.full(len(logged), np.nan)
+            worse = np.sort(-means[~np.isnan(means)])
+            ranks = 1 + np.searchsorted(worse, -means)
+            for part, mean, rank in zip(parts, means.tolist(), ranks.tolist(), strict=True):
                 part |= {name: mean, f"{name}_rank": rank} if mean == mean else {}
     following = iter([{}, *changes([run.params for run in logged if run.has_settings])])
     changed = [next(following) if run.has_settings else {} for run in logged]
@@ -135,7 +136,7 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
             name=one.name,
             value=one.score.value,
             group=None if not tested else "best" if not place else "same" if corrected[place] > ALPHA else "worse",
-            difference=_mean(values[place] - values[0]),
+            difference=runs.gap(place, runs.choosing),
             p=float(p[place]),
             p_holm=float(corrected[place]),
             ms=one.run.metrics.get(MS),
@@ -151,15 +152,3 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
 def params_ask_model(params: Mapping[str, str]) -> bool:
     """Whether a run with these params asks a language model about each query."""
     return params.get("gate") == "llm" or params.get("query.text") in WRITTEN
-
-
-def _ranked(values: np.ndarray) -> list[tuple[float, int]]:
-    """Return the mean of each run over a part, and its rank: 1 + the number of runs that are better. values: [R, n]."""
-    means = np.array([_mean(row) for row in values])
-    worse = np.sort(-means[~np.isnan(means)])
-    return list(zip(means.tolist(), (1 + np.searchsorted(worse, -means)).tolist(), strict=True))
-
-
-def _mean(values: np.ndarray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan

@@ -18,10 +18,10 @@ from harness.analysis.board.settings import VariedKey, comparable, runs_by_keys,
 from harness.config.text import counted
 from harness.data.files import some
 from harness.measures.measures import grows_with
-from harness.reports.encoding import INLINE
 from harness.reports.tables import Cell, Column, Number, Table
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.factors import Effects, Importance, Share, effects, importance
+from harness.storage.typed import INLINE
 from harness.tracking.tracker import LoggedRun
 
 LEAST_QUERIES = 10  # for shares
@@ -260,16 +260,17 @@ class Matters:
 
 
 def matters(runs: BoardRuns) -> Matters | None:
-    """Which keys matter, by the queries that rank the runs; None if none varies, or no query has a value in every run.
+    """Which keys matter, by the queries that rank the runs; None if none varies, if no query has a value in every run,
+    and for text tasks, whose measures are no means over items.
 
     Keys that only some runs have are compared among those. Values out of fold are values as any. Scored files have no
     settings and do not count. Runs with other settings that return the same do: they say that these change nothing.
     """
     rows, made = _configurations(runs)
     axes = varied([one.params for one in made])
-    chosen = runs.public if runs.select_on == "public" else np.ones(len(runs.query_ids), bool)
+    chosen = runs.choosing
     known = chosen & ~np.isnan(runs.values[rows]).any(axis=0)
-    if not axes or not known.any():
+    if not axes or not known.any() or runs.submissions:
         return None
     values = runs.values[rows][:, known]
     found = [

@@ -6,7 +6,7 @@ The page is the template `board.html`, filled; `board.js` says what a tab's file
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,18 @@ import numpy as np
 from harness.analysis.board.expected import Expected
 from harness.analysis.board.leaderboard import Leaderboard, leaderboard
 from harness.analysis.board.matters import Matters, matters
-from harness.analysis.board.queries import DETAILED, details, packed_json
+from harness.analysis.board.queries import DETAILED, details, item_details, packed_json
 from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.board.settings import changed_settings
-from harness.reports.encoding import encoded
 from harness.reports.markup import rounded_or_none
 from harness.reports.page import TEMPLATES, fill_page
 from harness.reports.report import Report, page_data
-from harness.statistics.significance import ROWS, paired_differences
+from harness.storage.typed import encoded
 from harness.tracking.tracker import Tracker
 
 TEMPLATE = TEMPLATES / "board.html"
 PAIRED = 40  # the best runs, of which the page knows every pair; beyond them it knows pairs with the best run
+PAIRED_SUMS = 5  # the same of submissions to a text task, which take longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,8 @@ def assembled(
     runs: BoardRuns, tracker: Tracker, folder: Path, expected: Expected | None, report: Report | None = None
 ) -> Board:
     """Return the board of the runs. folder: for downloads. expected: of the best run. report: as in `Board`."""
-    return Board(runs, leaderboard(runs, expected), matters(runs), details(runs, tracker, folder), report)
+    shown = item_details(runs, runs.submissions) if runs.submissions else details(runs, tracker, folder)
+    return Board(runs, leaderboard(runs, expected), matters(runs), shown, report)
 
 
 def is_board(path: Path) -> bool:
@@ -72,9 +73,10 @@ def document(board: Board) -> dict[str, Any]:
     """What the page's scripts read; a tab whose part is null is not shown."""
     runs = board.runs
     return {
-        "nouns": ["query", "queries"],
+        "nouns": ["item", "items"] if runs.submissions else ["query", "queries"],
         "head": {
             "experiment": board.experiment,
+            "task": runs.submissions.task.name if runs.submissions else None,
             "metric": runs.metric,
             "select_on": runs.select_on,
             "queries": len(runs.query_ids),
@@ -99,21 +101,19 @@ def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]
     """
     if any(one.score.estimate for one in runs.runs):
         return {}
-    best, detailed = range(min(PAIRED, len(runs.runs))), range(min(DETAILED, len(runs.runs)))
-    pairs = [*itertools.combinations(best, 2), *((0, place) for place in detailed[PAIRED:])]
+    most = PAIRED_SUMS if runs.submissions else PAIRED
+    best, detailed = range(min(most, len(runs.runs))), range(min(DETAILED, len(runs.runs)))
+    pairs = [*itertools.combinations(best, 2), *((0, place) for place in detailed[most:])]
     parts = {"all": np.ones(len(runs.public), bool)}
     parts |= {"public": runs.public, "private": ~runs.public} if 0 < runs.public.sum() < len(runs.public) else {}
-    return {name: [*_tested(runs, runs.values[:, part], pairs)] for name, part in parts.items()}
-
-
-def _tested(runs: BoardRuns, values: np.ndarray, pairs: list[tuple[int, int]]) -> Iterator[tuple[float | None, ...]]:
-    """Yield the pairs of which two queries have a value. values: float64 [R, n]."""
-    for start in range(0, len(pairs), ROWS):
-        some = np.array(pairs[start : start + ROWS])
-        found = paired_differences(values[some[:, 0]] - values[some[:, 1]], runs.seed, runs.resamples)
-        for (first, second), one in zip(some.tolist(), found, strict=True):
-            if one.n > 1:
-                yield first, second, *map(rounded_or_none, (one.mean, one.low, one.high)), one.p
+    return {
+        name: [
+            (*pair, *map(rounded_or_none, (one.mean, one.low, one.high)), one.p)
+            for pair, one in zip(pairs, runs.differences(pairs, rows), strict=True)
+            if one.n > 1
+        ]
+        for name, rows in parts.items()
+    }
 
 
 def _runs(runs: BoardRuns) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from harness.analysis.board.lists import (
     set_by_hand,
 )
 from harness.analysis.board.runs import LOSSES, BoardRuns
+from harness.analysis.submissions import Submissions
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.gates.rule import json_number
@@ -58,7 +59,8 @@ class Notice:
     """Something that a board does not show, in words that its page has in its reader's language.
 
     kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best
-        (what only the best runs have), cut (documents without text). count: of runs or documents. why: a reason.
+        (what only the best runs have), cut (documents without text), items (those that have texts). count: of runs,
+        documents or items. why: a reason.
     """
 
     kind: str
@@ -144,6 +146,7 @@ BLOCK = 64  # documents that are packed together
 TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; of one, at least
 QUERY_TEXT = 300  # characters of a query in lists
 NAMED = 5  # runs that a notice names
+ITEMS = 1000  # items of a text task that have texts on a page
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
@@ -172,6 +175,39 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
     if len(logged) > DETAILED:
         notices.append(Notice("best", DETAILED))
     return collected.details(gates, notices)
+
+
+def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
+    """Return what the submissions say on each item: `about` has the texts of an item and `said`, the prediction of each
+    run in pieces with marks, None where it is not known. Items on which they differ most have their texts; the rest as
+    in `Collected.details`."""
+    spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
+    listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}
+    titles, about = [], []
+    for place, item_id in enumerate(found.item_ids):
+        texts, items = found.texts(item_id)
+        texts = {name: text for name, text in texts.items() if text}
+        titles.append(
+            next((snippet(texts[name], QUERY_TEXT) for name in ("question", "source") if name in texts), None)
+        )
+        said = [found.task.marked(item) if item and place in listed else None for item in items]
+        about.append({"texts": [*texts.items()] if place in listed else [], "said": said})
+    left = len(about) - len(listed)
+    return _page_data(runs) | {
+        "titles": packed_json(titles),
+        "queries": [{"about": packed_json(one)} for one in about],
+        "notices": [astuple(Notice("items", ITEMS))] * (left > 0),
+    }
+
+
+def _page_data(runs: BoardRuns) -> dict[str, Any]:
+    flags = {"needs": runs.needs, "multi_turn": runs.multi_turn, "public": runs.public}
+    return {
+        "kinds": LOSSES,
+        "ids": runs.query_ids,
+        **{name: "".join("01"[int(one)] for one in values) for name, values in flags.items()},
+        "matrix": packed_matrix(runs.values, runs.losses),
+    }
 
 
 @dataclass
@@ -248,13 +284,8 @@ class Collected:
         grades = [self._grades(query_id) for query_id in runs.query_ids]
         turns = [self._turns(query_id) for query_id in runs.query_ids]
         documents, cut = self._shown_documents()
-        flags = {"needs": runs.needs, "multi_turn": runs.multi_turn, "public": runs.public}
         rules = [one and [one.name, one.levels, [json_number(value) for value in one.thresholds]] for one in gates]
-        return {
-            "kinds": LOSSES,
-            "ids": runs.query_ids,
-            **{name: "".join("01"[int(one)] for one in values) for name, values in flags.items()},
-            "matrix": packed_matrix(runs.values, runs.losses),
+        return _page_data(runs) | {
             "titles": packed_json([self._title(row, turns[row]) for row in range(len(turns))]),
             "queries": [
                 {

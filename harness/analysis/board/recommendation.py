@@ -15,8 +15,9 @@ from typing import Literal
 
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
-from harness.reports.encoding import HIDDEN
+from harness.storage.typed import HIDDEN
 
+KOREAN = {"query": "질의", "item": "항목"}
 MUCH = 10  # times as quick, from which on a run is named beside the pick
 
 
@@ -80,8 +81,8 @@ class Pick:
     instead: int | None = None
 
 
-def pick(rows: Sequence[Row], metric: str, queries: int) -> Pick:
-    """Choose the run to take. rows: the best first. queries: how many tell the runs apart."""
+def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
+    """Choose the run to take. rows: the best first. queries: how many tell the runs apart. unit: what they are."""
     equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
     place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
     best, runs = rows[place], len(rows)
@@ -96,23 +97,23 @@ def pick(rows: Sequence[Row], metric: str, queries: int) -> Pick:
     tied = [one for one, row in enumerate(rows) if row.tied and one not in equal]
     instead = _cheaper(rows, place, tied)
     if rows[0].group:
-        said.append(_told_apart(len(tied), queries))
+        said.append(_told_apart(len(tied), queries, unit))
     if instead is not None:
         said.append(_beside(best, rows[instead]))
     en, ko = ("; ".join(parts) for parts in zip(*((one.en, one.ko) for one in said), strict=True))
     return Pick(place, Words(f"{en}.", f"{ko}."), instead)
 
 
-def _told_apart(tied: int, queries: int) -> Words:
-    over = counted(queries, "query")
+def _told_apart(tied: int, queries: int, unit: str) -> Words:
+    over, over_ko = counted(queries, unit), f"{KOREAN[unit]} {queries:,}개"
     if not tied:
         return Words(
             f"{over} tell it apart from all that score less",
-            f"점수가 낮은 실행과는 질의 {queries:,}개로 모두 구별됩니다",
+            f"점수가 낮은 실행과는 {over_ko}로 모두 구별됩니다",
         )
     return Words(
         f"{over} cannot tell it apart from {counted(tied, 'run')} that score{'s' * (tied == 1)} less",
-        f"점수가 낮은 실행 가운데 {tied:,}개와는 질의 {queries:,}개로 구별되지 않습니다",
+        f"점수가 낮은 실행 가운데 {tied:,}개와는 {over_ko}로 구별되지 않습니다",
     )
 
 

@@ -1,8 +1,9 @@
-"""Retrieval runs that compare: what ranks each, and its value and its kind of loss on every query."""
+"""Runs that compare: what ranks each, and its value and its kind of loss on every query, or item of a text task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from harness.analysis.board.choice import Asked, Chosen, chosen_runs
 from harness.analysis.board.settings import short_names
+from harness.analysis.submissions import Submissions, read_submissions
 from harness.data.files import some
 from harness.errors import BadInput
 from harness.measures.measures import KINDS, LOSING, MeasureFamily, parse_measure
@@ -17,8 +19,19 @@ from harness.measures.objective import Objective
 from harness.measures.score_table import ScoreTable, read_score_table
 from harness.progress import watch
 from harness.recording.logged_run import Ahead
-from harness.statistics.significance import RESAMPLES, SEED
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.statistics.bootstrap import Tallies
+from harness.statistics.significance import (
+    RESAMPLES,
+    ROWS,
+    SEED,
+    Difference,
+    against_first,
+    holm,
+    paired_differences,
+    paired_sums,
+    swap_test,
+)
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
 
 LOSSES = KINDS
 CODES = {kind: code for code, kind in enumerate(LOSSES)}
@@ -47,16 +60,17 @@ class BoardRun:
 
 @dataclass(frozen=True, eq=False)
 class BoardRuns:
-    """R runs that compare by a measure, the best first, on the same Q queries.
+    """R runs that compare by a measure, the best first, on the same Q queries or items.
 
     select_on: the queries that rank the runs, "all" or "public".
     query_ids: ascending.
-    needs, multi_turn, public: bool [Q], as in `evaluation.score_table.ScoreTable`.
+    needs, multi_turn, public: bool [Q], as in `measures.score_table.ScoreTable`; items need something, in one turn.
     values: float64 [R, Q], the measure, out of fold where something was learnt from labels; NaN where it is undefined.
-    losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, and where the
-        measure is 1 or does not apply.
+    losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, for items, and
+        where the measure is 1 or does not apply.
     notes: what a reader must know besides, such as which runs of the experiment are not here, and why.
     seed, resamples: of the tests of pairs.
+    submissions: the runs of a text task, whose measures are computed from sums over items; None for retrieval.
     """
 
     metric: str
@@ -71,6 +85,53 @@ class BoardRuns:
     notes: tuple[str, ...] = ()
     seed: int = SEED
     resamples: int = RESAMPLES
+    submissions: Submissions | None = None
+
+    @property
+    def choosing(self) -> np.ndarray:
+        """bool [Q], the queries that rank the runs."""
+        return self.public if self.select_on == "public" else np.ones(len(self.public), bool)
+
+    @property
+    def unit(self) -> str:
+        return "item" if self.submissions else "query"
+
+    def means(self, rows: np.ndarray) -> np.ndarray:
+        """Return the measure of each run over some of the queries, float64 [R]; NaN without any. rows: bool [Q]."""
+        if self.submissions is None:
+            return np.array([known_mean(values) for values in self.values[:, rows]])
+        return np.array([one.measure(one.table.sum(axis=0)[None])[0, 0] for one in self._tallies(rows)])
+
+    def gap(self, place: int, rows: np.ndarray) -> float:
+        """Return what a run scores less the best one, over the queries of `rows` that count in both."""
+        if self.submissions is None:
+            return known_mean((self.values[place] - self.values[0])[rows])
+        means = self.means(rows)
+        return float(means[place] - means[0])
+
+    def against_first(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return p of the best run against each other one, and p after Holm's correction, float64 [R], on `rows`."""
+        if self.submissions is None:
+            return against_first(self.values[:, rows], self.seed, self.resamples)
+        first, *others = self._tallies(rows)
+        found = [swap_test(first, other, self.seed, self.resamples)[0][0] for other in others]
+        return np.array([np.nan, *found]), np.array([np.nan, *holm(np.array(found))])
+
+    def differences(self, pairs: Sequence[tuple[int, int]], rows: np.ndarray) -> Iterator[Difference]:
+        """Yield the difference of each pair of runs over the queries of `rows`, p not corrected."""
+        if self.submissions is None:
+            values = self.values[:, rows]
+            for start in range(0, len(pairs), ROWS):
+                first, second = np.array(pairs[start : start + ROWS]).T
+                yield from paired_differences(values[first] - values[second], self.seed, self.resamples)
+        else:
+            tallies = self._tallies(rows)
+            for first, second in pairs:
+                yield from paired_sums(tallies[first], tallies[second], self.seed, self.resamples)
+
+    def _tallies(self, rows: np.ndarray) -> list[Tallies]:
+        assert self.submissions is not None
+        return self.submissions.take(rows).tallies([self.metric])
 
 
 def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
@@ -78,17 +139,40 @@ def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
 
     BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
     """
-    check_by_query(asked.metric)
+    if asked.kind.task is None:
+        check_by_query(asked.metric)
     return of_chosen(tracker, chosen_runs(tracker, asked), asked.metric, folder)
 
 
 def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
     """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read_board_runs`."""
     runs = [one.run for one in found.runs]
-    scored = tables(tracker, runs, metric, folder)
     names = short_names(runs)
     placed = [BoardRun(one.run, name, one.score, one.also) for one, name in zip(found.runs, names, strict=True)]
+    if runs[0].tags.get("task", RETRIEVAL) != RETRIEVAL:
+        return of_submissions(metric, found.select_on, placed, read_submissions(tracker, runs, folder), found.notes)
+    scored = tables(tracker, runs, metric, folder)
     return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), found.notes)
+
+
+def of_submissions(
+    metric: str, select_on: str, runs: Sequence[BoardRun], found: Submissions, notes: Sequence[str] = ()
+) -> BoardRuns:
+    """Return the runs of a text task, the best first, in the order of their submissions."""
+    values = found.values(metric)
+    return BoardRuns(
+        metric=metric,
+        select_on=select_on,
+        runs=tuple(runs),
+        query_ids=found.item_ids,
+        needs=np.ones(values.shape[1], bool),
+        multi_turn=np.zeros(values.shape[1], bool),
+        public=found.files[0].public,
+        values=values,
+        losses=np.zeros(values.shape, np.int8),
+        notes=tuple(notes),
+        submissions=found,
+    )
 
 
 def of_tables(
@@ -115,6 +199,12 @@ def of_tables(
         losses=losses,
         notes=tuple(notes),
     )
+
+
+def known_mean(values: np.ndarray) -> float:
+    """Return the mean of what is not NaN; NaN if there is nothing."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def check_by_query(metric: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from harness.config import manual
 from harness.config.components import GROUPS, SHARED
 from harness.config.text import shortest
-from harness.reports.encoding import HIDDEN
+from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import LoggedRun
 
 FIRST = ("retriever", "gate")  # what every short name says

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.analysis.board.choice import Asked, chosen_runs, recommended_runs, same_queries
-from harness.analysis.board.expected import Expected, QueryValues, RunFamily, of_family
-from harness.analysis.board.runs import judging, tables
-from harness.analysis.ranking import RankedRun, Wanted, distinct, rank, repeated_note
+from harness.analysis.board.choice import Asked, Chosen, chosen_runs, recommended_runs
+from harness.analysis.board.expected import Expected, of_board
+from harness.analysis.board.runs import judging, of_chosen
+from harness.analysis.ranking import RankedRun
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse_measure
 from harness.recording.run_kind import RunKind, require_kind
-from harness.statistics.significance import against_first
-from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
+from harness.tracking.tracker import LoggedRun, Tracker
 
 CUT = (
     "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
@@ -71,39 +70,16 @@ def _named(tracker: Tracker, config: CompareConfig) -> list[LoggedRun]:
 
 def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
-    metric, experiment = config.metric, config.experiment_name
-    if kind.name == RETRIEVAL:  # as on a board
-        found = chosen_runs(tracker, Asked(experiment, metric, config.select_on))
-        ranked, notes, select_on = list(found.runs), list(found.notes), found.select_on
-    else:
-        ranked, notes, select_on = _of_task(tracker, config, kind)
+    found = chosen_runs(tracker, replace(Asked.of(config), runs=None))  # as on a board
+    ranked, notes = found.runs, [*found.notes]
     best = [one.run for one in ranked[: config.top]]
-    if len(best) < 2:
-        raise BadInput(
-            f"experiment {experiment!r} has {counted(len(ranked), 'different finished run')} with {metric}, and top="
-            f"{config.top}: a comparison takes at least two. Make more runs, raise top, or name runs: "
-            f"'runs=[ID,ID]'. {' '.join(notes)}".rstrip()
-        )
-    notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
-    if len(ranked) > len(best) and select_on == "all":
+    notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {_kinds(ranked)}.")
+    if len(ranked) > len(best) and found.select_on == "all":
         notes.append(
             f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
         )
-    return Choice(best, select_on, notes, ranked if kind.name == RETRIEVAL else ())
-
-
-def _of_task(tracker: Tracker, config: CompareConfig, kind: RunKind) -> tuple[list[RankedRun], list[str], str]:
-    """(the submissions of a text task, the best first; notes; the items that rank them)."""
-    ranking = rank(tracker, Wanted(config.experiment_name, config.metric, config.select_on, kind.name))
-    ranked = distinct(ranking.runs)
-    notes = repeated_note(ranked)
-    scheme = (config.task or {}).get("scheme")
-    if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
-        ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes += [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
-    ranked, left_out = same_queries(ranked)
-    return ranked, [*notes, *left_out], ranking.select_on
+    return Choice(best, found.select_on, notes, ranked)
 
 
 def _kinds(ranked: Sequence[RankedRun]) -> str:
@@ -156,15 +132,14 @@ def tested_family(
     """Test the best run of an experiment against all runs among which it was chosen.
 
     Return p against each run of the choice's family, in their order, after Holm's correction over all of them, float64
-    [R], and what to expect of the best on new queries.
-
-    It is (None, None) where runs were named, and for a measure without values by query. folder: for downloads.
+    [R], and what to expect of the best on new queries; (None, None) where runs were named, and for a measure of
+    retrieval without values by query. folder: for downloads.
     """
     metric, ranked = config.metric, choice.family
-    if not ranked or parse_measure(metric).family is MeasureFamily.POOLED:
+    pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED
+    if not ranked or pooled:
         return None, None
-    folder.mkdir()
-    known = QueryValues.of(tables(tracker, [one.run for one in ranked], metric, folder), metric)
-    expected = of_family(tracker, RunFamily(metric, choice.select_on, ranked, len(ranked), known.first))
-    judges = judging(known.public, choice.select_on)
-    return against_first(known.values[:, judges], config.seed, config.resamples)[1], expected
+    found = of_chosen(tracker, Chosen(choice.select_on, ranked, ()), metric, folder)
+    found = replace(found, seed=config.seed, resamples=config.resamples)
+    judges = judging(found.public, choice.select_on)
+    return found.against_first(judges)[1], of_board(tracker, found, whole=True)

@@ -11,19 +11,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from harness.analysis.board.expected import Expected
-from harness.analysis.board.runs import judging
+from harness.analysis.board.runs import BoardRun, BoardRuns, judging
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.measures import LOSING
 from harness.measures.objective import Kind
 from harness.measures.scores import UNANSWERABLE
-from harness.reports.encoding import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 from harness.reports.markup import raw_share
 from harness.statistics.prediction_powered import NO_ESTIMATE, NO_INTERVAL, Estimate, EstimatedDifference
 from harness.statistics.significance import ALPHA, Difference, pairs_of
 from harness.statistics.significance import Pair as Rows
 from harness.statistics.split import Score, ShakeUpSummary, Standing, Standings, standings
+from harness.storage.typed import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 from harness.tracking.tracker import LoggedRun
 
 CHANGED = 10  # queries or items shown of each pair
@@ -254,6 +254,10 @@ class ScoredRuns(ABC):
     @abstractmethod
     def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
         """Return what a pair did on a query or item. values: label -> the metric."""
+
+    @abstractmethod
+    def on_board(self, metric: str, select_on: str, placed: Sequence[BoardRun], order: Sequence[int]) -> BoardRuns:
+        """Return the runs of a board. placed: the best first; order: the place of each among these runs."""
 
     @abstractmethod
     def notes(self) -> list[str]:

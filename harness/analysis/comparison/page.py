@@ -1,7 +1,4 @@
-"""A comparison as a report, as tables to paste, and as a page.
-
-Runs of retrieval have the page of a board; submissions to a text task one with every item.
-"""
+"""A comparison as a report, as tables to paste, and as the page of a board."""
 
 from __future__ import annotations
 
@@ -9,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from harness.analysis.board import page as board_page
-from harness.analysis.board.runs import BoardRun, of_tables
+from harness.analysis.board.runs import BoardRun
 from harness.analysis.board.settings import changed_settings, short_names
 from harness.analysis.comparison.comparison import (
     ALPHA,
@@ -21,24 +19,21 @@ from harness.analysis.comparison.comparison import (
     PairedResult,
     PartDifference,
     RunScores,
+    ScoredRuns,
     ShownDocument,
 )
-from harness.analysis.comparison.retrieval_runs import ComparedRun, RetrievalRuns, known_mean
-from harness.analysis.comparison.task_runs import ComparedItem, TaskRuns
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.measures.objective import Objective
 from harness.measures.objective import score_kind as kind_of_value
 from harness.measures.scores import UNANSWERABLE
-from harness.reports.markup import ABSENT, number, rounded_or_none
-from harness.reports.page import TEMPLATES, fill_page
-from harness.reports.report import Report, page_data
+from harness.reports.markup import ABSENT, number
+from harness.reports.report import Report
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.statistics.split import Standing
+from harness.tracking.tracker import Tracker
 
-TEMPLATE = TEMPLATES / "comparison.html"
 GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
-LISTED = 1000  # items on a page
 PLACES = 5  # named in a note
 WIDE = 6  # measures that fit beside each other in a pasted table; more stand below each other
 ALONE = "p is of each pair and measure alone, without correction."
@@ -411,51 +406,19 @@ def _other_counts(comparison: Comparison) -> list[str]:
 # ---- As a page
 
 
-def board_html(comparison: Comparison, runs: RetrievalRuns, folder: Path, config: CompareConfig) -> str:
+def board_html(comparison: Comparison, runs: ScoredRuns, tracker: Tracker, folder: Path, config: CompareConfig) -> str:
     """Return the board of compared runs, which have their labels in their names. folder: for downloads."""
-    names, select_on = short_names([run.run for run in runs.runs]), config.select_on or "all"
-    placed = [
-        (BoardRun(run.run, f"{run.label}: {name}", _objective(run, config.metric, select_on)), run.table)
-        for run, name in zip(runs.runs, names, strict=True)
-    ]
-    placed.sort(key=lambda one: -one[0].score.value)
-    found = of_tables(config.metric, select_on, placed, comparison.notes)
-    found = replace(found, seed=config.seed, resamples=config.resamples)
+    metric, select_on = comparison.metric, config.select_on or "all"
+    chose = runs.public if select_on == "public" else np.ones(len(runs.public))
+    means = runs.score(metric)(chose[None].astype(np.float64))[:, 0].tolist()
+    names = short_names([one.run for one in comparison.runs])
+    placed = []
+    for one, name, mean in zip(comparison.runs, names, means, strict=True):
+        kind = kind_of_value(bool(one.out_of_fold), select_on)
+        score = one.run.score(metric, select_on) or Objective(metric, mean, kind=kind)
+        placed.append(BoardRun(one.run, f"{one.label}: {name}", score))
+    best_first = sorted(range(len(placed)), key=lambda place: -placed[place].score.value)
+    found = runs.on_board(metric, select_on, [placed[place] for place in best_first], best_first)
+    found = replace(found, notes=tuple(comparison.notes), seed=config.seed, resamples=config.resamples)
     said = comparison_report(comparison, details=True, changed=False)
-    return board_page.html(board_page.assembled(found, runs.tracker, folder, comparison.expected, said))
-
-
-def _objective(run: ComparedRun, metric: str, select_on: str) -> Objective:
-    """Return what ranks a run; its mean where it has logged none by this measure."""
-    if known := run.run.score(metric, select_on):
-        return known
-    values = run.values[metric]
-    counts = values[run.table.public] if select_on == "public" else values
-    return Objective(metric, known_mean(counts), kind=kind_of_value(bool(run.table.oof), select_on))
-
-
-def items_html(comparison: Comparison, runs: TaskRuns) -> str:
-    """Return the page of compared submissions: the tables, and the items on which they differ most."""
-    return fill_page(
-        TEMPLATE,
-        {
-            "title": title(comparison),
-            "metric": comparison.metric,
-            "nouns": ["item", "items"],
-            "total": comparison.count,
-            "runs": [{"label": run.label, "name": run.run.name} for run in comparison.runs],
-            "sections": page_data(comparison_report(comparison, details=True, changed=False)),
-            "rows": [_item(one) for one in runs.most_different(comparison.metric, LISTED)],
-        },
-    )
-
-
-def _item(one: ComparedItem) -> dict[str, Any]:
-    """said: for each run its prediction in pieces, each [text, mark]; null where it is unknown."""
-    texts = [[name, text] for name, text in one.texts.items() if text]
-    return {
-        "id": one.item_id,
-        "texts": texts,
-        "values": [rounded_or_none(value) for value in one.values],
-        "said": [None if pieces is None else [[*piece] for piece in pieces] for pieces in one.said],
-    }
+    return board_page.html(board_page.assembled(found, tracker, folder, comparison.expected, said))

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.analysis.board.lists import ListReader, Returned
 from harness.analysis.board.queries import read_again
-from harness.analysis.board.runs import SCORES
+from harness.analysis.board.runs import SCORES, BoardRun, BoardRuns, known_mean, of_tables
 from harness.analysis.comparison.comparison import (
     Changed,
     Pair,
@@ -240,6 +240,10 @@ class RetrievalRuns(ScoredRuns):
         about = {"query_id": query_id, "query": known.queries.get(query_id)}
         return Changed(pair, query_id, values, about, documents=documents)
 
+    def on_board(self, metric: str, select_on: str, placed: Sequence[BoardRun], order: Sequence[int]) -> BoardRuns:
+        tables = [self.runs[place].table for place in order]
+        return of_tables(metric, select_on, list(zip(placed, tables, strict=True)))
+
     def notes(self) -> list[str]:
         notes = [checked_note(float((~self._checked[0].checked).mean()))] if self._checked else []
         notes += self._holes[1]
@@ -308,12 +312,6 @@ def _known(runs: Sequence[ComparedRun], tracker: Tracker) -> _Known:
             for one in notices[:1]
         ],
     )
-
-
-def known_mean(values: np.ndarray) -> float:
-    """Return the mean of what is not NaN; NaN if there is nothing."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
 
 
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -1,11 +1,4 @@
-"""`harness doctor` and `harness doctor cache`: checks of the installation, and the cache's entries.
-
-What others have made: plug-ins, and retrievers that are examined by the contract of retrievers/testing.py.
-
-What a check of `harness doctor` has found.
-
-The check of the cache: whether it can be read and written, and whether those who share it exclude each other.
-"""
+"""`harness doctor` and `harness doctor cache`: checks of the installation; entries of the cache."""
 
 from __future__ import annotations
 
@@ -18,10 +11,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from harness import children
 from harness.cluster.cluster import Cluster
@@ -38,7 +31,7 @@ from harness.experiment.steps import is_precomputed
 from harness.progress import watch
 from harness.recording.recording import open_tracker
 from harness.reports import figure
-from harness.reports.report import show_table
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Table
 from harness.storage.bucket import server_name
@@ -47,9 +40,6 @@ from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
 from harness.tracking.mlflow_client import shown_address
 from retrievers.testing import contract
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,6 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
 
 DAY = 86_400
 FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a warning
-COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
@@ -183,76 +172,75 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
         retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
-
-    def show(console: Console) -> None:
-        for finding in findings:
-            console.print(f"{finding.state:<9}", style=COLOURS[finding.state], end="")
-            console.print(f"{finding.about}: {finding.said}")
-            if finding.remedy:
-                console.print(f"         {finding.remedy}")
-
+    lines = [
+        line
+        for one in findings
+        for line in (f"{one.state:<9}{one.about}: {one.said}", f"{'':<9}{one.remedy}" if one.remedy else "")
+        if line
+    ]
     broken = any(finding.state == "error" for finding in findings)
-    return CommandAnswer({"findings": findings}, show, failed="" if broken else None)
+    return CommandAnswer({"findings": findings}, Report("", files=lines), failed="" if broken else None)
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
     """List the cache's entries by size or age, and prune it: first what is long unused, then down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
-    pruning = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
-    left = sorted(pruning.left, key=lambda entry: -entry.bytes if config.sort == "size" else entry.used)
-    kinds = {kind: [entry for entry in left if entry.kind.split("/")[0] == kind] for kind in _kinds(left)}
+    left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
+    left.sort(key=lambda entry: -entry.bytes if config.sort == "size" else entry.used)
+    kinds: dict[str, list[int]] = {}
+    for entry in sorted(left, key=lambda entry: entry.kind):
+        kinds.setdefault(entry.kind.split("/")[0], []).append(entry.bytes)
     document: dict[str, Any] = {
         "path": kept.location,
         "bytes": sum(entry.bytes for entry in left if entry.state != "foreign"),
-        "pruned": {"entries": len(pruning.removed), "bytes": sum(entry.bytes for entry in pruning.removed)},
-        "busy": len(pruning.busy),
+        "pruned": {"entries": len(removed), "bytes": sum(entry.bytes for entry in removed)},
+        "busy": len(busy),
         "damaged": sum(entry.state == "damaged" for entry in left),
         "foreign": sum(entry.state == "foreign" for entry in left),
-        "kinds": {kind: {"entries": len(some), "bytes": sum(e.bytes for e in some)} for kind, some in kinds.items()},
+        "kinds": {kind: {"entries": len(sizes), "bytes": sum(sizes)} for kind, sizes in kinds.items()},
         "entries": [
             {"kind": entry.kind, "key": entry.key, "bytes": entry.bytes, "about": _about(entry.identity)}
             | {"unused_days": round((now - entry.used) / DAY, 3), "state": entry.state}
             for entry in left
         ],
     }
-    return CommandAnswer(document, lambda console: _show_cache(console, document, config.show))
+    return CommandAnswer(document, _cache_report(document, config.show))
 
 
-def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> None:
+def _cache_report(document: Mapping[str, Any], rows: int) -> Report:
     numbers = [Column("MB", "value", 1), Column("days unused", "value", 1)]
     columns = [*numbers, Column("kind"), Column("of"), Column("key")]
     entries: list[list[Cell]] = []
     for entry in document["entries"][:rows]:
         kind = entry["kind"].split("/")[0] + ("" if entry["state"] == "finished" else f" ({entry['state']})")
         entries.append([entry["bytes"] / 1e6, entry["unused_days"], kind, entry["about"], entry["key"][:12]])
-    show_table(console, Table("", columns, entries))
-    for kind, sums in document["kinds"].items():
-        console.print(f"{kind}: {counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB")
-    console.print(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
+    lines = [
+        f"{kind}: {counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB"
+        for kind, sums in document["kinds"].items()
+    ]
+    lines.append(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
     if pruned := document["pruned"]["entries"]:
-        console.print(f"Pruned {counted(pruned, 'entry')}, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
+        lines.append(f"Pruned {counted(pruned, 'entry')}, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
     if document["damaged"]:
-        console.print(f"Damaged: {counted(document['damaged'], 'entry')}, built again when needed, or pruned.")
+        lines.append(f"Damaged: {counted(document['damaged'], 'entry')}, built again when needed, or pruned.")
     if document["foreign"]:
-        console.print(f"{document['foreign']} folders are not the cache's own, and are never pruned.")
+        lines.append(f"{document['foreign']} folders are not the cache's own, and are never pruned.")
     if document["busy"]:
-        console.print(f"Skipped {counted(document['busy'], 'entry')} in use by another process.")
+        lines.append(f"Skipped {counted(document['busy'], 'entry')} in use by another process.")
+    return Report("", tables=[Table("", columns, entries)], files=lines)
 
 
-@dataclass(frozen=True)
-class Pruning:
-    """Entries of a cache: those left, those removed, and those left only because a process uses them."""
-
-    left: list[CacheEntry]
-    removed: list[CacheEntry]
-    busy: list[CacheEntry]
+Entries = list[CacheEntry]
 
 
-def _prune(store: Cache, unused_days: float | None, keep_gb: float | None, now: float) -> Pruning:
+def _prune(
+    store: Cache, unused_days: float | None, keep_gb: float | None, now: float
+) -> tuple[Entries, Entries, Entries]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    Pruning also removes damaged entries. Foreign folders stay, and do not count. now: seconds since 1970.
+    Pruning also removes damaged entries. Foreign folders stay, and do not count. now: seconds since 1970. Return the
+    entries that are left, those that were removed, and those left only because a process uses them.
     """
     removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
@@ -273,11 +261,7 @@ def _prune(store: Cache, unused_days: float | None, keep_gb: float | None, now: 
                 busy.append(entry)
         removed += gone
         if not gone:
-            return Pruning(left + busy, removed, busy)
-
-
-def _kinds(entries: Iterable[CacheEntry]) -> list[str]:
-    return sorted({entry.kind.split("/")[0] for entry in entries})
+            return left + busy, removed, busy
 
 
 def _about(identity: Any) -> str:
@@ -324,11 +308,11 @@ def _versions(config: DoctorConfig) -> Iterator[Finding]:
 
 def _tracking(config: DoctorConfig) -> Iterator[Finding]:
     try:
-        tracker: Any = open_tracker(config)
+        tracker = open_tracker(config)
     except Exception as error:
         yield Finding("tracking", "error", str(error), "Check tracking.uri and MLFLOW_TRACKING_URI.")
         return
-    if tracker.uri is None:
+    if not tracker.keeps_runs:
         yield Finding("tracking", "ok", "none: runs are not logged")
     else:
         experiments = counted(len(tracker.experiments()), "experiment")
@@ -337,8 +321,7 @@ def _tracking(config: DoctorConfig) -> Iterator[Finding]:
 
 def _disk(config: DoctorConfig) -> Iterator[Finding]:
     folder = config.outputs.absolute()
-    while not folder.exists():
-        folder = folder.parent
+    folder = next(one for one in (folder, *folder.parents) if one.exists())
     free = shutil.disk_usage(folder).free
     text = f"{free / 1e9:,.1f} GB free at {folder}"
     if free < FREE_BYTES:

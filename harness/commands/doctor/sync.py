@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.config.check import Invocation
 from harness.config.commands import SyncConfig
@@ -13,6 +12,7 @@ from harness.config.components import build
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.recording.recording import open_tracker
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.tracking import file_hashes, outbox
 from harness.tracking.in_progress import TAG
@@ -20,14 +20,11 @@ from harness.tracking.mlflow_client import shown_address, uri_of, without_login
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.tracker import RunRecord, Tracker
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
     """Upload every run that is saved in `outputs` to the tracking store of this command."""
     outputs = config.outputs.absolute()
-    if not (tracker := build(config.tracking, where="tracking")).keeps_files:
+    if not (tracker := build(config.tracking, where="tracking")).keeps_runs:
         raise BadInput(
             f"tracking={tracker.choice} cannot store runs. Leave tracking out, or name a server: tracking.uri=..."
         )
@@ -47,16 +44,10 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
                 left.append({"folder": str(folder), "why": f"{kind}{error}"})
             else:
                 sent.append({"run_id": run_id, "name": held.record.name, "status": held.status})
-
-    def show(console: Console) -> None:
-        for one in sent:
-            console.print(f"Uploaded {one['run_id']}: {one['name']} ({one['status']})")
-        for lost in left:
-            console.print(f"Still unsent: {lost['folder']}: {lost['why']}", style="red")
-        if not unsent:
-            console.print(f"No unsent runs in {outputs}.")
-
-    return CommandAnswer({"sent": sent, "left": left}, show, failed="" if left else None)
+    lines = [f"Uploaded {one['run_id']}: {one['name']} ({one['status']})" for one in sent]
+    lines += [f"Still unsent: {one['folder']}: {one['why']}" for one in left]
+    said = Report("", files=lines or [f"No unsent runs in {outputs}."])
+    return CommandAnswer({"sent": sent, "left": left}, said, failed="" if left else None)
 
 
 class _Trackers:

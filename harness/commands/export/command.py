@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.analysis.board.expected import shown_of_run
 from harness.analysis.ranking import SCORED, chosen_run, settled
@@ -21,12 +21,11 @@ from harness.recording.recording import open_store
 from harness.recording.run_kind import RunKind, require_kind
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
+from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.cache import Cache, open_cache
+from harness.storage.typed import encoded
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
@@ -65,48 +64,40 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     document: dict[str, Any] = {
         name: getattr(line, name) for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")
     } | {
-        "submission": str(target),
+        "submission": target,
         "written": not there,
         kind.unit: valid.count,
-        "provenance": str(provenance_of(target)),
+        "provenance": provenance_of(target),
         "number": submission.number,
         "new": submission.exports[0].time == line.time,
         "model": None,
-        "expected": expected and expected.to_json(),
+        "expected": expected,
     }
     if config.model:
         document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
-    place = Place.of(config, invocation)
-
-    def show(console: Console) -> None:
-        for note in notes:
-            console.print(note)
-        _show(console, document, run, submission, kind.unit, place)
-
-    return CommandAnswer(document, show)
+    lines = [*notes, *_lines(document, run, submission, kind.unit)]
+    words = (f"submission={target}", "public=SCORE")
+    steps = [Place.of(config, invocation).command("export record", *words)] if document["new"] else []
+    return CommandAnswer(document, Report("", files=lines, steps=steps))
 
 
-def _show(
-    console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str, place: Place
-) -> None:
+def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str) -> Iterator[str]:
     ends = interval(document["low"], document["high"], absent="")
     value = f"{document['value']:.4f}{f' (95 % interval {ends})' if ends else ''}" if document["kind"] else ""
     score = f"{value}, {document['kind']}" if value else "not scored"
-    console.print(f"Run {run.named}, {document['metric']} {score}: {document[unit]} {unit}, valid.")
+    yield f"Run {run.named}, {document['metric']} {score}: {document[unit]} {unit}, valid."
     if expected := document["expected"]:
-        console.print(expected["sentence"])
-    console.print(f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}")
-    console.print(f"Provenance: {document['provenance']}")
+        yield expected.sentence
+    yield f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}"
+    yield f"Provenance: {document['provenance']}"
     if model := document["model"]:
         before = f" (before: {model['before']})" if model["before"] else ""
-        console.print(f"Model: {model['name']}, version {model['version']}, alias {model['alias']}{before}.")
-        console.print(f"To serve it: {model['serve']}")
+        yield f"Model: {model['name']}, version {model['version']}, alias {model['alias']}{before}."
+        yield f"To serve it: {model['serve']}"
     if document["new"]:
-        console.print(f"This is submission {submission.number} of the ledger. Record its leaderboard score with:")
-        words = (f"submission={document['submission']}", "public=SCORE")
-        console.print(f"  {place.command('export record', *words)}")
+        yield f"This is submission {submission.number} of the ledger. Record its leaderboard score."
     else:
-        console.print(f"This is no new submission: the same content is {submission.about}.")
+        yield f"This is no new submission: the same content is {submission.about}."
 
 
 def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
@@ -133,7 +124,7 @@ def _line(run: LoggedRun, config: ExportConfig, target: Path, sha256: str) -> Ex
     metric = config.metric
     score = run.score(metric, config.select_on or run.select_on)
     measures = {mlflow_name(name) for name in (metric, run.objective.name if run.objective else metric)}
-    shown = score.to_json() if score else {}
+    shown = encoded(score) or {}
     return Export(
         time=now(),
         sha256=sha256,

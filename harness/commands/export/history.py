@@ -28,6 +28,7 @@ from harness.recording.recording import open_tracker
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Number, Rows, Table
+from harness.storage.typed import encoded
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.tracker import measured
 
@@ -188,7 +189,7 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     numbers = first.metrics if first.queries == newest.queries else {}
     score, public = (measured(numbers, newest.metric, part) for part in ("all", "public"))
     local = score.value if score else None
-    shown = score.to_json() if score else {}
+    shown = encoded(score) or {}
     answers = {part: submission.answers.get(part) for part in PARTS}
     digests = {place: digest_file(place) for place in submission.files}
     file = next((place for place in submission.files if digests[place] == submission.sha256), submission.files[0])
@@ -246,7 +247,7 @@ def history_report(document: Mapping[str, Any]) -> Report:
             steps.append(f"harness compare 'runs=[{','.join(pair)}]'  # do our queries tell these two apart?")
     whole = submissions_table(document)
     notes = [*whole.notes]
-    if any(_fitted(row) for row in rows):
+    if any(row["local_kind"] == "out of fold" for row in rows):
         notes.append("out of fold: gate or fusion learnt from these labels; each query's own had no part in its list.")
     if any(row["local"] is None for row in rows):
         notes.append("A dash under `here`: the run has no such score, or used other queries.")
@@ -264,8 +265,7 @@ def history_report(document: Mapping[str, Any]) -> Report:
 
 
 def _first_swapped(rows: Sequence[Row], agreement: Mapping[str, Any]) -> list[Row]:
-    by = {row["number"]: row for row in rows}
-    return [by[number] for number in agreement["swapped"][0]]
+    return [next(row for row in rows if row["number"] == number) for number in agreement["swapped"][0]]
 
 
 def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> list[str]:
@@ -294,15 +294,10 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
 
 
 def _drift(row: Row, part: str) -> str:
-    """Our own score and the drift, as shown beside a leaderboard's score."""
-    drift = row["drift"][part]
-    return (
-        "" if drift is None else f", here {row['local']:.4f} ({row['metric']}, {row['local_kind']}): drift {drift:+.4f}"
-    )
-
-
-def _fitted(row: Row) -> bool:
-    return row["local_kind"] == "out of fold"
+    """Return our own score and the drift, as shown beside a leaderboard's score."""
+    if (drift := row["drift"][part]) is None:
+        return ""
+    return f", here {row['local']:.4f} ({row['metric']}, {row['local_kind']}): drift {drift:+.4f}"
 
 
 def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:

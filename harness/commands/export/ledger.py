@@ -14,10 +14,10 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from harness.config.text import short_id
 from harness.data.files import json_file
@@ -86,9 +86,7 @@ class LedgerLine:
 
     @property
     def step(self) -> Export | LeaderboardAnswer:
-        step = self.export or self.answer
-        assert step is not None
-        return step
+        return cast(Export | LeaderboardAnswer, self.export or self.answer)
 
 
 @dataclass(frozen=True)
@@ -178,9 +176,12 @@ class Ledger:
                 _refuse(line, f"is the file of {one.about}")
         if os.path.lexists(file) and digest_file(file) != line.sha256:
             _refuse(line, "exists and has other content")
-        beside = provenance_of(file)
-        if os.path.lexists(beside) and _exported(beside) != line.sha256:
-            _refuse(line, f"has the provenance of another file beside it, {beside.name}")
+        if os.path.lexists(beside := provenance_of(file)):
+            about = None
+            with suppress(BadInput):  # it cannot be read
+                about = json_file(beside).get("sha256")
+            if about != line.sha256:
+                _refuse(line, f"has the provenance of another file beside it, {beside.name}")
 
     def export(self, line: Export, text: str, provenance: str) -> None:
         """Begin an export and write its file, which `settle` then enters; a file that has this content stays.
@@ -238,14 +239,6 @@ def _refuse(line: Export, why: str) -> NoReturn:
         f"submission={file} {why}. An exported file is never overwritten: choose another name, such as "
         f"submission={file.stem}-{short_id(line.run_id)}{file.suffix}, or leave `submission` out."
     )
-
-
-def _exported(provenance: Path) -> str | None:
-    """The sha256 of the file that a provenance file is about; None if it cannot be read."""
-    try:
-        return json_file(provenance).get("sha256")
-    except BadInput:
-        return None
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:

@@ -36,8 +36,7 @@ from harness.recording.logged_run import ValidRun, read_config, require_allowed_
 from harness.storage.cache import Cache
 from harness.storage.entries import verify_entry
 from harness.tracking.mlflow_client import shown_address
-from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import LoggedRun, Tracker, tracker_error
+from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import Document, Query, Turn
 
 if TYPE_CHECKING:
@@ -90,11 +89,8 @@ def prepare_model(
     that a language model has written for it are no longer cached; if what its gate or fusion learnt was edited; or if
     MLflow refuses the name.
     """
-    if not isinstance(tracker, MlflowTracker):
-        raise tracker_error(tracker, "stores no models")
-    if valid.dataset is None:
-        raise ValueError("only retrieval runs make models")
-    config, dataset = valid.config, valid.dataset
+    assert valid.dataset is not None
+    config, dataset, client = valid.config, valid.dataset, tracker.client
     require_allowed_hosts(run, config, allow, asks_model(config))
     for retriever, node in config["retriever"].items():
         steps.require_search(retriever, node, "A model answers new queries")
@@ -110,7 +106,7 @@ def prepare_model(
     with tempfile.TemporaryDirectory() as scratch:
         _rule_files(tracker, run, config, Path(scratch))
     _searched(config, dataset, cache)
-    _register(tracker, name)
+    _register(client, name)
 
 
 def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
@@ -119,7 +115,6 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
     valid: the run's config and unchanged data.
     cache: where the run's indexes are; missing ones are built there.
     """
-    assert isinstance(tracker, MlflowTracker)
     assert valid.dataset is not None
     config, dataset, client = valid.config, valid.dataset, tracker.client
     queries = _searched(config, dataset, cache)
@@ -252,12 +247,12 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
         )
 
 
-def _register(tracker: MlflowTracker, name: str) -> None:
+def _register(client: MlflowClient, name: str) -> None:
     """Make the registered model unless there is one of that name. BadInput if MLflow refuses the name."""
     from mlflow.exceptions import MlflowException
 
     try:
-        tracker.client.create_registered_model(name)
+        client.create_registered_model(name)
     except MlflowException as error:
         if error.error_code == "INVALID_PARAMETER_VALUE":
             raise BadInput(f"model_name={name!r} cannot name a model: {str(error).splitlines()[0]}") from None

@@ -6,7 +6,6 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from harness.config.commands import AuditConfig
 from harness.config.text import counted
 from harness.data.files import sha256_of, some
 from harness.errors import BadInput
-from harness.measures.scores import plain
 from harness.progress import stage
 from harness.reports.markup import interval
 from harness.reports.report import Report
@@ -24,6 +22,7 @@ from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.statistics.agreement import DesignEstimate
 from harness.statistics.prediction_powered import FEW, LEAST
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.testset.audit.auditing import AGREEMENT, Audit, AuditSample, Worth, audited, measure_of, read_audit, worth
 from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
 from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, read_judged_set
@@ -57,7 +56,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
         _require_checked(folder, found)
         more = worth(judged, pool, sample, measure, config.relevant_from)
     records = [one for by, one in read_records(folder).items() if by.partition(":")[2] in found.models]
-    document: dict[str, Any] = plain({"testset": str(folder), **asdict(found), "worth": more and asdict(more)})
+    document: dict[str, Any] = {"testset": str(folder), **encoded(found), "worth": encoded(more)}
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: one.row() for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")

@@ -18,7 +18,7 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.testset.freeze import freezing
-from harness.testset.freeze.freezing import Material, Snapshot, read_agreement, snapshot, write_frozen
+from harness.testset.freeze.freezing import Material, read_agreement, snapshot, write_frozen
 from harness.testset.judge.judgements import LLM
 from harness.testset.review.resolution import DRAFTED, Question
 
@@ -27,7 +27,7 @@ from harness.testset.review.resolution import DRAFTED, Question
 class FreezeOutcome:
     """What was frozen, or was there already.
 
-    path: of the version. new: whether it was written now. content: None if an older version was only exported.
+    path: of the version. new: whether it was written now. manifest: the content of `frozen.json`.
     left_out: open questions about queries that are left out. unchecked: why there are no checks by people.
     """
 
@@ -69,12 +69,11 @@ def _frozen(config: FreezeConfig, testset: Path, output: Path) -> FreezeOutcome:
         material = Material.read(testset, config.documents, config.relevant_from)
     left_out = material.resolved.open
     if not config.leave_out or not material.kept:
-        freezing.refuse_open(left_out, len(material.queries), testset)
+        freezing.refuse_open(left_out, len(material.judged.queries), testset)
     with stage("freezing"):
-        content: Snapshot = snapshot(material, config.version, read_agreement(testset), output)
-        new = write_frozen(output, content)
+        texts, manifest = snapshot(material, config.version, read_agreement(testset), output)
+        new = write_frozen(output, texts, manifest)
     exported = freezing.export_testset(output, config.formats)
-    manifest = {**content.manifest, "sha256": content.sha256}
     return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
 
 

@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from harness.commands.testset.asking import Asking
@@ -41,7 +40,7 @@ from harness.testset.judge.judge_record import (
     work,
     write_record,
 )
-from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held
+from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held, judged_now
 from harness.testset.judge.judging import read_reply, reply_verdict
 from harness.testset.review.resolution import RELEVANT_FROM
 
@@ -113,8 +112,8 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
     verdicts = [reply_verdict(reply, document) for reply, document in zip(replies, shown, strict=True)]
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    added = todo.judgements(verdicts, now)
+    at = judged_now()
+    added = todo.judgements(verdicts, at)
     JudgementLog(todo.folder).append(added)
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
@@ -128,7 +127,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
         base_url=base_url,
         prompt=todo.judge.prompt.sha256,
         language=todo.language,
-        at=before.at if before and not added else now,
+        at=before.at if before and not added else at,
         grades=found.grades,
         seeds=found.seeds,
         controls=rates,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import interruption
@@ -20,7 +19,7 @@ from harness.reports.next_steps import flag
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.testset.audit.auditing import AuditSample, draw, read_audit
-from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, read_judged_set
+from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, judged_now, read_judged_set
 from harness.testset.pool.pool import pooled_documents
 from harness.testset.review.desk import (
     AskedItems,
@@ -184,8 +183,7 @@ def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> CommandAnswer:
     read_testset_manifest(folder, "testset")  # holding the log would make its folder
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
         work = ReviewWork.read(config)
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = read_workbook(path, name, work.judged, work.audit, now)
+        found = read_workbook(path, name, work.judged, work.audit, judged_now())
         add(*found.new)
     counts = {key: getattr(found, key) for key in ("changed", "same", "empty", "kept")}
     document = {"testset": str(folder), "from": str(path), "reviewer": name, "new": len(found.new), **counts}
@@ -233,9 +231,9 @@ def _command(verb: str, config: ReviewConfig, *words: str) -> str:
 def _stopped(work: ReviewWork, desks: Sequence[Desk], invocation: Invocation) -> Report:
     """Return how far the reviewers have come, and what to do next."""
     config, done = work.config, {desk.reviewer.name: desk.counts() for desk in desks}
-    now = replace(work, judged=read_judged_set(config.testset))
+    present = replace(work, judged=read_judged_set(config.testset))
     words, steps = flag(invocation.config_dir), []
-    if work.pilot or any(now.new(desk.reviewer).items for desk in desks):
+    if work.pilot or any(present.new(desk.reviewer).items for desk in desks):
         names = f"[{','.join(done)}]" if len(done) > 1 else "".join(done)
         again = _command("review", config, *words, f"reviewer={names}", f"sample={config.sample}")
         steps.append(f"{again}    # goes on")

@@ -6,6 +6,9 @@
 // ---- Words
 
 language = PREFERRED;
+const ITEMS = Boolean(DATA.head.task); // runs of a text task: items in place of queries, without losses, documents and gates
+if (ITEMS) reword = (text) => Array.isArray(text) ? text.map(reword) : text.replace(/\ba query\b/g, "an item").replace(/\b([Qq])uer(y|ies)\b/g, (_, first, end) =>
+  (first === "Q" ? "I" : "i") + (end === "y" ? "tem" : "tems")).replaceAll("질의", "항목");
 const queriesOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "query" : "queries"}`, ko: `질의 ${grouped(count)}개` });
 const runsOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "run" : "runs"}`, ko: `실행 ${grouped(count)}개` });
 const signed = (value, digits = 4) => (value === 0 ? number(0, digits) : (value > 0 ? "+" : "−") + number(Math.abs(value), digits));
@@ -26,6 +29,7 @@ const LOSS = {
   not_found_or_misranked: { colour: "var(--not-found-or-misranked)",
     words: { en: "not found or misranked", ko: "찾지 못했거나 순위가 낮음" } },
 };
+const lossPill = (name) => (ITEMS ? null : make("span", { class: "pill" }, dot(LOSS[name].colour), say(LOSS[name].words)));
 
 // ---- The runs that are selected: one to four places, in the order in which they were chosen
 

@@ -38,7 +38,7 @@ const titles = once(() => unpackedJson(PACKED.titles));
 // Of each run [name of the signal, numbers of documents, thresholds between them]; null without a threshold.
 const gates = once(() => unpackedJson(PACKED.gates));
 
-const BLOCKS = PACKED.documents.map((text) => once(() => unpackedJson(text)));
+const BLOCKS = (PACKED.documents ?? []).map((text) => once(() => unpackedJson(text)));
 async function documentAt(place) {
   const [id, title, text] = (await BLOCKS[Math.floor(place / PACKED.block)]())[place % PACKED.block];
   return { id, title, text };
@@ -49,6 +49,12 @@ async function documentAt(place) {
 // its list is not known: {searched, count: documents returned, documents: [{rank, id, title, text, grade, score}], below:
 // relevant documents below these, likewise, full: whether the documents are those before the gate, signal}. What is
 // not known is null.
+//
+// Of an item {id, texts: [[name, text]], said(run): the prediction in pieces with marks, null where it is not known}.
+async function item(place) {
+  const { texts, said } = await unpackedJson(PACKED.queries[place].about);
+  return { id: PACKED.ids[place], texts, said: (run) => said[run] };
+}
 async function query(place) {
   const { about, lists, texts } = PACKED.queries[place];
   const [known, listed, searched] = await Promise.all([unpackedJson(about), unpackedPlaces(lists), unpackedPlaces(texts)]);

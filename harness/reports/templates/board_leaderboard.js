@@ -25,6 +25,8 @@
     { name: "private", title: () => "private", down: true, of: (row) => row.private, cell: (row) => partCell(row.private, row.private_rank) },
   ].filter((one) => one.shown || has(one.name));
 
+  const WIDE = COLUMNS.length + (ITEMS ? 4 : 5); // cells of a row
+
   function short(value) {
     if (value === null || value === undefined) return "–";
     return value >= 100 ? grouped(Math.round(value)) : String(Number(value.toPrecision(2)));
@@ -91,13 +93,13 @@
       run.short, row.run === PICK?.run ? make("span", { class: "badge" }, say({ en: "recommended", ko: "추천" })) : null);
     const shown = make("tr", { class: `run ${isSame(row) ? "same" : ""} ${chosen ? "is-chosen" : ""}`, "data-run": row.run },
       make("td", { class: "box" }, box), make("td", { class: "place number" }, String(row.run + 1)),
-      make("th", { scope: "row" }, name, run.also ? make("small", { class: "also" }, run.also) : null, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))), make("td", { class: "lost" }, lost(run)),
+      make("th", { scope: "row" }, name, run.also ? make("small", { class: "also" }, run.also) : null, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))), ITEMS ? null : make("td", { class: "lost" }, lost(run)),
       ...COLUMNS.map((one) => make("td", { class: "number " + one.name, "data-head": one.title() }, ...[one.cell(row)].flat())));
     return shown;
   }
   function open(row, shown, name) {
     const next = shown.nextSibling, there = next?.dataset.of;
-    if (there) next.remove(); else shown.after(make("tr", { "data-of": row.run }, make("td", { colspan: 5 + COLUMNS.length }, detail(row))));
+    if (there) next.remove(); else shown.after(make("tr", { "data-of": row.run }, make("td", { colspan: WIDE }, detail(row))));
     name.setAttribute("aria-expanded", !there);
   }
   function detail(row) {
@@ -146,7 +148,7 @@
       "다른 모든 실행은 가장 좋은 실행과 구별됩니다(짝지은 무작위화 검정, Holm 보정, 5 %)."] } :
       { en: ["Worse than the best", runsOf(count)], ko: ["가장 좋은 실행보다 나쁨", runsOf(count)] };
     const [title, sentence] = say(words);
-    return make("tr", { class: `group ${group ? "same" : ""}` }, make("td", { colspan: 5 + COLUMNS.length }, make("b", {}, title), " ", make("span", { class: "soft" }, sentence)));
+    return make("tr", { class: `group ${group ? "same" : ""}` }, make("td", { colspan: WIDE }, make("b", {}, title), " ", make("span", { class: "soft" }, sentence)));
   }
 
   function table(root) {
@@ -165,7 +167,7 @@
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
         make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
         make("th", { class: "picture" }, make("span", { class: "spoken" }, say({ en: "95 % interval", ko: "95 % 신뢰구간" })), axis()),
-        make("th", { class: "lost" }, say({ en: "what goes wrong", ko: "잘못된 질의" })), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
+        ...(ITEMS ? [] : [make("th", { class: "lost" }, say({ en: "what goes wrong", ko: "잘못된 질의" }))]), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
       const rows = [];
       mine.slice(0, state.limit).forEach((row, i) => {
         if (banded() && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));

@@ -123,7 +123,6 @@ if (DATA.runs.length > 1) {
       make("tbody", {}, ...kinds.map((one) => make("tr", {}, make("th", { scope: "row" }, dot(LOSS[one.name].colour), " ", say(LOSS[one.name].words)), bar(one.fewer, LOSS[one.name].colour, true), bar(one.more, LOSS[one.name].colour, false),
         make("td", { class: "number" }, grouped(one.both))))));
   }
-  const pill = (name) => make("span", { class: "pill" }, dot(LOSS[name].colour), say(LOSS[name].words));
   function deciding(rows) {
     const ordered = [...rows].sort((a, b) => Math.abs(b.gap) - Math.abs(a.gap) || (a.id < b.id ? -1 : 1)), most = Math.abs(ordered[0]?.gap) || 1;
     const list = make("ol", { class: "deciding" });
@@ -131,7 +130,7 @@ if (DATA.runs.length > 1) {
     const one = (row) => make("li", {}, make("span", { class: "gauge", "aria-hidden": "true" }, make("span", { style: { width: `${50 * Math.abs(row.gap) / most}%`,
       left: row.gap > 0 ? "50%" : `${50 - 50 * Math.abs(row.gap) / most}%`, background: row.gap > 0 ? NAMES[0] : NAMES[1] } })),
       make("span", { class: "number gap" }, signed(row.gap, 3)), make("span", { class: "number soft values" }, row.values.map((value) => number(value, 3)).join(" · ")), make("div", { class: "what" }, make("button", { class: "link", onclick: () => go("queries", row.id) }, row.id),
-        row.title ? make("span", { class: "title" }, row.title) : null), make("span", { class: "kinds" }, pill(row.losses[0]), make("span", { class: "soft" }, say({ en: "against", ko: "대" })), pill(row.losses[1])));
+        row.title ? make("span", { class: "title" }, row.title) : null), ITEMS ? null : make("span", { class: "kinds" }, lossPill(row.losses[0]), make("span", { class: "soft" }, say({ en: "against", ko: "대" })), lossPill(row.losses[1])));
     const add = (count) => {
       list.append(...ordered.slice(list.children.length, list.children.length + count).map(one));
       more.hidden = list.children.length >= ordered.length;
@@ -150,7 +149,7 @@ if (DATA.runs.length > 1) {
     const rows = among.map((q, i) => ({ id: data.ids[q], title: texts[q], values: values.map((one) => one[i]), gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
       losses: places.map((place) => LOSSES[data.losses[place * Q + q]]) })).filter((one) => !Number.isNaN(one.gap));
     const differing = rows.filter((one) => one.gap !== 0), n = rows.length, wins = rows.filter((one) => one.gap > 0).length;
-    const mean = rows.reduce((sum, one) => sum + one.gap, 0) / n, known = await tested(places, both ? part : "all") ?? { mean, low: null, high: null, p: null };
+    const mean = ITEMS ? DATA.runs[places[0]].value - DATA.runs[places[1]].value : rows.reduce((sum, one) => sum + one.gap, 0) / n, known = await tested(places, both ? part : "all") ?? { mean, low: null, high: null, p: null };
     const found = { ...known, n, wins, losses: differing.length - wins, ties: n - differing.length };
     const parts = both ? make("div", { class: "tools", role: "group", "aria-label": say({ en: "Which queries", ko: "어떤 질의로" }) }, ...Object.entries(PARTS).map(([name, words]) =>
       make("button", { class: "chip", "data-part": name, "aria-pressed": part === name, onclick: async () => {
@@ -164,8 +163,9 @@ if (DATA.runs.length > 1) {
       make("div", { class: "pair" },
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),
-      card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the list as written", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
-      card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say({ en: "the greatest differences first; both values, and what went wrong in each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
+      ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the list as written", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
+      card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say(ITEMS ? { en: "the greatest differences first; both values", ko: "차이가 큰 것부터, 두 실행의 값" } :
+        { en: "the greatest differences first; both values, and what went wrong in each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
         apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold where something was learnt from labels; what went wrong is told of the lists as written.",
           ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다." })) : null,
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));

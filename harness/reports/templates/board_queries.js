@@ -1,6 +1,6 @@
 // Tab *Queries*: every query and run in a matrix, what the best choice of runs would reach, and each query side by side.
 {
-  const state = { by: "loss", sort: "spread", needs: "", turns: "", kind: null, solved: "", words: [], run: 0, whole: false, wide: false,
+  const state = { by: ITEMS ? "value" : "loss", sort: "spread", needs: "", turns: "", kind: null, solved: "", words: [], run: 0, whole: false, wide: false,
     limit: 25, open: null };
   const PART = 25;
   const R = DATA.runs.length, SOLVED = 1 - 1e-6;
@@ -12,6 +12,7 @@
     gone: (count, why) => ({ en: `The lists of ${runsOf(count)} are gone: ${why}`, ko: `${runsOf(count)}의 목록이 남아 있지 않습니다: ${why}` }),
     best: (count) => ({ en: `Scores, signals of gates and documents before the gate are shown for the ${count} best runs.`,
       ko: `점수, 게이트 신호, 게이트 앞의 문서는 상위 ${count}개 실행만 보입니다.` }),
+    items: (count) => ({ en: `Texts are shown of the ${grouped(count)} items that differ most.`, ko: `가장 크게 다른 항목 ${grouped(count)}개의 본문만 보입니다.` }),
     cut: (count) => ({ en: `Texts of ${grouped(count)} documents are left out, to keep this file small.`,
       ko: `파일을 작게 하려고 문서 ${grouped(count)}개의 본문은 뺐습니다.` }),
   };
@@ -91,7 +92,7 @@
     const searched = data.ids.map((id, q) => folded(`${id} ${texts[q] ?? ""}`));
     const said = (q, run) => {
       const value = data.values[run * Q + q], loss = LOSS[LOSSES[data.losses[run * Q + q]]];
-      return `${data.ids[q]} · ${shortName(run)}: ${Number.isNaN(value) ? "–" : number(value)}, ${say(loss.words)}`;
+      return `${data.ids[q]} · ${shortName(run)}: ${Number.isNaN(value) ? "–" : number(value)}${ITEMS ? "" : `, ${say(loss.words)}`}`;
     };
     const cells = cellMatrix(data, texts, said, (q, run) => open(q, run));
     const panel = make("div"), lines = make("ol", { class: "lines" }), found = make("span", { class: "soft", role: "status" });
@@ -127,13 +128,22 @@
       tools.replaceChildren(
         choice({ en: "sorted by", ko: "정렬" }, state.sort, [["spread", { en: "disagreement between runs", ko: "실행 사이의 차이" }],
           ["mean", { en: "mean over runs, lowest first", ko: "실행 평균, 낮은 것부터" }], ["id", { en: "id", ko: "id" }]], set("sort")),
-        choice({ en: "retrieval", ko: "검색" }, state.needs, [["", { en: "all", ko: "모두" }], ["yes", { en: "needed", ko: "필요" }],
+        ...(ITEMS ? [] : [choice({ en: "retrieval", ko: "검색" }, state.needs, [["", { en: "all", ko: "모두" }], ["yes", { en: "needed", ko: "필요" }],
           ["no", { en: "not needed", ko: "불필요" }]], set("needs")),
         choice({ en: "turns", ko: "턴" }, state.turns, [["", { en: "all", ko: "모두" }], ["one", { en: "one", ko: "하나" }],
           ["several", { en: "several", ko: "여럿" }]], set("turns")),
-        press(state.by === "value", say({ en: "colour by value", ko: "값으로 색칠" }), () => set("by")(state.by === "loss" ? "value" : "loss")),
+        press(state.by === "value", say({ en: "colour by value", ko: "값으로 색칠" }), () => set("by")(state.by === "loss" ? "value" : "loss"))]),
         press(state.whole, say({ en: "all rows at once", ko: "모든 행 한눈에" }), () => set("whole")(!state.whole)),
         R > 12 ? press(state.wide, say({ en: "wide columns", ko: "넓은 열" }), () => set("wide")(!state.wide)) : "");
+      if (!ITEMS) drawLosses();
+      keys.replaceChildren(...(state.by === "value" ? [make("span", {}, "0", make("span", { class: "scale-of-values" }), "1")] :
+        LOSSES.filter((_, i) => data.table.some(([, kind]) => kind === i)).map((kind) =>
+          make("span", {}, dot(LOSS[kind].colour), say(LOSS[kind].words)))),
+        make("span", {}, say({ en: "a row for each query, a column for each run, the best run first",
+          ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })));
+      if (focused >= 0) [...tools.querySelectorAll("select, button"), ...chips.querySelectorAll("select, button")][focused]?.focus();
+    }
+    function drawLosses() {
       const counts = new Int32Array(LOSSES.length);
       for (let q = 0; q < Q; q += 1) counts[data.losses[state.run * Q + q]] += 1;
       chips.replaceChildren(
@@ -143,12 +153,6 @@
         ...LOSSES.map((_, i) => i).filter((i) => counts[i] || state.kind === i).map((i) => press(state.kind === i, [
           dot(LOSS[LOSSES[i]].colour), say(LOSS[LOSSES[i]].words), make("span", { class: "soft number" }, grouped(counts[i]))],
         () => set("kind")(state.kind === i ? null : i))));
-      keys.replaceChildren(...(state.by === "value" ? [make("span", {}, "0", make("span", { class: "scale-of-values" }), "1")] :
-        LOSSES.filter((_, i) => data.table.some(([, kind]) => kind === i)).map((kind) =>
-          make("span", {}, dot(LOSS[kind].colour), say(LOSS[kind].words)))),
-        make("span", {}, say({ en: "a row for each query, a column for each run, the best run first",
-          ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })));
-      if (focused >= 0) [...tools.querySelectorAll("select, button"), ...chips.querySelectorAll("select, button")][focused]?.focus();
     }
 
     // The queries in words, the same as in the matrix
@@ -159,7 +163,7 @@
           en: `mean ${number(sums.mean[q], 2)}, solved by ${grouped(sums.solvers[q])} of ${runsOf(sums.count[q])}`,
           ko: `평균 ${number(sums.mean[q], 2)}, 실행 ${grouped(sums.count[q])}개 중 ${grouped(sums.solvers[q])}개가 맞힘` })),
         ...selection.map((run) => make("span", { class: "pill", title: shortName(run) }, slot(run),
-          dot(LOSS[LOSSES[data.losses[run * Q + q]]].colour)))))));
+          ITEMS ? number(data.values[run * Q + q], 2) : dot(LOSS[LOSSES[data.losses[run * Q + q]]].colour)))))));
       more.hidden = order.length <= state.limit;
     }
 
@@ -197,7 +201,7 @@
       if (state.open === null) { panel.replaceChildren(); return; }
       const at = order.indexOf(state.open), step = (by) => make("button", { class: "plain", disabled: order[at + by] === undefined ? "" : null,
         onclick: () => open(order[at + by], null) }, say(by < 0 ? { en: "← before", ko: "← 이전" } : { en: "next →", ko: "다음 →" }));
-      const shown = await queryPanel(state.open, data, [step(-1), step(1), runPicker(),
+      const shown = await (ITEMS ? itemPanel : queryPanel)(state.open, data, [step(-1), step(1), runPicker(),
         make("button", { class: "plain", onclick: close }, say({ en: "Close", ko: "닫기" }))]);
       if (mine !== asked) return;
       panel.replaceChildren(shown);
@@ -233,11 +237,11 @@
       next: (by) => { const at = order.indexOf(state.open); open(order[state.open === null ? 0 : at + by], null); } };
 
     const notices = PACKED.notices.map(([kind, count, why]) => make("div", {}, say(NOTICES[kind](count, why))));
-    root.append(ceiling, panel, make("section", {}, make("h2", {}, say({ en: "Queries", ko: "질의" }), " ", make("small", {}, found)),
+    root.append(ITEMS ? "" : ceiling, panel, make("section", {}, make("h2", {}, say({ en: "Queries", ko: "질의" }), " ", make("small", {}, found)),
       make("div", { class: "tools" }, field), tools, chips, keys, cells.element,
       make("details", { class: "in-words" }, make("summary", {}, say({ en: "The same queries as a list", ko: "같은 질의를 목록으로" })), lines, more)),
       make("div", { class: "soft foot-notes" }, ...notices));
-    drawCeiling();
+    if (!ITEMS) drawCeiling();
     again();
     if (state.open !== null) drawPanel(false);
   }

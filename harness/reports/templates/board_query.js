@@ -1,6 +1,7 @@
-// One query opened: its turns, and side by side what the selected runs searched, returned and decided.
+// One query opened: its turns, and side by side what the selected runs searched, returned and decided. One item of a text
+// task: its texts, and side by side the predictions.
 
-let queryPanel, queryMarks;
+let queryPanel, queryMarks, itemPanel;
 {
   // The words of a text as they are compared.
   const WORD = /[\p{L}\p{N}]+/gu;
@@ -45,10 +46,7 @@ let queryPanel, queryMarks;
       data.multi_turn[place] ? { en: "several turns", ko: "여러 턴" } : null,
       DATA.head.select_on === "public" ? (data.public[place] ? "public" : "private") : null].filter(Boolean).map(say);
     const who = { user: { en: "user", ko: "사용자" }, assistant: { en: "assistant", ko: "답변" }, system: { en: "system", ko: "시스템" } };
-    return make("section", { class: "query", id: "query", tabindex: -1, "aria-labelledby": "query-title" },
-      make("div", { class: "query-head" },
-        make("h2", { id: "query-title" }, make("span", { class: "id" }, one.id), " ", text ?? ""),
-        make("div", { class: "tools" }, ...tools)),
+    return panel(one.id, text, tools,
       make("div", { class: "soft" }, flags.join(" · ")),
       one.turns?.length > 1 ? make("ol", { class: "turns" }, ...one.turns.map(([role, words]) => make("li", { class: role },
         make("span", { class: "soft" }, say(who[role] ?? role)), make("p", {}, words)))) : null,
@@ -59,19 +57,32 @@ let queryPanel, queryMarks;
       ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상)과 대문자나 숫자로 된 같은 낱말. 목록은 기록된 그대로이고, 게이트를 정답으로 학습한 " +
         "실행의 값은 폴드 밖 값이므로 목록과 다를 수 있습니다." })));
   };
+  const panel = (id, text, tools, ...inside) => make("section", { class: "query", id: "query", tabindex: -1, "aria-labelledby": "query-title" },
+    make("div", { class: "query-head" },
+      make("h2", { id: "query-title" }, make("span", { class: "id" }, id), " ", text ?? ""),
+      make("div", { class: "tools" }, ...tools)), ...inside);
+  itemPanel = async (place, data, tools) => {
+    const one = await item(place), text = (await titles())[place];
+    const side = (run) => make("article", { class: "side", "data-run": run }, ...head(place, run, data), make("p", { class: "said" },
+      ...(pieces(one.said(run) ?? say({ en: "The text of this run is not known.", ko: "이 실행의 글을 알 수 없습니다." })))));
+    return panel(one.id, text, tools,
+      ...one.texts.filter(([, words]) => words !== text).map(([name, words]) => make("p", { class: "said" }, make("span", { class: "soft" }, `${spaced(name)}: `), words)),
+      make("div", { class: `sides sides-${selection.length}` }, ...selection.map(side)));
+  };
+  function head(place, run, data) {
+    const at = run * data.ids.length + place, value = data.values[at];
+    return [make("h3", {}, slot(run), " ", shortName(run)), make("div", { class: "value" },
+      make("b", { class: "number" }, Number.isNaN(value) ? "–" : number(value)), lossPill(LOSSES[data.losses[at]]))];
+  }
   function side(place, run, shown, { data, text, rule, relevant }) {
-    const at = run * data.ids.length + place, value = data.values[at], loss = LOSS[LOSSES[data.losses[at]]];
     const words = wordsOf(shown?.searched ?? text ?? "");
-    const head = [make("h3", {}, slot(run), " ", shortName(run)), make("div", { class: "value" },
-      make("b", { class: "number" }, Number.isNaN(value) ? "–" : number(value)),
-      make("span", { class: "pill" }, dot(loss.colour), say(loss.words)))];
     const lines = shown ? [
       shown.searched && shown.searched !== text ? make("p", { class: "searched" }, make("span", { class: "soft" },
         say({ en: "searched: ", ko: "검색어: " })), shown.searched) : null,
       gateLine(shown, rule),
       ...documents(shown, words, relevant)] :
       [make("p", { class: "soft" }, say({ en: "The list of this run is not known.", ko: "이 실행의 목록을 알 수 없습니다." }))];
-    return make("article", { class: "side", "data-run": run }, ...head, ...lines);
+    return make("article", { class: "side", "data-run": run }, ...head(place, run, data), ...lines);
   }
   const short5 = (value) => String(Number(value.toPrecision(5)));
   // What the gate saw, and what it decided.

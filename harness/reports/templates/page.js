@@ -30,10 +30,11 @@ function fill(one, attributes, inside) {
 const LANGUAGES = { en: "English", ko: "한국어" };
 const PREFERRED = (navigator.languages ?? [navigator.language]).map((one) => one.slice(0, 2).toLowerCase()).find((one) => one in LANGUAGES) ?? "en";
 let language = "en";
+let reword = (text) => text; // what a page does to each text that it says
 let WORDS = {}; // language -> name -> text, of a page that keeps them in a file
 function say(words, places = null) {
   const found = typeof words === "string" ? WORDS[language]?.[words] ?? words : words[language];
-  return places ? found.replace(/\{(\w+)\}/g, (whole, name) => places[name] ?? whole) : found;
+  return reword(places ? found.replace(/\{(\w+)\}/g, (whole, name) => places[name] ?? whole) : found);
 }
 
 // What a screen reader says now: all that one action brings about, and only the last of it.
@@ -83,6 +84,35 @@ function interval(...marks) {
   return fill(chart, tip(marks.map((one) => `${one.name} ${number(one.mean)}` + (one.low === null ? "" :
     `, 95 % interval ${number(one.low, 3)} – ${number(one.high, 3)}`) + `, ${many(one.n)}`).join("\n")), []);
 }
+
+// The head of a run's page: what was scored, what ranks the run, and its measures. `marks` of a measure are drawn.
+function scored() {
+  $("title").textContent = document.title = DATA.title || "Run";
+  for (const [name, words] of DATA.facts) $("facts").append(make("dt", {}, name), make("dd", {}, words));
+  $("notes").append(...DATA.notes.map((note) => make("div", { class: "note" }, note)));
+  const first = DATA.ranked_by, soft = (words) => make("div", { class: "soft number" }, words);
+  const colours = { "out of fold": "var(--oof)", "in sample": "var(--curve)" };
+  const absent = (one) => make("td", { class: "why", colspan: DATA.columns.length + 2 }, "absent" + (one.why ? ": " + one.why : ""));
+  const present = (one) => [...one.cells.map((value, i) => make("td", { class: "number", style: { color: colours[DATA.columns[i]] ?? "" } },
+    number(value))), make("td", { class: "scale" }, interval(...one.marks)), make("td", { class: "number" }, grouped(one.n))];
+  const row = (one) => make("tr", { class: one.marks.length ? null : "soft" }, make("td", { title: one.why || null },
+    ...breakable(one.name)), ...(one.marks.length ? present(one) : [absent(one)]));
+  $("score").append(...(first ? [soft(`${first.name}, ${first.kind}` + (first.kind.endsWith("out of fold") ?
+      ": each query fused and decided by what was learnt without its label" : "")),
+    make("div", { class: "big number" }, number(first.mean)),
+    ...(first.raw ? [soft(first.estimated), soft(first.raw)] : [soft((first.low === null ? "" :
+      `95 % interval ${number(first.low, 3)} – ${number(first.high, 3)}, `) + many(first.n))])] :
+    [soft(`${DATA.objective} has no value`)]),
+    make("div", { class: "wide" }, make("table", { class: "measures" },
+      make("tr", {}, ...["", ...DATA.columns, "95 % interval", DATA.nouns[1]].map((title) => make("th", {}, title))),
+      ...DATA.measures.map(row))),
+    ...DATA.measures.filter((one) => one.marks.length && one.why).map((one) => soft(`${one.name}: ${one.why}`)));
+}
+
+// A row of a listing that a click, Enter or a space opens.
+const opening = (open, attributes, ...cells) => make("tr", { class: "row", tabindex: 0, "aria-expanded": "false", ...attributes,
+  onclick: () => { if (getSelection().isCollapsed) open(); },
+  onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } } }, ...cells);
 
 // The sections of a report: sentences and a table each. A cell [value, low, high] is a difference, drawn on one axis for the
 // whole table. What is long is folded.

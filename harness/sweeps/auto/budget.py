@@ -20,7 +20,7 @@ _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 
 def seconds_of(budget: object) -> float:
-    """Seconds of a text such as 90s, 10m or 2h. BadInput for anything else, and beyond a second to a week."""
+    """Return the seconds of a text such as 90s, 10m or 2h. Raise BadInput beyond a second to a week."""
     found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
     if found is None:
         raise BadInput(f"budget={budget!s:.40} is no time: give a number and its unit, such as 90s, 10m or 2h.")
@@ -31,7 +31,7 @@ def seconds_of(budget: object) -> float:
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds for people: 42 s, 3.5 min, 2.0 h."""
+    """Return seconds for people: 42 s, 3.5 min, 2.0 h."""
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -39,7 +39,7 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A completed step. name: its kind is the first word. seconds: it took them. estimate: were expected; 0: none."""
+    """A completed step. name: its kind is the first word. estimate: seconds that were expected; 0: none."""
 
     name: str
     seconds: float
@@ -49,8 +49,7 @@ class Step:
 class StepLog:
     """The steps that were completed, with the seconds that each took when it was done for the first time.
 
-    A step that is in the log is never refused again, so that a sweep that was killed and repeated takes the same
-    steps. file: of the log; damaged lines are left out.
+    A step in the log is never refused again, so a sweep that was killed and repeated takes the same steps.
     """
 
     def __init__(self, file: Path) -> None:
@@ -64,16 +63,15 @@ class StepLog:
 
     @property
     def spent(self) -> float:
-        """Seconds of all completed steps."""
         return sum(step.seconds for step in self._steps.values())
 
     def seconds(self, kind: str) -> float:
-        """Seconds of the completed steps of a kind."""
+        """Return the seconds of the completed steps of a kind."""
         return sum(step.seconds for name, step in self._steps.items() if name.partition(" ")[0] == kind)
 
     @property
     def pace(self) -> float:
-        """By how much this machine is slower than the estimates said, 1 before there is anything to go by."""
+        """How much slower this machine is than the estimates said; 1 before there is anything to go by."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0

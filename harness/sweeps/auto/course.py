@@ -6,6 +6,7 @@ procedure find every component ranking in the cache.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -15,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis.proposals.costs import CostModel
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
+from harness.data.files import json_file
 from harness.errors import BadInput, Failed
 from harness.experiment.plan import Plan
 from harness.gates.payoff import payoffs
 from harness.progress import watch
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded, row_as
 from harness.sweeps.auto.budget import StepLog, seconds_text
-from harness.sweeps.auto.menu import LEADERS, Choices, Menu, SystemTrial, Words, choices, climb
+from harness.sweeps.auto.menu import LEADERS, Choices, Menu, SystemTrial, Untried, Words, choices, climb
 from harness.sweeps.auto.procedure import (
     FOLDS,
     REPEATS,
     Arithmetic,
     Automatic,
+    Budget,
     Replayed,
     judge_procedure,
     replay,
@@ -72,13 +76,13 @@ class AutoCourse:
         return self._judge(execution, menu, (winner, self._values(execution, [winner])[winner]))
 
     def _systems(self, execution: Execution) -> list[SystemTrial]:
-        """Try the systems that the budget allows; returns those that did not fail."""
+        """Try the systems that the budget allows; return those that did not fail."""
         ran, waiting = [], list[SystemTrial]()
         for place, one in enumerate(self.choices.systems):
             cost = self._cost(one)
             planned = sum(map(self._cost, waiting))
             if place and not self._affords(_step(one), cost + planned, SYSTEMS * self._budget):
-                self._untried.append((" ".join(one.system.words), f"about {seconds_text(cost)} are too many"))
+                self._leave_out(one.system.words, cost)
                 continue
             waiting.append(one)
             if self._sweep.launcher.serial or place == 0:
@@ -87,11 +91,11 @@ class AutoCourse:
         return ran + self._try(execution, waiting)
 
     def _cost(self, one: SystemTrial, pace: float | None = None) -> float:
-        """Seconds that a system will take, of what is not cached."""
+        """Return the seconds that a system will take, of what is not cached."""
         return self._costs.cost([one.work], self._made, pace or self._log.pace).seconds or 0.0
 
     def _try(self, execution: Execution, systems: Sequence[SystemTrial]) -> list[SystemTrial]:
-        """Run the trials of systems; returns those that did not fail. [] without systems."""
+        """Run the trials of systems; return those that did not fail."""
         if not systems:
             return []
         estimates = [self._cost(one, 1.0) for one in systems]
@@ -103,11 +107,14 @@ class AutoCourse:
             self._made |= one.work.makes
         return [one for one in systems if not math.isnan(values[one.trial.overrides])]
 
+    def _leave_out(self, words: Words, cost: float) -> None:
+        self._untried.append(Untried(" ".join(words), f"about {seconds_text(cost)} are too many"))
+
     def _affords(self, step: str, cost: float, limit: float) -> bool:
         return step in self._log or self._log.spent + cost <= limit
 
     def _menu(self, ran: Sequence[SystemTrial]) -> Menu:
-        """What the procedure may choose from, without gates that would take too long to learn with all replays."""
+        """Return what the procedure may choose from, without gates that take too long to learn with all replays."""
         gates = [self.choices.gates[0]]
         for gate in self.choices.gates[1:]:
             cost = self._costs.learning(gate[0].replace("=", "/")) * LEADERS * (1 + FOLDS)
@@ -115,11 +122,11 @@ class AutoCourse:
                 self._log.note(gate[0], 0.0)
                 gates.append(gate)
             else:
-                self._untried.append((gate[0], f"about {seconds_text(cost)} are too many"))
+                self._leave_out(gate, cost)
         return Menu(tuple(one.system for one in ran), tuple(gates))
 
     def _values(self, execution: Execution, asked: Sequence[Words]) -> dict[Words, float]:
-        """The objectives of trials, which are run unless they are known; NaN where a trial failed."""
+        """Return the objectives of trials, which are run unless they are known; NaN where a trial failed."""
         planned: dict[Words, Trial] = {}
         for words in asked:
             number = self._numbers.setdefault(words, len(self._numbers))
@@ -153,30 +160,30 @@ class AutoCourse:
             raw=result.objective.estimate is not None,
         )
         parts = {"planning": "plan", "systems": "system", "choices": "choices", "replays": "replay"}
-        seconds = {name: self._log.seconds(kind) for name, kind in parts.items()}
-        return Automatic(procedure, len(menu.systems), self._budget, tuple(self._untried), seconds)
+        spent = {name: round(self._log.seconds(kind), 3) for name, kind in parts.items()}
+        return Automatic(procedure, len(menu.systems), Budget(self._budget, spent), tuple(self._untried))
 
     def _replay(self, menu: Menu, arithmetic: Arithmetic, number: int) -> Replayed:
-        """One replay, from the cache if an earlier start has left it there."""
+        """Return one replay, from the cache if an earlier start has left it there."""
         config, labelled = self._sweep.config, arithmetic.labelled(menu.baseline)
         made_of = [VERSION, self._sweep.anchor, str(menu), config.seed, config.select_on, number]
 
         def build(folder: Path) -> None:
             with self._log.step(f"replay {number}"), watch(f"replay {number + 1} of at most {REPEATS}") as progress:
                 made = replay(menu, arithmetic.values, labelled.rows, labelled.needs, config.seed, number, progress)
-            write_text(folder / "replay.json", made.to_json())
+            write_text(folder / "replay.json", json.dumps(encoded(made)))
 
         place = cache_of(self._sweep.planner.trial(0, menu.baseline)).folder(REPLAYS, {"made_of": made_of}, build)
-        return Replayed.from_json((place / "replay.json").read_text("utf-8"))
+        return row_as(Replayed, json_file(place / "replay.json"), str(place / "replay.json"))
 
 
 def choices_and_costs(sweep: Sweep) -> tuple[Choices, CostModel]:
-    """What a sweep may try, and the estimates of what that costs."""
+    """Return what a sweep may try, and the estimates of what that costs."""
     planner = sweep.planner
     base = planner.trial(0, ())
     if base.error:
         raise base.error
-    plan = Plan.of(base.config)
+    plan = base.retrieval
     dataset = dataset_of(expected_data(plan, base.fingerprints), base.choices["dataset"] or "")
     _check_queries(plan, dataset)
     costs = CostModel.of(cache_of(base), dataset)
@@ -184,7 +191,7 @@ def choices_and_costs(sweep: Sweep) -> tuple[Choices, CostModel]:
 
 
 def _check_queries(plan: Plan, dataset: Dataset) -> None:
-    """BadInput unless two queries can choose, of which one scores what the other has chosen."""
+    """Raise BadInput unless two queries can choose, of which one scores what the other has chosen."""
     assert dataset.qrels is not None, "the planner refuses trials without labels"
     nothing = Ranking.from_scores({query.query_id: {} for query in dataset.queries})
     turns = conversations(dataset.queries)
@@ -197,7 +204,7 @@ def _check_queries(plan: Plan, dataset: Dataset) -> None:
 
 
 def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
-    """The plan of a sweep that has not begun, or goes on: for the JSON document, and in words."""
+    """Return the plan of a sweep, for the JSON document and in words."""
     found, costs = choices_and_costs(sweep)
     rows = _estimates(found, costs)
     orders = dict.fromkeys(word for one in found.systems for order in one.system.orders for [word, *_] in order)
@@ -206,14 +213,14 @@ def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
         "systems": [{"overrides": list(one.system.words), "seconds": round(cost, 1)} for one, cost in rows],
         "gates": [" ".join(words) for words in found.gates],
         "fusions": list(orders),
-        "untried": [{"overrides": words, "reason": why} for words, why in found.left_out],
+        "untried": found.left_out,
     }
     lines = [f"{seconds_text(cost):>8}  {' '.join(one.system.words)}" for one, cost in rows]
     return document, [*auto_plan_lines(found, costs, budget), *lines, *untried_lines(found.left_out)]
 
 
 def auto_plan_lines(found: Choices, costs: CostModel, budget: float) -> list[str]:
-    """The plan in words, without its systems."""
+    """Return the plan in words, without its systems."""
     total = sum(cost for _, cost in _estimates(found, costs))
     gates = ", ".join(" ".join(gate) for gate in found.gates if gate)
     orders = max((sum(map(len, one.system.orders)) for one in found.systems), default=0)
@@ -225,7 +232,7 @@ def auto_plan_lines(found: Choices, costs: CostModel, budget: float) -> list[str
 
 
 def _estimates(found: Choices, costs: CostModel) -> list[tuple[SystemTrial, float]]:
-    """The systems in their order, with the seconds that each takes after those before it."""
+    """Return the systems in their order, with the seconds that each takes after those before it."""
     made, rows = set[str](), []
     for one in found.systems:
         rows.append((one, costs.cost([one.work], made).seconds or 0.0))

@@ -17,7 +17,6 @@ from harness.config.commands import SweepConfig
 from harness.data.dataset import Dataset, conversations
 from harness.data.scripts import Writing
 from harness.errors import BadInput
-from harness.experiment.plan import Plan
 from harness.gates.calibration import CLOSE
 from harness.gates.payoff import fixed_mean
 from harness.sweeps.plan import Planner, Trial
@@ -42,10 +41,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Menu:
-    """All that the procedure may choose from; nothing in it depends on labels.
-
-    systems: the first one is the baseline. gates: the overrides of each; the first one is that of the baseline.
-    """
+    """All that the procedure may choose from; no label decides it. The first system and gate are the baseline."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
@@ -66,16 +62,24 @@ class SystemTrial:
 
 
 @dataclass(frozen=True)
+class Untried:
+    """What was not tried, and why."""
+
+    overrides: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Choices:
-    """systems: the baseline first, then by promise and cost. gates: as of `Menu`. left_out: (overrides, why)."""
+    """systems: the baseline first, then by promise and cost. gates: as of `Menu`."""
 
     systems: tuple[SystemTrial, ...]
     gates: tuple[Words, ...]
-    left_out: tuple[tuple[str, str], ...]
+    left_out: tuple[Untried, ...]
 
 
 def climb(menu: Menu, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
-    """Try configurations, and return the best of all. score: gives each configuration its value, NaN if it failed.
+    """Try configurations, and return the best of all. score: each configuration -> its value, NaN if it failed.
 
     All systems are tried first, without a gate. The best few get other fusions, what is best then other weights, and at
     last gates. Of equal values, the first one counts.
@@ -107,18 +111,20 @@ def climb(menu: Menu, score: Callable[[list[Words]], Mapping[Words, float]]) -> 
 
 
 def changed(words: Words, others: Words) -> Words:
-    """Overrides with other values of some keys."""
+    """Return overrides with other values of some keys."""
     return tuple({override_key(word): word for word in (*words, *others)}.values())
 
 
 def choices(planner: Planner, dataset: Dataset, base: Trial, costs: CostModel) -> Choices:
-    """What may be tried on a dataset. base: a trial without overrides of its own, which can run.
+    """Return what may be tried on a dataset, keeping what is fixed. Raise BadInput if nothing can run.
 
-    What is fixed on the command line or in harness.yaml is kept. BadInput if nothing can run.
+    base: a trial without overrides of its own, which can run.
     """
     finder = _Finder(planner, dataset, base)
     finder.find()
-    return Choices(_ordered(finder.found.values(), costs), finder.gates, tuple(finder.left_out.items()))
+    return Choices(
+        _ordered(finder.found.values(), costs), finder.gates, tuple(Untried(*one) for one in finder.left_out.items())
+    )
 
 
 class _Finder:
@@ -135,7 +141,7 @@ class _Finder:
         several, grades = conversations(dataset.queries), dataset.qrels.grades
         own = base.choices.get("encoder")
         self._setup = Setup(
-            plan=Plan.of(base.config),
+            plan=base.retrieval,
             choices=base.choices,
             writing=Writing.of(dataset.documents),
             documents=len(dataset.documents),
@@ -175,12 +181,12 @@ class _Finder:
         return (("gate=none",), *((f"gate={choice}",) for [choice] in found))
 
     def _add(self, words: Words, promise: float) -> SystemTrial | None:
-        """The system of these overrides; None where it cannot run."""
+        """Return the system of these overrides; None where it cannot run."""
         trial = self._planner.trial(0, (*words, *self.gates[0]))
         if trial.error:
             self.left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
             return None
-        plan = Plan.of(trial.config)
+        plan = trial.retrieval
         reranked = "rerank" in plan.active  # other orders would have other pairs to score
         orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
         system = Candidate(words, tuple(filter(None, orders)))
@@ -188,17 +194,17 @@ class _Finder:
         return self.found.setdefault(trial.key, SystemTrial(system, trial, work, promise))
 
     def _options(self, trial: Trial, *kinds: str) -> Iterator[tuple[Words, float]]:
-        """(overrides, share) of everything that proposals of these kinds stand for."""
+        """Yield (overrides, share) of everything that proposals of these kinds stand for."""
         for one in self._proposals(trial, *kinds):
             yield from ((words, one.share) for words in self._values(one))
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
-        """Those of the catalogue. A fusion that learns takes long, and is tried only where it is set."""
-        setup = replace(self._setup, plan=Plan.of(trial.config), choices=trial.choices)
+        """Return those of the catalogue. A fusion that learns takes long, and is tried only where it is set."""
+        setup = replace(self._setup, plan=trial.retrieval, choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
     def _values(self, one: Proposal) -> tuple[Words, ...]:
-        """The overrides of each value of a proposal, without what is fixed."""
+        """Return the overrides of each value of a proposal, without what is fixed."""
         found = []
         for values in one.few or zip(*one.changes.values(), strict=True):
             words = [f"{key}={value}" for key, value in zip(one.changes, values, strict=True)]
@@ -208,7 +214,7 @@ class _Finder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Whether a key, or one beside it, such as the weight of another ranking, is fixed."""
+        """Return whether a key, or one beside it, such as the weight of another ranking, is fixed."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
@@ -218,7 +224,7 @@ def _here(found: Mapping[str, str]) -> list[str]:
 
 
 def _ordered(found: Iterable[SystemTrial], costs: CostModel) -> tuple[SystemTrial, ...]:
-    """The baseline, then what promises most for a second of work, given all that was computed before it."""
+    """Return the baseline, then what promises most for a second of work, given all that was computed before it."""
     always = replace(costs, cache=None)  # the order is the same when a sweep is started again
     first, *left = found
     ordered, made = [first], set(first.work.makes)
@@ -231,7 +237,7 @@ def _ordered(found: Iterable[SystemTrial], costs: CostModel) -> tuple[SystemTria
 
 
 def check_request(base: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-    """Raise BadInput for what sweep=auto cannot mean. base: what all trials share. swept: keys."""
+    """Raise BadInput for what sweep=auto cannot mean. swept: keys."""
     if keys := list(swept):
         raise BadInput(
             f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "

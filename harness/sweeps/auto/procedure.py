@@ -11,8 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,12 +22,12 @@ from harness.experiment.plan import Plan
 from harness.experiment.session import Session, open_session
 from harness.gates.calibration import folds
 from harness.gates.payoff import Payoff
-from harness.measures.scores import plain
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.significance import sign_flip_test
 from harness.statistics.split import Split
+from harness.storage.typed import HIDDEN
 from harness.sweeps.auto.budget import seconds_text
-from harness.sweeps.auto.menu import Menu, Words, climb
+from harness.sweeps.auto.menu import Menu, Untried, Words, climb
 from harness.sweeps.plan import Planner
 from harness.sweeps.trials import dataset_of, expected_data
 from retrievers.base import Progress, Ranking
@@ -60,10 +59,7 @@ class _Retrieved:
 
 @dataclass(eq=False)
 class Arithmetic:
-    """Values of configurations, each computed once, also where the labels of some queries are hidden.
-
-    planner: makes the trials; they have been run, or could be.
-    """
+    """Values of configurations, each computed once, also where the labels of some queries are hidden."""
 
     planner: Planner
     _retrieved: dict[Words, _Retrieved] = field(default_factory=dict)
@@ -72,16 +68,15 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """A payoff whose `rows` are the queries that choose, and whose `needs` say which queries need retrieval."""
+        """Return a payoff whose `rows` are the queries that choose, and whose `needs` say which need retrieval."""
         made = self._retrieve(words)
         return _payoff(made, next(iter(made.rankings.values())))
 
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
-        """The objective of each query, float64 [Q]; NaN for queries that are not part of its mean.
+        """Return the objective of each query, float64 [Q]; NaN for queries that are not part of its mean.
 
-        known: int [n], the queries whose labels may be learnt from. Where the gate or the fusion learns, each of them
-        has the value of what was learnt without its own label, as the run of a trial has it, and every other query that
-        of what was learnt from all of `known`.
+        Where the gate or the fusion learns, each query of `known`, int [n], has the value learnt without its own label,
+        as in a trial; every other query that of what was learnt from all of `known`.
         """
         made = self._retrieve(words)
         key = (words, known.tobytes() if made.learns else b"")
@@ -102,7 +97,7 @@ class Arithmetic:
             trial = self.planner.trial(0, words)
             if trial.error:
                 raise trial.error
-            plan = Plan.of(trial.config)
+            plan = trial.retrieval
             key = json.dumps([plan.dataset, plan.document["query"], dict(trial.fingerprints)], sort_keys=True)
             if key not in self._sessions:
                 dataset = dataset_of(expected_data(plan, trial.fingerprints), trial.choices["dataset"] or "")
@@ -118,14 +113,14 @@ class Arithmetic:
 
 
 def _payoff(made: _Retrieved, candidates: Ranking) -> Payoff:
-    """What showing candidates earns each query, by all labels."""
+    """Return what showing candidates earns each query, by all labels."""
     payoff = steps.payoff_of(made.plan, made.plan.objective, candidates, made.session.dataset)
     assert payoff is not None, "the planner refuses trials without labels"
     return payoff
 
 
 def _hidden(made: _Retrieved, known: np.ndarray) -> _Retrieved:
-    """The same without the labels of other queries. known: int [n]."""
+    """Return the same without the labels of queries that are not in `known`, int [n]."""
     dataset, split = made.session.dataset, made.plan.split
     assert dataset.qrels is not None
     kept = {dataset.queries[row].query_id for row in known}
@@ -138,19 +133,11 @@ def _hidden(made: _Retrieved, known: np.ndarray) -> _Retrieved:
 class Replayed:
     """The procedure carried out without each fold, once.
 
-    values: of the n queries, each of the configuration that was chosen without its fold. chosen: one for each fold.
+    values: of each query by the configuration that was chosen without its fold. chosen: one for each fold.
     """
 
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Replayed:
-        read = json.loads(text)
-        return cls(tuple(read["values"]), tuple(map(tuple, read["chosen"])))
 
 
 def replay(
@@ -164,8 +151,8 @@ def replay(
 ) -> Replayed:
     """Carry the procedure out without each fold of the queries.
 
-    rows: int [n], the queries that choose, n >= 2. needs: bool [Q], whether a query needs retrieval, by which folds
-    are drawn. number: of the repeat, from 0; each has other folds.
+    rows: int [n], the queries that choose, n >= 2. needs: bool [Q], by which folds are drawn. number: of the repeat;
+    each has other folds.
     """
     fold = folds(needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -187,13 +174,11 @@ def replay(
 class Procedure:
     """How the procedure does on queries whose labels it has not seen, beside the baseline.
 
-    value, low, high: the mean over the queries with its 95 % interval, NaN where there is none.
-    folds, repeats: of the cross-validation; each query has the mean of its values in all repeats.
+    value, low, high: the mean over the queries, of all repeats, with its 95 % interval, NaN where there is none.
     winner: the value of the configuration that was chosen with all labels, by which it was chosen.
-    baseline: the value of the first configuration, on the same queries; `baseline_words`: what it is.
-    difference, difference_low, difference_high, p: procedure - baseline, its interval, and a paired randomisation test.
-    agreement: the share of the folds that chose the winner.
-    notes: what limits these numbers.
+    baseline: the value of the first configuration, `baseline_words`, on the same queries.
+    difference, p: procedure - baseline, and a paired randomisation test. agreement: share of folds that chose the
+    winner.
     """
 
     objective: str
@@ -213,10 +198,10 @@ class Procedure:
     p: float
     agreement: float
     notes: tuple[str, ...] = ()
+    json_too = ("sentence",)
 
     @property
     def sentence(self) -> str:
-        """What the numbers mean, for people."""
         interval = "" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})"
         than = "better" if self.difference >= 0 else "worse"
         apart = f"{abs(self.difference):.4f} {than} than {self.baseline_words} ({self.baseline:.4f})"
@@ -224,11 +209,6 @@ class Procedure:
             apart += f", 95 % interval {self.difference_low:+.3f} to {self.difference_high:+.3f}, p = {self.p:.2g}"
         scores = f"this procedure scores {self.objective} {self.value:.4f}{interval}"
         return " ".join([f"On queries that it has not seen, {scores}: {apart}.", *self.notes])
-
-    def to_json(self) -> dict[str, Any]:
-        """NaN becomes None."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found | {"notes": list(self.notes), "sentence": self.sentence}
 
 
 def judge_procedure(
@@ -240,7 +220,7 @@ def judge_procedure(
     seed: int,
     raw: bool,
 ) -> Procedure:
-    """The numbers of some replays. winner: the configuration and its value. baseline: the same, by query [n].
+    """Return the numbers of some replays. winner: configuration and value. baseline: configuration and values [n].
 
     raw: whether labels come partly from a model, so that raw means have no interval and no test.
     """
@@ -279,48 +259,45 @@ def judge_procedure(
 
 
 @dataclass(frozen=True)
-class Automatic:
-    """What an automatic sweep says beside its trials.
+class Budget:
+    """seconds: that were allowed. spent: part of the work -> seconds that it took, in all starts of the sweep."""
 
-    systems: how many were tried. untried: (overrides, why), of what was not tried. budget: seconds that were allowed.
-    seconds: part of the work -> seconds that it took, in all starts of the sweep.
-    """
+    seconds: float
+    spent: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """What an automatic sweep says beside its trials. systems: how many were tried."""
 
     procedure: Procedure
-    systems: int
-    budget: float
-    untried: tuple[tuple[str, str], ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    systems: int = field(metadata=HIDDEN)
+    budget: Budget
+    untried: tuple[Untried, ...] = ()
 
     def lines(self) -> list[str]:
-        """For people."""
-        parts = ", ".join(f"{part} {seconds_text(seconds)}" for part, seconds in self.seconds.items())
-        spent = f"{counted(self.systems, 'system')} tried in {seconds_text(sum(self.seconds.values()))} of "
-        return [self.procedure.sentence, f"{spent}{seconds_text(self.budget)} ({parts}).", *untried_lines(self.untried)]
+        """Return what people read."""
+        spent, allowed = self.budget.spent, seconds_text(self.budget.seconds)
+        parts = ", ".join(f"{part} {seconds_text(seconds)}" for part, seconds in spent.items())
+        took = seconds_text(sum(spent.values()))
+        tried = f"{counted(self.systems, 'system')} tried in {took} of {allowed} ({parts})."
+        return [self.procedure.sentence, tried, *untried_lines(self.untried)]
 
     def replay(self, sweep_id: str) -> Replay:
-        """What to expect of its winner."""
+        """Return what to expect of its winner."""
         found = self.procedure
         return Replay(sweep_id, found.winner, found.value, found.low, found.high)
 
     def metrics(self) -> dict[str, float]:
-        """For the parent run."""
+        """Return the metrics of the parent run."""
         names = ("value", "low", "high", "baseline", "difference", "p", "agreement")
         found = {f"procedure/{name}": float(getattr(self.procedure, name)) for name in names}
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
-    def to_json(self) -> dict[str, Any]:
-        spent = {part: round(seconds, 3) for part, seconds in self.seconds.items()}
-        return {
-            "procedure": self.procedure.to_json(),
-            "untried": [{"overrides": words, "reason": why} for words, why in self.untried],
-            "budget": {"seconds": self.budget, "spent": spent},
-        }
 
-
-def untried_lines(untried: Sequence[tuple[str, str]]) -> list[str]:
-    """What is not tried, for people: a line for each reason. untried: (overrides, why)."""
+def untried_lines(untried: Sequence[Untried]) -> list[str]:
+    """Return a line for each reason for which something was not tried."""
     reasons: dict[str, list[str]] = {}
-    for words, why in untried:
-        reasons.setdefault(why, []).append(words)
+    for one in untried:
+        reasons.setdefault(one.reason, []).append(one.overrides)
     return [f"not tried: {'; '.join(words)}: {why}" for why, words in reasons.items()][:SHOWN]

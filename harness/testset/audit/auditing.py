@@ -1,94 +1,88 @@
-"""What an audit shows: how far the model agrees with people, people with each other, and each person with themselves.
+"""Audits: which queries people check, how far judges agree on them, and what checking more would be worth.
 
-Only judgements that people made for the audit count, and of those only blind ones: who sees the model's grade tends to
-give the same. The estimates hold for all queries of the strata, each pair counting as often as its query stands for
-others; see `harness.statistics.agreement`.
-
-The audit also says what checking more queries is worth: how wide the interval of a run's mean is now, and how wide it
-would be with more.
-
-People check queries that are drawn at random from strata, so that their findings hold for all queries.
-
-audit.json: {seed, strata: {query: stratum}, drawn: [query, ...], twice: [query, ...]}. Strata are fixed by the first
-draw. Later draws only add queries, so that a larger audit contains the smaller one.
-
-Strata are kinds of queries, divided by how hard the model's judgements make them for the pooled runs. A pilot of ten
+Queries are drawn at random from strata, so that what people find holds for all queries. Strata are kinds of queries,
+divided by how hard the model's judgements make them for the pooled runs; the first draw fixes them. A pilot of ten
 queries is drawn in proportion to the sizes of the strata. Once people have checked it, the rest is drawn in proportion
-to size times spread of the difference between people's and the model's values (Neyman 1934).
+to size times the spread of the difference between people's and the model's values (Neyman 1934).
 
-Strata are drawn from unequally, so every estimate must weight them by size: the sum of W_s * mean_s, W_s being the
-share of stratum s. This is unbiased for any numbers that are fixed beforehand. Here they depend on the pilot, which is
-part of the sample: where differences are skewed, a stratum whose pilot shows the large ones is drawn from more, and a
-bias of the order of 1/n remains. Simulated with 40 of 270 queries: none where differences are symmetric; 0.1 to 0.2
-standard errors where one query in seven is far off and all others agree, which costs an interval half a point of
-coverage at most. The standard error is smaller by 1 to 10 % than with numbers in proportion to size.
+Since strata are drawn from unequally, estimates weight them by size: the sum of W_s * mean_s, where W_s is the share of
+stratum s. This is unbiased for any numbers that are fixed beforehand. Here they depend on the pilot, which is part of
+the sample: a stratum whose pilot shows large differences is drawn from more, and a bias of the order of 1/n remains
+where differences are skewed. Simulated with 40 of 270 queries, there is none where differences are symmetric, and 0.1
+to 0.2 standard errors where one query in seven is far off and all others agree, which costs an interval at most half a
+point of coverage. The standard error is 1 to 10 % smaller than with numbers in proportion to size.
+
+Only blind judgements that people made for the audit count: those who see the model's grade tend to repeat it. For the
+estimates of agreement see `harness.statistics.agreement`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from harness.data.files import json_file
 from harness.data.labels import Checked, qrels_of
 from harness.errors import BadInput
-from harness.measures.checked_values import CheckedValues, checked_values
+from harness.measures.checked_values import checked_values
 from harness.measures.measures import Measure, MeasureFamily, of_spans, parse_measure
 from harness.statistics import agreement
 from harness.statistics.agreement import DesignEstimate, Drawn, Statistic
 from harness.statistics.prediction_powered import CheckedSample, estimate
 from harness.storage.atomic import write_text
-from harness.storage.typed import fields_of, row_as
-from harness.testset.judge.judgements import GRADES, HUMAN, JudgedSet, Judgement, Pair, held
-from harness.testset.pool.pool import Pool, PooledPair
+from harness.storage.typed import encoded, row_as
+from harness.testset.judge.judgements import GRADES, HUMAN, JudgedSet, Pair, held
+from harness.testset.pool.pool import Pool, pooled_ranking
 from harness.testset.review.resolution import RELEVANT_FROM, Resolved, resolve
-from retrievers.base import Predictions
 
-_PRIOR = 2.0  # degrees of freedom that the spread of the larger whole counts for
+AUDIT = "audit.json"
+AGREEMENT = "agreement.json"  # what `harness testset audit` writes
+PILOT = 10  # queries of the first draw
+AGAIN = 5  # each of this many drawn queries is judged twice
+LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}  # by the number of classes
+UNKNOWN = "unjudged"  # the class of queries that no model has judged or no run was pooled for
+ADDED = "/added "  # precedes the number of a later draw that found new queries
+PRIOR = 2.0  # degrees of freedom that the variance of the larger whole counts for
+MORE = 20  # further queries whose worth is estimated
+IMAGINED = 30  # samples with further queries; their half-widths are averaged
+
+Rated = tuple[str, int, int]  # query_id, what the first rater says, what the second says
 
 
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
-    """Whole numbers in proportion to weights (Webster's method: one after the other, to the largest w / (n + 1/2)).
+    """Return whole numbers in proportion to weights (Webster's method: one at a time, to the largest w / (n + 1/2)).
 
-    least, most: bounds of each number; they go before proportion and total. Equal quotients: the first comes first.
-    Where all weights that are left are 0, the rest is not given. A larger total gives no smaller number.
+    least, most: bounds of each number; they take precedence over proportion and total. Of equal quotients the first
+    wins. Where all remaining weights are 0, the rest is not given. A larger total makes no number smaller.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
-    queue = [
-        (-weight / (count + 0.5), place)
-        for place, (weight, count) in enumerate(zip(weights, counts, strict=True))
-        if weight > 0 and count < most[place]
-    ]
-    heapq.heapify(queue)
     for _ in range(total - sum(counts)):
-        if not queue:
+        left = [at for at, weight in enumerate(weights) if weight > 0 and counts[at] < most[at]]
+        if not left:
             break
-        _, place = heapq.heappop(queue)
-        counts[place] += 1
-        if counts[place] < most[place]:
-            heapq.heappush(queue, (-weights[place] / (counts[place] + 0.5), place))
+        counts[max(left, key=lambda at: weights[at] / (counts[at] + 0.5))] += 1
     return counts
 
 
 def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[float]:
     """Return the standard deviation of each stratum, from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
-    SS: the sum of squares around the mean of the stratum's n values. V: the variance of its group, estimated in the
-    same way from the group's values and the variance of all. So a stratum with a single value has the spread of its
-    group, and none has 0 because its few values happen to agree. Without two values in all, or if all agree, every
+    SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated in the
+    same way from the group's values and the variance of all. So a stratum with one value has the spread of its group,
+    and no spread is 0 because a few values happen to agree. With fewer than two values in all, or if all agree, every
     spread is 1.
 
-    groups: of each stratum.
+    groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
     overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
@@ -97,27 +91,18 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
     members: dict[str, list[float]] = {}
     for stratum, group in zip(strata, groups, strict=True):
         members.setdefault(group, []).extend(stratum)
-    prior = {group: _variance(values, overall) for group, values in members.items()}
-    return [math.sqrt(_variance(stratum, prior[group])) for stratum, group in zip(strata, groups, strict=True)]
 
+    def variance(values: Sequence[float], prior: float) -> float:
+        squares = len(values) * float(np.var(values)) if len(values) else 0.0
+        return (squares + PRIOR * prior) / (max(len(values) - 1, 0) + PRIOR)
 
-def _variance(values: Sequence[float], prior: float) -> float:
-    """Return the variance of few values, drawn towards `prior`."""
-    squares = len(values) * float(np.var(values)) if len(values) else 0.0
-    return (squares + _PRIOR * prior) / (max(len(values) - 1, 0) + _PRIOR)
-
-
-AUDIT = "audit.json"
-PILOT = 10  # queries of the first draw
-AGAIN = 5  # each of this many drawn queries is judged twice
-LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}  # by the number of classes
-UNKNOWN = "unjudged"  # the class of queries that no model has judged, or no run was pooled for
-ADDED = "/added "  # before the number of a later draw that found new queries
+    prior = {group: variance(values, overall) for group, values in members.items()}
+    return [math.sqrt(variance(stratum, prior[group])) for stratum, group in zip(strata, groups, strict=True)]
 
 
 @dataclass(frozen=True)
 class AuditSample:
-    """The queries of an audit.
+    """The queries of an audit, as `audit.json` has them.
 
     seed: of the draw. strata: query_id -> stratum (its kind and how hard it is), of every query that could be drawn.
     drawn: the drawn queries in the order of the draw. twice: those of them that are judged a second time.
@@ -156,7 +141,7 @@ class AuditSample:
 
 
 def read_audit(folder: Path) -> AuditSample | None:
-    """Return the sample of a test set; None before the first draw. Raise BadInput for wrong rows."""
+    """Return the sample of a test set, or None before the first draw. Raise BadInput for wrong rows."""
     path = folder / AUDIT
     if not path.exists():
         return None
@@ -167,13 +152,13 @@ def read_audit(folder: Path) -> AuditSample | None:
 
 
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
-    """Return the sample of a test set, drawn or enlarged to `size` queries, and written.
+    """Return the sample of a test set, drawn or enlarged to `size` queries, and write it.
 
     The first draw stops at the pilot; the first call after people have checked it goes on. Each stratum gives at least
-    two queries if it has them, for which `size` may be exceeded. Nothing is taken back where `size` is smaller than
-    before. Queries that left the test set leave the sample; those that were added form strata of their own.
+    two queries if it has them, even if that exceeds `size`. Nothing is taken back where `size` is smaller than before.
+    Queries that left the test set leave the sample; added ones form strata of their own.
 
-    size: of the sample in the end. seed: of the first draw; later ones must repeat it.
+    size: of the final sample. seed: of the first draw; later draws must repeat it.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
@@ -184,32 +169,27 @@ def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
             )
         after = draw_sample(before, judged, size, seed)
         if after != before:
-            row = fields_of(after) | {"strata": dict(sorted(after.strata.items()))}
+            row = encoded(after) | {"strata": dict(sorted(after.strata.items()))}
             write_text(folder / AUDIT, json.dumps(row, ensure_ascii=False, indent=1) + "\n")
     return after
 
 
 def draw_sample(before: AuditSample | None, judged: JudgedSet, size: int, seed: int) -> AuditSample:
-    """As `draw`, without any file."""
-    old = _present(before, judged) if before else AuditSample(seed, {})
-    values = _Values(judged)
-    strata = {**old.strata, **_strata(values, [one for one in judged.queries if one not in old.strata], size, old)}
-    sample = replace(old, strata=strata)
-    if all(map(judged.checked, sample.drawn)):
+    """Draw as `draw` does, without a file."""
+    old, values = before or AuditSample(seed, {}), _Values(judged)
+    strata = {query_id: stratum for query_id, stratum in old.strata.items() if query_id in judged.queries}
+    drawn, twice = (tuple(one for one in of if one in strata) for of in (old.drawn, old.twice))
+    old = replace(old, strata=strata, drawn=drawn, twice=twice)
+    new = _strata(values, [one for one in judged.queries if one not in strata], size, old)
+    sample = replace(old, strata={**strata, **new})
+    if all(map(judged.checked, drawn)):
         sample = _enlarged(sample, values, size)
-    again = {*old.twice, *{*sample.drawn[AGAIN - 1 :: AGAIN]}.difference(old.drawn)}
+    again = {*twice, *{*sample.drawn[AGAIN - 1 :: AGAIN]}.difference(drawn)}
     return replace(sample, twice=tuple(one for one in sample.drawn if one in again))
 
 
-def _present(sample: AuditSample, judged: JudgedSet) -> AuditSample:
-    """Without queries that have left the test set."""
-    strata = {query_id: stratum for query_id, stratum in sample.strata.items() if query_id in judged.queries}
-    drawn = tuple(one for one in sample.drawn if one in strata)
-    return replace(sample, strata=strata, drawn=drawn, twice=tuple(one for one in sample.twice if one in strata))
-
-
 def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
-    """With more drawn queries. Within a stratum, a hash of seed and query decides who is drawn first."""
+    """Draw more queries. Within a stratum, a hash of seed and query decides which comes first."""
     members: dict[str, list[str]] = defaultdict(list)
     for query_id, stratum in sample.strata.items():
         members[stratum].append(query_id)
@@ -229,9 +209,9 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
 
 
 def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample) -> dict[str, str]:
-    """query_id -> stratum, of queries that have none yet.
+    """Return query_id -> stratum, of queries that have none yet.
 
-    A kind is divided by difficulty into as many classes, three at most, as leave each two of the queries to draw.
+    A kind is divided by difficulty into at most three classes, as many as leave two drawn queries in each.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     kinds = {query_id: values.judged.queries[query_id].kind for query_id in queries}
@@ -253,8 +233,8 @@ def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample
 class _Values:
     """What a query scores: the mean over the pooled runs of nDCG of what the pool knows of their rankings.
 
-    Documents count from `RELEVANT_FROM` on, and are not relevant where nobody has judged them. A query that needs no
-    retrieval scores 0, as the runs retrieve something for it.
+    Grades count from `RELEVANT_FROM` on; unjudged documents are not relevant. A query that needs no retrieval scores 0,
+    since the runs retrieve something for it.
     """
 
     def __init__(self, judged: JudgedSet) -> None:
@@ -272,7 +252,7 @@ class _Values:
         return self._of(query_id, self._model)
 
     def difference(self, query_id: str) -> float:
-        """People's value less the model's."""
+        """Return people's value less the model's."""
         return self._of(query_id, self._people) - self.model(query_id)
 
     def _of(self, query_id: str, resolved: Resolved) -> float:
@@ -291,7 +271,7 @@ class _Values:
 
 
 def _dcg(ranked: Iterable[tuple[int, int]]) -> float:
-    """Sum of grade / log2(rank + 1) over (rank, grade)."""
+    """Return the sum of grade / log2(rank + 1) over (rank, grade)."""
     return sum(grade / math.log2(rank + 1) for rank, grade in ranked)
 
 
@@ -299,17 +279,13 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
     return sorted(queries, key=lambda one: (hashlib.sha256(f"{seed}:{one}".encode()).hexdigest(), one))
 
 
-AGREEMENT = "agreement.json"  # what `harness testset audit` writes
-Rated = tuple[str, int, int]  # query_id, what the first says, what the second says
-
-
 @dataclass(frozen=True)
 class Progress:
     """How far the audit is.
 
-    drawn: the number of drawn queries. checked: those of which people have judged the need for retrieval and all pooled
-    documents. stand_for: how many queries could have been drawn from their strata.
-    open: pairs of checked queries that people disagree about or cannot tell. not_blind: judgements left out for it.
+    drawn: the number of drawn queries. checked: those whose need for retrieval and pooled documents people have judged.
+    stand_for: how many queries could have been drawn from their strata. open: pairs of checked queries that people
+    disagree about or cannot tell. not_blind: judgements that are left out because they were not blind.
     """
 
     drawn: int
@@ -323,7 +299,7 @@ class Progress:
 class RaterAgreement:
     """Two raters of the same pairs.
 
-    counts: how many pairs the first gives grade a and the second grade b, [a][b]; of needs, 0 is no and 1 yes.
+    counts: how many pairs the first gives grade a and the second grade b, [a][b]; for needs, 0 is no and 1 is yes.
     statistics: name -> estimate.
     """
 
@@ -337,11 +313,10 @@ class RaterAgreement:
 class Audit:
     """What an audit shows.
 
-    models: that judged the pairs of the checked queries. model: people and the model, None if it judged none of them.
-    kinds: the same for each kind of query. people: every two people who judged the same pairs. alpha: of all people,
-    None if no pair was judged by two. again: people's first and second judgement of the same pairs, if there are any.
-    needs: people and the kinds of the drafts, on whether queries need retrieval. differing: the queries on which these
-    differ.
+    models: those that judged pairs of the checked queries. model: people and the model; None if it judged no pair.
+    kinds: the same for each kind of query. people: every two people who judged the same pairs. alpha: of all people;
+    None if no pair was judged by two. again: people's first and second judgements of the same pairs, if there are any.
+    needs: people and the drafts, on whether queries need retrieval. differing: queries on which these differ.
     """
 
     relevant_from: int
@@ -356,170 +331,138 @@ class Audit:
     differing: tuple[str, ...]
 
 
-def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: int = 0) -> Audit:
-    """Compare the judges of the queries that people have checked. seed: of the resamples."""
-    return _Material(judged, sample, relevant_from, seed).audit()
-
-
 def blind(judged: JudgedSet) -> JudgedSet:
-    """Return the test set without what people judged with another judgement before their eyes."""
+    """Return the test set without what people judged while they saw other judgements."""
     kept = [one for one in judged.judgements if one.blind or one.basis != HUMAN]
     return JudgedSet(judged.queries, judged.pairs, kept)
 
 
-class _Material:
-    """The checked queries of an audit with what was said of them."""
+def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: int = 0) -> Audit:
+    """Compare the judges of the queries that people have checked. seed: of the resamples."""
+    every, judged = judged, blind(judged)
+    checked = tuple(one for one in sample.drawn if one in judged.queries and judged.checked(one))
+    compare = _Comparison(checked, sample, relevant_from, seed)
+    people = _resolved(judged, checked, relevant_from, "people")
+    model = _resolved(judged, checked, relevant_from, "model")
+    kinds: dict[str, list[Rated]] = {judged.queries[one].kind: [] for one in checked}
+    for query_id in checked:
+        both = ((one.grade, model.grades[query_id].get(doc_id)) for doc_id, one in people.grades[query_id].items())
+        kinds[judged.queries[query_id].kind] += [(query_id, first, of.grade) for first, of in both if of]
+    by_kind = {kind: compare.grades("people", "model", kinds[kind]) for kind in sorted(kinds) if kinds[kind]}
+    grades = _grades_by_person(judged, checked)
+    of_two: dict[tuple[str, str], list[Rated]] = defaultdict(list)
+    for (query_id, _), persons in grades.items():
+        for first, second in combinations(sorted(persons), 2):
+            of_two[first, second].append((query_id, persons[first][0], persons[second][0]))
+    again = [(pair[0], of[0], of[1]) for pair, persons in grades.items() for of in persons.values() if len(of) > 1]
+    drafted = {one: int(judged.queries[one].kind != "none") for one in checked}
+    needs = [(one, int(people.needs[one].needs), drafted[one]) for one in checked if one in people.needs]
+    return Audit(
+        relevant_from=relevant_from,
+        progress=Progress(
+            drawn=len(sample.drawn),
+            checked=checked,
+            stand_for=sum(sample.sizes[one] for one in {sample.strata[one] for one in checked}),
+            open=sum(one.what in ("people disagree", "cannot tell") for one in people.open),
+            not_blind=len(every.judgements) - len(judged.judgements),
+        ),
+        models=tuple(sorted({said[-1].judge for (one, _), said in judged.of_models.items() if one in drafted})),
+        model=compare.grades("people", "model", [*chain.from_iterable(kinds.values())]) if by_kind else None,
+        kinds=by_kind,
+        people=tuple(compare.grades(*names, rated) for names, rated in sorted(of_two.items())),
+        alpha=compare.alpha(grades),
+        again=compare.grades("first time", "second time", again) if again else None,
+        needs=compare.needs(needs),
+        differing=tuple(query_id for query_id, first, second in needs if first != second),
+    )
 
-    def __init__(self, judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: int) -> None:
-        self._judged, self._sample = blind(judged), sample
-        self._not_blind = len(judged.judgements) - len(self._judged.judgements)
+
+def _resolved(
+    judged: JudgedSet, checked: Sequence[str], relevant_from: int, by: Literal["people", "model"]
+) -> Resolved:
+    """Return what people or the model say of the checked queries."""
+    queries, wanted = [judged.queries[one] for one in checked], {*checked}
+    pairs = [pair for one in checked for pair in judged.pooled[one]]
+    said = [one for one in judged.judgements if one.query_id in wanted]
+    return resolve(said, queries, pairs, relevant_from, by)
+
+
+def _grades_by_person(judged: JudgedSet, checked: Sequence[str]) -> dict[Pair, dict[str, list[int]]]:
+    """Return pair -> person -> their grades for the audit, that of the first round first."""
+    found: dict[Pair, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    wanted = {*checked}
+    for one in judged.judgements:
+        if one.basis == HUMAN and one.sample == "audit" and one.grade is not None and one.query_id in wanted:
+            found[one.pair][one.judge][one.round] = one.grade
+    return {
+        pair: {person: [grade for _, grade in sorted(rounds.items())] for person, rounds in persons.items()}
+        for pair, persons in found.items()
+    }
+
+
+class _Comparison:
+    """Compares raters of pairs that lie in checked queries."""
+
+    def __init__(self, checked: tuple[str, ...], sample: AuditSample, relevant_from: int, seed: int) -> None:
+        self._row = {query_id: row for row, query_id in enumerate(checked)}
+        self._drawn = Drawn(tuple(sample.strata[one] for one in checked), sample.sizes)
         self._relevant_from, self._seed = relevant_from, seed
-        self._checked = tuple(one for one in sample.drawn if one in judged.queries and self._judged.checked(one))
-        self._row = {query_id: row for row, query_id in enumerate(self._checked)}
-        self._drawn = Drawn(tuple(sample.strata[one] for one in self._checked), sample.sizes)
 
-    def audit(self) -> Audit:
-        people, model = self._resolved
-        rated = [
-            (query_id, one.grade, model.grades[query_id][doc_id].grade)
-            for query_id in self._checked
-            for doc_id, one in people.grades[query_id].items()
-            if doc_id in model.grades[query_id]
-        ]
-        kinds: dict[str, list[Rated]] = defaultdict(list)
-        for one in rated:
-            kinds[self._judged.queries[one[0]].kind].append(one)
-        of_model = self._statistics(second_knows=True)
-        again = self._again()
-        needs = self._needs()
-        of_needs = {
-            "agreed": Statistic(agreement.agreed, "no query"),
-            "kappa": Statistic(agreement.kappa, "one of them says the same of all queries"),
-        }
-        return Audit(
-            relevant_from=self._relevant_from,
-            progress=self._progress(),
-            models=self._models(),
-            model=self._compared("people", "model", rated, of_model) if rated else None,
-            kinds={kind: self._compared("people", "model", kinds[kind], of_model) for kind in sorted(kinds)},
-            people=self._people(),
-            alpha=self._alpha(),
-            again=self._compared("first time", "second time", again, self._statistics()) if again else None,
-            needs=self._compared("people", "draft", needs, of_needs, classes=2),
-            differing=tuple(query_id for query_id, first, second in needs if first != second),
-        )
-
-    @cached_property
-    def _resolved(self) -> tuple[Resolved, Resolved]:
-        """Return what people say of the checked queries, and what the model does."""
-        queries = [self._judged.queries[one] for one in self._checked]
-        pairs = [pair for one in self._checked for pair in self._judged.pooled[one]]
-        said = [one for one in self._judged.judgements if one.query_id in self._row]
-        return (
-            resolve(said, queries, pairs, self._relevant_from, by="people"),
-            resolve(said, queries, pairs, self._relevant_from, by="model"),
-        )
-
-    @cached_property
-    def _by_person(self) -> Mapping[Pair, Mapping[str, Sequence[Judgement]]]:
-        """Pair -> person -> their judgements for the audit with a grade, the first round first."""
-        found: dict[Pair, dict[str, list[Judgement]]] = defaultdict(lambda: defaultdict(list))
-        for one in self._judged.judgements:
-            if one.basis == HUMAN and one.sample == "audit" and one.grade is not None and one.query_id in self._row:
-                found[one.pair][one.judge].append(one)
-        for judges in found.values():
-            for said in judges.values():
-                said.sort(key=lambda one: one.round)
-        return found
-
-    def _progress(self) -> Progress:
-        strata = {self._sample.strata[one] for one in self._checked}
-        asked = {"people disagree", "cannot tell"}
-        return Progress(
-            drawn=len(self._sample.drawn),
-            checked=self._checked,
-            stand_for=sum(self._sample.sizes[one] for one in strata),
-            open=sum(one.what in asked for one in self._resolved[0].open),
-            not_blind=self._not_blind,
-        )
-
-    def _models(self) -> tuple[str, ...]:
-        """Return the models whose judgements of the checked queries count."""
-        said = self._judged.of_models.items()
-        return tuple(sorted({several[-1].judge for (query_id, _), several in said if query_id in self._row}))
-
-    def _people(self) -> tuple[RaterAgreement, ...]:
-        """Every two people who judged the same pairs, by what each said the first time."""
-        rated: dict[tuple[str, str], list[Rated]] = defaultdict(list)
-        for (query_id, _), judges in self._by_person.items():
-            for first, second in combinations(sorted(judges), 2):
-                grades = (judges[first][0].grade or 0, judges[second][0].grade or 0)
-                rated[first, second].append((query_id, *grades))
-        return tuple(self._compared(*names, found, self._statistics()) for names, found in sorted(rated.items()))
-
-    def _again(self) -> list[Rated]:
-        return [
-            (query_id, said[0].grade or 0, said[1].grade or 0)
-            for (query_id, _), judges in self._by_person.items()
-            for said in judges.values()
-            if len(said) > 1
-        ]
-
-    def _alpha(self) -> DesignEstimate | None:
-        """Of all people, by what each said of a pair the first time."""
-        units = [(self._row[query_id], judges) for (query_id, _), judges in self._by_person.items() if len(judges) > 1]
-        if not units:
-            return None
-        counts = np.zeros((len(units), len(GRADES)), np.int64)
-        for unit, (_, judges) in enumerate(units):
-            for said in judges.values():
-                counts[unit, said[0].grade or 0] += 1
-        tables = np.zeros((len(self._checked), len(GRADES), len(GRADES)))
-        np.add.at(tables, [row for row, _ in units], agreement.coincidences(counts))
-        alpha = {"alpha": Statistic(agreement.alpha, "all of them give every pair the same grade")}
-        return agreement.estimates(tables, self._drawn, alpha, self._seed)["alpha"]
-
-    def _needs(self) -> list[Rated]:
-        people = self._resolved[0].needs
-        kinds = {one: self._judged.queries[one].kind for one in self._checked}
-        return [(one, int(people[one].needs), int(kinds[one] != "none")) for one in self._checked if one in people]
-
-    def _compared(
-        self, first: str, second: str, rated: Sequence[Rated], statistics: Mapping[str, Statistic], classes: int = 4
-    ) -> RaterAgreement:
-        rows, grades, others = ([self._row[one[0]] for one in rated], [one[1] for one in rated], [r[2] for r in rated])
-        tables = agreement.tables_of(rows, grades, others, (len(self._checked), classes))
-        counts = tuple(tuple(int(cell) for cell in row) for row in tables.sum(axis=0))
-        return RaterAgreement(first, second, counts, agreement.estimates(tables, self._drawn, statistics, self._seed))
-
-    def _statistics(self, second_knows: bool = False) -> dict[str, Statistic]:
-        """Return statistics of two raters. second_knows: also how well it knows what the first finds relevant."""
+    def grades(self, first: str, second: str, rated: Sequence[Rated]) -> RaterAgreement:
+        """Compare grades; of a model also how well it knows what people find relevant."""
 
         def sides(tables: np.ndarray) -> np.ndarray:
             return agreement.at_threshold(tables, self._relevant_from)
 
         side = f"one of them puts all pairs on the same side of grade {self._relevant_from}"
-        found = {
+        statistics = {
             "agreed": Statistic(agreement.agreed, "no pair"),
             "kappa": Statistic(lambda tables: agreement.kappa(sides(tables)), side),
             "quadratic_kappa": Statistic(agreement.kappa, "one of them gives every pair the same grade"),
         }
-        if second_knows:
+        if second == "model":
             none, every = (f"people find {some} of the pairs relevant" for some in ("none", "all"))
-            found["sensitivity"] = Statistic(lambda tables: agreement.sensitivity(sides(tables)), none)
-            found["specificity"] = Statistic(lambda tables: agreement.specificity(sides(tables)), every)
-        return found
+            statistics["sensitivity"] = Statistic(lambda tables: agreement.sensitivity(sides(tables)), none)
+            statistics["specificity"] = Statistic(lambda tables: agreement.specificity(sides(tables)), every)
+        return self._compared(first, second, rated, statistics, len(GRADES))
 
+    def needs(self, rated: Sequence[Rated]) -> RaterAgreement:
+        """Compare what people and the drafts say of the need for retrieval."""
+        statistics = {
+            "agreed": Statistic(agreement.agreed, "no query"),
+            "kappa": Statistic(agreement.kappa, "one of them says the same of all queries"),
+        }
+        return self._compared("people", "draft", rated, statistics, 2)
 
-MORE = 20  # queries
-IMAGINED = 30  # samples with more queries, whose half-widths are averaged
+    def alpha(self, grades: Mapping[Pair, Mapping[str, Sequence[int]]]) -> DesignEstimate | None:
+        """Return Krippendorff's alpha of all people's first grades; None if no pair was judged by two."""
+        units = [(self._row[query_id], persons) for (query_id, _), persons in grades.items() if len(persons) > 1]
+        if not units:
+            return None
+        counts = np.zeros((len(units), len(GRADES)), np.int64)
+        for unit, (_, persons) in enumerate(units):
+            for said in persons.values():
+                counts[unit, said[0]] += 1
+        tables = np.zeros((len(self._row), len(GRADES), len(GRADES)))
+        np.add.at(tables, [row for row, _ in units], agreement.coincidences(counts))
+        alpha = {"alpha": Statistic(agreement.alpha, "all of them give every pair the same grade")}
+        return agreement.estimates(tables, self._drawn, alpha, self._seed)["alpha"]
+
+    def _compared(
+        self, first: str, second: str, rated: Sequence[Rated], statistics: Mapping[str, Statistic], classes: int
+    ) -> RaterAgreement:
+        rows = [self._row[query_id] for query_id, _, _ in rated]
+        ours, theirs = [one[1] for one in rated], [one[2] for one in rated]
+        tables = agreement.tables_of(rows, ours, theirs, (len(self._row), classes))
+        counts = tuple(tuple(int(cell) for cell in row) for row in tables.sum(axis=0))
+        return RaterAgreement(first, second, counts, agreement.estimates(tables, self._drawn, statistics, self._seed))
 
 
 @dataclass(frozen=True)
 class Width:
     """Half of a 95 % interval with `checked` queries, which people have settled and the model has judged.
 
-    together: of people's and the model's labels (PPI++). people: of people's labels alone. NaN where there is none,
+    together: with people's and the model's labels (PPI++). people: with people's alone. NaN where there is no interval,
     such as below 20 queries.
     """
 
@@ -530,9 +473,9 @@ class Width:
 
 @dataclass(frozen=True)
 class Worth:
-    """What more checked queries are worth for a measure of a run: the pooled run that is best by the model's labels.
+    """What checking more queries is worth for a measure of the pooled run that is best by the model's labels.
 
-    more: what is to be expected with 20 more, or all that are left; None if none are.
+    more: what to expect with 20 more, or with all that are left; None if none are.
     """
 
     metric: str
@@ -542,14 +485,17 @@ class Worth:
 
 
 def measure_of(metric: str, pool: Pool) -> Measure:
-    """BadInput unless a measure is a mean over queries of what the pool knows of its runs. metric: the config key."""
+    """Return the measure of the config key `metric`.
+
+    Raise BadInput unless it is a mean over queries of what the pool knows of its runs.
+    """
     try:
         one = parse_measure(metric)
     except BadInput as error:
         raise BadInput(str(error).replace("metrics: ", "metric: ", 1)) from None
     if one.family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or of_spans(metric):
         raise BadInput(
-            f"metric: {one.name} is no mean over queries that judgements of documents decide. Give another, such as "
+            f"metric: {one.name} is not a mean over queries that judgements of documents decide. Give another, such as "
             "ndcg@10."
         )
     depths = [run.depth for run in pool.about.runs.values()]
@@ -565,30 +511,34 @@ def measure_of(metric: str, pool: Pool) -> Measure:
 def worth(
     judged: JudgedSet, pool: Pool, sample: AuditSample, measure: Measure, relevant_from: int, seed: int = 0
 ) -> Worth | None:
-    """None where nothing can be said: no run was pooled, no model judged, or people have checked no query in full.
+    """Return what more checked queries are worth.
 
-    seed: of the imagined samples.
+    None if no run was pooled, no model has judged, or people have checked no query in full. seed: of the imagined
+    samples.
     """
     if not judged.of_models:
         return None
     checked = _checked(judged, sample, relevant_from)
-    runs = {run_id: _lists(judged.pairs, run_id) for run_id in pool.about.runs}
+    runs = {run_id: pooled_ranking(judged.pairs, run_id) for run_id in pool.about.runs}
     found = {run_id: checked_values({measure: lists}, checked, [*checked.strata]) for run_id, lists in runs.items()}
     best = max(found, key=lambda one: (_mean(found[one].model[measure.name]), one), default=None)
     if best is None or not checked.people.grades:
         return None
-    values, strata = _sample(found[best], measure.name)
+    values, applies = found[best], ~np.isnan(found[best].model[measure.name])
+    _, strata = np.unique(np.array(values.strata, dtype=str), return_inverse=True)
+    people = np.where(values.checked, values.people[measure.name], np.nan)
+    known = CheckedSample(*(of[applies] for of in (people, values.model[measure.name], values.checked, strata)))
     more = None
-    if left := min(MORE, int((~values.checked).sum())):
+    if left := min(MORE, int((~known.checked).sum())):
         generator = np.random.default_rng(seed)
-        widths = [_width(_imagined(values, strata, left, generator)) for _ in range(IMAGINED)]
-        more = Width(widths[0].checked, *(_mean([getattr(one, of) for one in widths]) for of in ("together", "people")))
-    return Worth(measure.name, pool.about.runs[best].name or best[:8], _width(values), more)
+        widths = [_width(_imagined(known, strata[applies], left, generator)) for _ in range(IMAGINED)]
+        more = Width(widths[0].checked, _mean([one.together for one in widths]), _mean([one.people for one in widths]))
+    return Worth(measure.name, pool.about.runs[best].name or best[:8], _width(known), more)
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """The labels by the model, of queries all of whose pooled documents it has judged, and by people, as far as they
-    have settled drawn ones of these."""
+    """Return the labels by the model, of queries all of whose pooled documents it has judged, and those by people, of
+    the drawn ones of these that they have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -602,33 +552,18 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
     )
 
 
-def _lists(pairs: Iterable[PooledPair], run_id: str) -> Predictions:
-    """Return the lists of a run, as far as they are pooled."""
-    ranked: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for pair in pairs:
-        if run_id in pair.ranks:
-            ranked[pair.query_id].append((pair.ranks[run_id], pair.doc_id))
-    index = {doc_id: place for place, doc_id in enumerate(sorted({one for of in ranked.values() for _, one in of}))}
-    docs = np.full((len(ranked), max(map(len, ranked.values()), default=0)), -1, np.int32)
-    for row, found in enumerate(ranked.values()):
-        docs[row, : len(found)] = [index[doc_id] for _, doc_id in sorted(found)]
-    return Predictions(tuple(ranked), tuple(index), docs)
-
-
-def _sample(values: CheckedValues, name: str) -> tuple[CheckedSample, np.ndarray]:
-    """Of the queries to which the measure applies by the model's labels; and their strata, int [Q]."""
-    applies = ~np.isnan(values.model[name])
-    _, strata = np.unique(np.array(values.strata, dtype=str), return_inverse=True)
-    people = np.where(values.checked, values.people[name], np.nan)
-    strata = strata[applies]
-    return CheckedSample(people[applies], values.model[name][applies], values.checked[applies], strata), strata
-
-
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """With more checked queries. What people say of them is on the line that their values of checked queries make with
-    the model's, but for the distance of a checked query of the same stratum, or of any where none of it is checked."""
+    """Return the sample with more checked queries.
+
+    What people say of them lies on the line through both values of the checked queries, at the distance of a checked
+    query of the same stratum, or of any where none of it is checked.
+    """
     known = sample.checked & ~np.isnan(sample.people)
-    slope = _slope(sample.people[known], sample.model[known])
+    slope = 0.0
+    if known.any():
+        off_people, off_model = (of[known] - of[known].mean() for of in (sample.people, sample.model))
+        spread = float((off_model**2).sum())
+        slope = min(max(float((off_people * off_model).sum()) / spread, 0.0), 1.0) if spread else 0.0
     gaps = sample.people - slope * sample.model
     people, checked = sample.people.copy(), sample.checked.copy()
     for place in generator.permutation(np.flatnonzero(~checked))[:more]:
@@ -638,19 +573,12 @@ def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: n
     return replace(sample, people=people, checked=checked)
 
 
-def _slope(people: np.ndarray, model: np.ndarray) -> float:
-    """Of the line through both values of each query, from 0 to 1."""
-    spread = float(((model - model.mean()) ** 2).sum()) if len(model) else 0.0
-    shared = float(((people - people.mean()) * (model - model.mean())).sum()) if spread else 0.0
-    return min(max(shared / spread, 0.0), 1.0) if spread else 0.0
-
-
 def _width(sample: CheckedSample) -> Width:
     both, alone = estimate(sample), estimate(replace(sample, model=np.zeros(len(sample.model))))
     return Width(both.checked, (both.high - both.low) / 2, (alone.high - alone.low) / 2)
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:
-    """Of what is known; NaN without any."""
+    """Return the mean of what is known; NaN without any."""
     known = [one for one in values if not math.isnan(one)]
     return float(np.mean(known)) if known else math.nan

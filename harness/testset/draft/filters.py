@@ -1,8 +1,9 @@
 """What rejects drafted queries before a person looks at them: only what their texts alone show.
 
 No retriever rejects anything. Keeping the questions that one retriever answers makes that retriever win: of two equal
-retrievers with independent errors, the one that chooses comes out with an MRR@10 of .64 against .36
-(scripts/simulate.py filters). What a retriever makes of a draft is a flag for the reviewer: see `easiness`.
+retrievers with independent errors, the one that chooses comes out with an MRR@10 of .64 against .36 where it finds
+24 % of the documents at rank 1 and 53 % up to rank 5. What a retriever makes of a draft is a flag for the reviewer: see
+`easiness`.
 
 Each draft is judged by itself, except that of drafts that ask the same, one stays: the first, so that more drafts at
 the end take nothing away. But what a document answers is not unanswerable.

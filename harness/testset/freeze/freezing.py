@@ -1,7 +1,7 @@
-"""A test set frozen: what all judgements come to, with what an honest estimate needs, as files that never change.
+"""Frozen test sets: what all judgements come to, with what an honest estimate needs, as files that never change.
 
-Before freezing, the open questions of a test set are listed with the commands that settle them. A frozen test set is
-exported in the formats of other tools; what a format cannot express is left out and counted.
+Open questions are listed first, with the commands that settle them. A frozen test set can be exported for other tools;
+what a format cannot express is left out and counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,106 +42,12 @@ from harness.errors import BadInput, did_you_mean
 from harness.storage.atomic import write_text
 from harness.testset.audit.auditing import AGREEMENT, AuditSample, blind, read_audit
 from harness.testset.draft.drafts import evidence_row
-from harness.testset.judge.judgements import (
-    BASES,
-    JUDGEMENTS,
-    LLM,
-    JudgedSet,
-    Judgement,
-    held,
-    read_judged_set,
-    unfinished,
-)
+from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, held, read_judged_set, unfinished
 from harness.testset.pool.pool import pooled_documents, relative_place
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Qrels, Query, one_word
 
 _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's labels must not leave open
-
-
-@dataclass(frozen=True)
-class Material:
-    """All that a frozen test set is made of.
-
-    judged: the test set. chunks: of the folder of documents. sample: the queries that people were to check; None:
-    none were drawn. relevant_from: grades from this one on are relevant.
-    """
-
-    judged: JudgedSet
-    folder: DocumentsFolder
-    chunks: Sequence[Chunk]
-    sample: AuditSample | None
-    relevant_from: int
-
-    @classmethod
-    def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
-        """Raise BadInput unless all that the labels are made of can be read, and fits together."""
-        judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
-        found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
-        if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
-            raise BadInput(
-                f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as "
-                f"{min(unknown):.60}. Give the folder that was pooled: documents=FOLDER."
-            )
-        return found
-
-    @property
-    def queries(self) -> list[EvidencedQuery]:
-        return [*self.judged.queries.values()]
-
-    @cached_property
-    def resolved(self) -> Resolved:
-        return self._resolved(self.queries)
-
-    def _resolved(self, queries: Sequence[EvidencedQuery], by: Literal["all", "model", "people"] = "all") -> Resolved:
-        return resolve(self.judged.judgements, queries, self.judged.pairs, self.relevant_from, by)
-
-    @cached_property
-    def kept(self) -> list[EvidencedQuery]:
-        """Return the queries about which nothing is open."""
-        settled = self.resolved.settled
-        return [one for one in self.queries if one.query.query_id in settled]
-
-    @cached_property
-    def labels(self) -> list[Label]:
-        return [self.resolved.label(one) for one in self.kept]
-
-    @cached_property
-    def counting(self) -> list[Judgement]:
-        """Return the judgements of the queries that are kept."""
-        kept = {one.query.query_id for one in self.kept}
-        return [one for one in self.judged.judgements if one.query_id in kept]
-
-    @cached_property
-    def checked(self) -> list[str]:
-        """Return the drawn queries that people have checked in full, as `harness testset audit` counts them."""
-        judged, drawn = blind(self.judged), self.sample.drawn if self.sample else ()
-        return [one for one in drawn if one in judged.queries and judged.checked(one)]
-
-    @cached_property
-    def checks(self) -> Checks:
-        """Return what people have checked, where that corrects labels of a model."""
-        if not any(LLM in one.basis.split("+") for one in self.labels):
-            return Checks(why="no label comes from a model")
-        if self.sample is None:
-            return Checks(why="no queries were drawn for people to check")
-        chosen = set(self.sample.drawn)
-        drawn = [one for one in self.kept if one.query.query_id in chosen]
-        people = self._resolved(drawn, "people")
-        settled = people.settled
-        checked = [one for one in drawn if one.query.query_id in settled]
-        strata = {one.query.query_id: self.sample.strata.get(one.query.query_id) for one in self.kept}
-        if not checked:
-            return Checks(why="people have completed none of the queries that were drawn")
-        model = self._resolved(self.kept, "model")
-        lacking = {one.query_id for one in model.open if one.what in _MISSING}
-        if lacking:
-            return Checks(why=f"the model has not judged all pooled documents of {len(lacking):,} queries")
-        return Checks(
-            model=[model.label(one) for one in self.kept],
-            people=[people.label(one) for one in checked],
-            strata={query_id: stratum for query_id, stratum in strata.items() if stratum is not None},
-        )
 
 
 @dataclass(frozen=True)
@@ -155,62 +61,133 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The content of a frozen test set. texts: file -> content. manifest: of `frozen.json`, without `sha256`."""
+class Material:
+    """All that a frozen test set is made of.
 
-    texts: Mapping[str, str]
-    manifest: Mapping[str, Any]
+    folder, chunks: the documents. sample: the queries that people were to check; None if none were drawn.
+    relevant_from: grades from this one on are relevant.
+    """
+
+    judged: JudgedSet
+    folder: DocumentsFolder
+    chunks: Sequence[Chunk]
+    sample: AuditSample | None
+    relevant_from: int
+
+    @classmethod
+    def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
+        """Raise BadInput unless all that the labels are made of can be read and fits together."""
+        judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
+        found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
+        if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
+            raise BadInput(
+                f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as "
+                f"{min(unknown):.60}. Give the folder that was pooled: documents=FOLDER."
+            )
+        return found
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        return self._resolved([*self.judged.queries.values()])
+
+    def _resolved(self, queries: Sequence[EvidencedQuery], by: Literal["all", "model", "people"] = "all") -> Resolved:
+        return resolve(self.judged.judgements, queries, self.judged.pairs, self.relevant_from, by)
+
+    @cached_property
+    def kept(self) -> dict[str, EvidencedQuery]:
+        """Return the queries without an open question, by id."""
+        settled = self.resolved.settled
+        return {query_id: one for query_id, one in self.judged.queries.items() if query_id in settled}
+
+    @cached_property
+    def labels(self) -> list[Label]:
+        return [self.resolved.label(one) for one in self.kept.values()]
 
     @property
-    def sha256(self) -> str:
-        return manifest_digest(self.manifest)
+    def checked(self) -> list[str]:
+        """Return the drawn queries that people have checked in full, as `harness testset audit` counts them."""
+        judged, drawn = blind(self.judged), self.sample.drawn if self.sample else ()
+        return [one for one in drawn if one in judged.queries and judged.checked(one)]
+
+    @cached_property
+    def checks(self) -> Checks:
+        """Return what people have checked, where that corrects labels of a model."""
+        if not any(LLM in one.basis.split("+") for one in self.labels):
+            return Checks(why="no label comes from a model")
+        if self.sample is None:
+            return Checks(why="no queries were drawn for people to check")
+        chosen, strata = set(self.sample.drawn), self.sample.strata
+        people = self._resolved([one for query_id, one in self.kept.items() if query_id in chosen], "people")
+        if not (settled := people.settled):
+            return Checks(why="people have completed none of the queries that were drawn")
+        model = self._resolved([*self.kept.values()], "model")
+        if lacking := {one.query_id for one in model.open if one.what in _MISSING}:
+            return Checks(why=f"the model has not judged all pooled documents of {len(lacking):,} queries")
+        return Checks(
+            model=[model.label(one) for one in self.kept.values()],
+            people=[people.label(one) for query_id, one in self.kept.items() if query_id in settled],
+            strata={query_id: strata[query_id] for query_id in self.kept if query_id in strata},
+        )
 
 
-def snapshot(material: Material, version: int, agreement: Mapping[str, Any] | None, output: Path) -> Snapshot:
-    """What is to be written. agreement: of people and models, as it was measured. output: the folder of the version."""
-    checks, by_id = material.checks, {one.query.query_id: one.query for one in material.kept}
-    placed = span_qrels(material.kept, material.chunks, material.folder)
+def snapshot(
+    material: Material, version: int, agreement: Mapping[str, Any] | None, output: Path
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return what is to be written: (file -> content, the content of `frozen.json`).
+
+    agreement: of people and models, as it was measured. output: the folder of the version.
+    """
+    checks, kept = material.checks, material.kept
+    placed = span_qrels([*kept.values()], material.chunks, material.folder)
     sought = {one.query_id for one in material.labels if one.needs}
+
+    def rows(labels: Iterable[Label]) -> Iterator[dict[str, Any]]:
+        return (label_row(one, kept[one.query_id].query.native_id) for one in labels)
+
     texts = {
-        QUERIES: json_text(map(_query_row, material.kept)),
-        LABELS: json_text(label_row(one, by_id[one.query_id].native_id) for one in material.labels),
+        QUERIES: json_text(
+            {"eval_id": _id(query_id, one.query), "msg": [*map(asdict, one.query.turns)]}
+            | {"kind": one.kind, "answer": one.answer}
+            for query_id, one in kept.items()
+        ),
+        LABELS: json_text(rows(material.labels)),
         EVIDENCE: json_text(
-            {"eval_id": _id(query_id, by_id[query_id]), "evidence": list(map(evidence_row, pieces))}
+            {"eval_id": _id(query_id, kept[query_id].query), "evidence": [*map(evidence_row, pieces)]}
             for query_id, pieces in placed.evidence.items()
             if query_id in sought
         ),
     }
-    if checks.strata is not None:
-        strata = checks.strata
-        texts[MODEL_LABELS] = json_text(label_row(one, by_id[one.query_id].native_id) for one in checks.model)
-        texts[CHECKED_LABELS] = json_text(
-            label_row(one, by_id[one.query_id].native_id) | {"stratum": strata[one.query_id]} for one in checks.people
-        )
+    if (strata := checks.strata) is not None:
+        texts[MODEL_LABELS] = json_text(rows(checks.model))
+        pairs = zip(rows(checks.people), checks.people, strict=True)
+        texts[CHECKED_LABELS] = json_text(row | {"stratum": strata[one.query_id]} for row, one in pairs)
     documents = {chunk.document.doc_id: chunk.document for chunk in material.chunks}
-    names = judged_documents(material.labels)
+    counting = [one for one in material.judged.judgements if one.query_id in kept]
     manifest = {
         "format": FORMAT,
         "version": version,
-        "judged_until": max((one.at for one in material.counting), default=None),
+        "judged_until": max((one.at for one in counting), default=None),
         "relevant_from": material.relevant_from,
         "documents": {
             "path": relative_place(material.folder, output),
             "sha256": material.folder.fingerprint,
-            "judged": documents_digest(documents[name] for name in names),
+            "judged": documents_digest(documents[name] for name in judged_documents(material.labels)),
         },
         "counts": counts(material),
-        "models": sorted({one.judge for one in material.counting if one.basis == LLM}),
-        "people": len({one.judge for one in material.counting if one.basis != LLM}),
+        "models": sorted({one.judge for one in counting if one.basis == LLM}),
+        "people": len({one.judge for one in counting if one.basis != LLM}),
         "agreement": agreement,
-        "strata": checks.strata,
+        "strata": strata,
         "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
     }
-    return Snapshot(texts, manifest)
+    return texts, {**manifest, "sha256": manifest_digest(manifest)}
 
 
 def read_agreement(folder: Path) -> dict[str, Any] | None:
-    """What `harness testset audit` found, for the manifest; None if it was not called. `stale`: somebody has judged
-    something since. folder: of the test set."""
+    """Return what `harness testset audit` found in a test set, for the manifest; None if it was not called.
+
+    `stale` says whether something has been judged since.
+    """
     path = folder / AGREEMENT
     if not path.exists():
         return None
@@ -228,19 +205,18 @@ def read_agreement(folder: Path) -> dict[str, Any] | None:
 
 
 def counts(material: Material) -> dict[str, Any]:
-    """Return how many queries, pairs and judgements of which kind there are, as plain JSON."""
-    labels = material.labels
+    """Return the numbers of queries, pairs and judgements by kind, as plain JSON."""
+    labels, resolved = material.labels, material.resolved
     needing = [one for one in labels if one.needs]
     answerable = [one for one in needing if one.kind != UNANSWERABLE]
-    pairs = Counter(grade.basis for one in needing for grade in material.resolved.grades[one.query_id].values())
-    needs = Counter(material.resolved.needs[one.query_id].basis for one in labels)
+    pairs = Counter(grade.basis for one in needing for grade in resolved.grades[one.query_id].values())
     return {
         "queries": len(labels),
-        "left_out": len(material.queries) - len(labels),
+        "left_out": len(material.judged.queries) - len(labels),
         "kinds": dict(sorted(Counter(one.kind for one in labels).items())),
         "pairs": {basis: pairs[basis] for basis in BASES},
-        "needs": dict(sorted(needs.items())),
-        "judged_per_query": _spread([len(material.resolved.grades[one.query_id]) for one in needing]),
+        "needs": dict(sorted(Counter(resolved.needs[one.query_id].basis for one in labels).items())),
+        "judged_per_query": _spread([len(resolved.grades[one.query_id]) for one in needing]),
         "relevant_per_query": _spread([len(one.relevant) for one in answerable]),
         "without_relevant": sum(not one.relevant for one in answerable),
         "checked": len(material.checked),
@@ -248,50 +224,45 @@ def counts(material: Material) -> dict[str, Any]:
     }
 
 
-def write_frozen(output: Path, content: Snapshot) -> bool:
-    """Write a frozen test set to a new folder; False if the same is there already. Raise BadInput if another one is."""
+def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, Any]) -> bool:
+    """Write a frozen test set to a new folder; return False if the same is there already.
+
+    Raise BadInput if another one is there.
+    """
     if output.exists():
-        _check_same(output, content)
+        _require_same(output, manifest)
         return False
     output.parent.mkdir(parents=True, exist_ok=True)
     with held(output.parent, output.name, "freezes"), unfinished(output) as new:
-        if output.exists():  # another process has frozen it at once
-            _check_same(output, content)
+        if output.exists():  # another process has frozen it meanwhile
+            _require_same(output, manifest)
             return False
-        for name, text in content.texts.items():
+        for name, text in texts.items():
             write_text(new / name, text)
-        manifest = {**content.manifest, "sha256": content.sha256}
         write_text(new / FROZEN, json.dumps(manifest, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         new.rename(output)
     return True
 
 
-def _check_same(output: Path, content: Snapshot) -> None:
+def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
     """Raise BadInput unless the folder holds this frozen test set."""
     if not output.is_dir():
         raise BadInput(f"{output}: this is a file. Name a folder: output=FOLDER.")
     if not (output / FROZEN).is_file():
         raise BadInput(
-            f"{output}: the folder is there already, without {FROZEN}. Take it away, or freeze into another one: "
+            f"{output}: the folder exists already, without {FROZEN}. Move it away, or freeze into another one: "
             "output=FOLDER."
         )
-    there = read_frozen(output, "output")
-    if there["sha256"] == content.sha256:
+    there, files = read_frozen(output, "output"), manifest["files"]
+    if there["sha256"] == manifest["sha256"]:
         return
-    files = content.manifest["files"]
     other = [name for name in files if there["files"].get(name) != files[name]]
-    other += [
-        f"{key} in {FROZEN}" for key in content.manifest if key != "files" and there.get(key) != content.manifest[key]
-    ]
+    known = [key for key in manifest if key not in ("files", "sha256")]
+    other += [f"{key} in {FROZEN}" for key in known if there.get(key) != manifest[key]]
     raise BadInput(
-        f"{output} is frozen already and differs ({', '.join(other[:4])}). A frozen test set is never changed: freeze "
-        f"the present judgements as version={content.manifest['version'] + 1}."
+        f"{output} is frozen already and differs ({', '.join(other[:4])}). A frozen test set never changes: freeze the "
+        f"present judgements as version={manifest['version'] + 1}."
     )
-
-
-def _query_row(one: EvidencedQuery) -> dict[str, Any]:
-    messages = [asdict(turn) for turn in one.query.turns]
-    return {"eval_id": _id(one.query.query_id, one.query), "msg": messages, "kind": one.kind, "answer": one.answer}
 
 
 def _id(text: str, one: Query | Document) -> str | int:
@@ -327,7 +298,8 @@ def open_questions(questions: Sequence[Question], testset: Path | None = None) -
     """Yield a line for each kind of open question: how many, the first few and, given the folder, what settles them."""
     for what, (meaning, settled) in _OPEN.items():
         if some := [one for one in questions if one.what == what]:
-            shown = ", ".join(_named(one) for one in some[:SHOWN]) + (", …" if len(some) > SHOWN else "")
+            names = [" / ".join(filter(None, (one.query_id, one.doc_id))) for one in some[:SHOWN]]
+            shown = ", ".join([*names, "…"] if len(some) > SHOWN else names)
             how = f": {settled.format(testset=shlex.quote(str(testset)))}" if testset else ""
             yield f"{len(some):>7,}  {meaning} ({shown}){how}"
 
@@ -336,19 +308,15 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
     """Raise BadInput, with what settles them, if there are open questions. queries: of the whole test set."""
     if not questions:
         return
-    about = len({one.query_id for one in questions})
+    left = queries - len({one.query_id for one in questions})
     rest = (
-        f"Settle them, or leave these queries out of this version: leave_out=true keeps {queries - about:,} of "
+        f"Settle them, or leave these queries out of this version: leave_out=true keeps {left:,} of "
         f"{counted(queries, 'query')}."
-        if about < queries
-        else "Settle them: no query is without one."
+        if left
+        else "Settle them: every query has one."
     )
     listed = "\n".join(open_questions(questions, testset))
     raise BadInput(f"testset={testset} has {counted(len(questions), 'open question')}:\n{listed}\n{rest}")
-
-
-def _named(one: Question) -> str:
-    return one.query_id if one.doc_id is None else f"{one.query_id} / {one.doc_id}"
 
 
 @dataclass(frozen=True)
@@ -364,16 +332,11 @@ class Content:
     answers: dict[str, str]
     at: str
 
-    @classmethod
-    def of(cls, source: Frozen) -> Content:
-        answers = {one.query.query_id: one.answer for one in source.rows if one.answer}
-        at = optional_text(source.manifest, "judged_until", str(source.path / FROZEN))
-        return cls(source.documents(), source.queries(), source.qrels(), answers, at)
-
-    def needing(self) -> list[Query]:
-        """Return the labelled queries that need retrieval."""
-        labelled = (one for one in self.queries if one.query_id in self.qrels.grades)
-        return [one for one in labelled if self.qrels.needs_retrieval(one.query_id)]
+    @property
+    def labelled(self) -> list[Query]:
+        """Return the queries with labels, but those that need retrieval without having a relevant document."""
+        unmet = self.qrels.unmet
+        return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
 
 @dataclass(frozen=True)
@@ -395,11 +358,13 @@ def check_formats(names: Sequence[str]) -> None:
 
 
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
-    """Write a frozen test set in other forms, each into a folder of its own within it; those that are there already are
-    replaced. folder: of the frozen test set."""
+    """Write a frozen test set in other forms, each into a folder of that name within it, which is replaced."""
     if not names:
         return []
-    content = Content.of(Frozen(path=str(folder)))
+    source = Frozen(path=str(folder))
+    answers = {one.query.query_id: one.answer for one in source.rows if one.answer}
+    at = optional_text(source.manifest, "judged_until", str(folder / FROZEN))
+    content = Content(source.documents(), source.queries(), source.qrels(), answers, at)
     found = []
     for name in names:
         with held(folder.parent, folder.name, "freezes"), unfinished(folder / name) as new:
@@ -413,7 +378,6 @@ def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
 def _contest(content: Content, folder: Path) -> dict[str, int]:
     """documents.jsonl, eval.jsonl, qrels.jsonl: an empty list would say that a query needs no retrieval."""
     qrels = content.qrels
-    labelled = [one for one in content.queries if one.query_id in qrels.grades and one.query_id not in qrels.unmet]
     write_text(folder / "documents.jsonl", json_text(
         {"docid": _id(one.doc_id, one), "title": one.title, "src": one.source, "content": one.text}
         for one in content.documents
@@ -422,7 +386,7 @@ def _contest(content: Content, folder: Path) -> dict[str, int]:
         {"eval_id": _id(one.query_id, one), "msg": [asdict(turn) for turn in one.turns]} for one in content.queries
     ))  # fmt: skip
     write_text(folder / "qrels.jsonl", json_text(
-        {"eval_id": _id(one.query_id, one), "relevant": dict(qrels.grades[one.query_id])} for one in labelled
+        {"eval_id": _id(one.query_id, one), "relevant": dict(qrels.grades[one.query_id])} for one in content.labelled
     ))  # fmt: skip
     return {"nothing relevant": len(qrels.unmet), "unanswerable": len(qrels.unanswerable)}
 
@@ -444,7 +408,7 @@ def _beir(content: Content, folder: Path) -> dict[str, int]:
 
 def _trec(content: Content, folder: Path) -> dict[str, int]:
     """qrels.txt with grades from 0 on; topics.tsv {query_id, text}; documents.txt, the ids of all documents."""
-    topics = (f"{one_word(one.query_id)}\t{_one_line(one.text)}\n" for one in content.queries)
+    topics = (f"{one_word(one.query_id)}\t{' '.join(one.text.split())}\n" for one in content.queries)
     write_text(folder / "topics.tsv", "".join(topics))
     write_text(folder / "qrels.txt", "".join(f"{line}\n" for line in trec_qrels_lines(content.qrels)))
     write_text(folder / "documents.txt", "".join(f"{one_word(one.doc_id)}\n" for one in content.documents))
@@ -455,10 +419,12 @@ def _autorag(content: Content, folder: Path) -> dict[str, int]:
     """corpus.parquet, qa.parquet. All relevant documents of a query count alike there, whatever their grades."""
     from pyarrow import Table, parquet
 
-    qrels, answers = content.qrels, content.answers
-    labelled = [one for one in content.queries if one.query_id in qrels.grades and one.query_id not in qrels.unmet]
+    qrels, answers, labelled = content.qrels, content.answers, content.labelled
     documents, contents = [one.doc_id for one in content.documents], [one.indexed_text for one in content.documents]
-    at = _moment(content.at)
+    try:
+        at = datetime.fromisoformat(content.at).astimezone(UTC).replace(tzinfo=None)
+    except ValueError:  # nothing was judged
+        at = None
     metadata = [{"last_modified_datetime": at, "source": one.source} for one in content.documents]
     corpus = {"doc_id": documents, "contents": contents, "metadata": metadata}
     questions = {
@@ -484,26 +450,12 @@ def _schema(name: str) -> Any:
     return pa.schema([("qid", text), ("query", text), ("retrieval_gt", groups), ("generation_gt", answers)])
 
 
-def _moment(text: str) -> datetime | None:
-    """Return a time in UTC; None for what is none."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment.astimezone(UTC).replace(tzinfo=None)
-
-
 def _without_retrieval(content: Content) -> dict[str, int]:
-    """Queries that labels of pairs cannot express."""
-    needing = len(content.needing())
-    return {
-        "no retrieval needed": len(content.qrels.grades) - needing,
-        "unanswerable": len(content.qrels.unanswerable),
-    }
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Count the queries that labels of pairs cannot express."""
+    qrels = content.qrels
+    labelled = [one.query_id for one in content.queries if one.query_id in qrels.grades]
+    needing = sum(map(qrels.needs_retrieval, labelled))
+    return {"no retrieval needed": len(qrels.grades) - needing, "unanswerable": len(qrels.unanswerable)}
 
 
 FORMATS: dict[str, Callable[[Content, Path], dict[str, int]]] = {

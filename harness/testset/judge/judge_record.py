@@ -32,7 +32,7 @@ from harness.errors import BadInput
 from harness.llm.chat import Prompt
 from harness.statistics.agreement import Proportion
 from harness.storage.atomic import write_text
-from harness.storage.typed import fields_of, row_as
+from harness.storage.typed import encoded, row_as
 from harness.testset.draft.drafts import language_of
 from harness.testset.judge.judgements import GRADES, JudgedSet, Judgement, JudgementLog, Pair, current, text_digest
 from harness.testset.judge.judging import Judge, Verdict, check_conversations, read_judge_prompt
@@ -208,7 +208,7 @@ class JudgeRecord:
     def row(self) -> dict[str, Any]:
         """Return the record as plain JSON, without the name of the judge."""
         controls = {kind: _proportion_row(one) for kind, one in self.controls.items()}
-        row = fields_of(self) | {"seeds": self.seeds and _proportion_row(self.seeds), "controls": controls}
+        row = encoded(self) | {"seeds": self.seeds and _proportion_row(self.seeds), "controls": controls}
         return {"judged": self.judged, **{key: value for key, value in row.items() if key != "by"}}
 
 

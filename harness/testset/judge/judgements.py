@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -93,6 +94,11 @@ def text_digest(query: Query) -> str:
     """12 hexadecimal digits of the sha256 of a query's turns: a judgement holds for the text that was judged alone."""
     turns = [[turn.role, turn.content] for turn in query.turns]
     return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
+
+
+def judged_now() -> str:
+    """Return the present time as judgements have it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class JudgementLog(AppendLog[Judgement]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,8 @@ from harness.data.files import field as value_of
 from harness.data.files import identifier, json_file, json_lines, json_text, once, required
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
-from harness.storage.typed import fields_of, row_as
+from harness.storage.typed import encoded, row_as
+from retrievers.base import Ranking
 
 POOL, MANIFEST = "pool.jsonl", "pool.json"
 VERSION = 1
@@ -132,7 +133,7 @@ def write_pool(folder: Path, pool: Pool) -> None:
     A process that is killed leaves the former pool, this one, or these pairs with the former manifest; the same command
     again then gives this one.
     """
-    rows = map(fields_of, pool.pairs)
+    rows = map(encoded, pool.pairs)
     pairs = ({"query": row.pop("query_id"), "doc": row.pop("doc_id"), **row} for row in rows)
     write_text(folder / POOL, json_text(pairs))
     about = asdict(pool.about)
@@ -158,6 +159,18 @@ def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
     if not isinstance(named, dict):
         raise BadInput(f"{where}: documents is {named!r:.60}, but must be an object.")
     return DocumentsFolder(folder / value_of(named, "path", str, where), f"{where}: documents.path")
+
+
+def pooled_ranking(pairs: Iterable[PooledPair], run_id: str, queries: Iterable[str] = ()) -> Ranking:
+    """Return the lists of a run, as far as they were pooled.
+
+    queries: those that have a row although nothing was pooled for them.
+    """
+    scores: dict[str, dict[str, float]] = {query_id: {} for query_id in queries}
+    for pair in pairs:
+        if rank := pair.ranks.get(run_id):
+            scores.setdefault(pair.query_id, {})[pair.doc_id] = 1 / rank
+    return Ranking.from_scores(scores)
 
 
 def models_of(params: Mapping[str, str]) -> dict[str, str]:

@@ -26,9 +26,9 @@ from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
-from harness.testset.pool.pool import Pool, PooledPair
+from harness.testset.pool.pool import Pool, PooledPair, pooled_ranking
 from harness.testset.review.resolution import Resolved
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Qrels
 
 COPIES = 20  # near-duplicates of a document that are pooled, at most: a notice may stand in thousands of documents
 
@@ -221,7 +221,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
         return None
     measure = parse_measure(f"ndcg@{min(DEEPEST, *(run.depth for run in runs.values()))}")
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
-    rankings = {run_id: _ranking(pairs, run_id, labels) for run_id in runs}
+    rankings = {run_id: pooled_ranking(pairs, run_id, labels) for run_id in runs}
 
     @functools.cache
     def scores(left_out: str | None) -> dict[str, float]:
@@ -277,15 +277,6 @@ def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str,
 def _alone(pair: PooledPair, run_id: str) -> bool:
     """Return whether nothing but this run brought a pair."""
     return pair.ranks.keys() == {run_id} and not pair.seed and not pair.near_duplicate
-
-
-def _ranking(pairs: Sequence[PooledPair], run_id: str, query_ids: Mapping[str, object]) -> Ranking:
-    """Return the first documents of a run, as far as they were pooled, one row for each of the queries."""
-    scores: dict[str, dict[str, float]] = {query_id: {} for query_id in query_ids}
-    for pair in pairs:
-        if rank := pair.ranks.get(run_id):
-            scores[pair.query_id][pair.doc_id] = 1 / rank
-    return Ranking.from_scores(scores)
 
 
 def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:

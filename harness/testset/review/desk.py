@@ -25,7 +25,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import BadInput
@@ -39,6 +39,7 @@ from harness.testset.judge.judgements import (
     Judgement,
     JudgementLog,
     Pair,
+    judged_now,
     text_digest,
 )
 from harness.testset.pool.pool import PooledPair
@@ -68,6 +69,25 @@ class Item:
     @property
     def target(self) -> Target:
         return self.query_id, self.doc_id, self.round, self.sample
+
+    def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
+        """Return what a person says of it; value: None withdraws the judgement."""
+        said = value if isinstance(value, int) else None
+        of_need = self.doc_id is None
+        return Judgement(
+            query_id=self.query_id,
+            text=text_digest(query),
+            doc_id=self.doc_id,
+            grade=None if of_need else said,
+            needs=bool(said) if of_need and said is not None else None,
+            by=by,
+            at=at,
+            round=self.round,
+            sample=self.sample,
+            pi=self.pi,
+            blind=blind,
+            withdrawn=value is None,
+        )
 
 
 @dataclass(frozen=True)
@@ -209,6 +229,7 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
     return None
 
 
+WORDS = Path(__file__).with_name("words.json")  # what reviewers read: language -> name -> text
 UNKNOWN: Literal["?"] = "?"  # the judge cannot tell
 
 # A grade, 0 to 3; of the need for retrieval, 1 (needs it) or 0; UNKNOWN; None: not judged.
@@ -384,24 +405,8 @@ class Desk:
         allowed = NEEDS if one.doc_id is None else GRADES
         if value not in allowed or before not in allowed:
             raise Unfit(value)
-        said = value if isinstance(value, int) else None
-        self._ledger.put(
-            Judgement(
-                query_id=one.query_id,
-                text=text_digest(self._material.queries[one.query_id]),
-                doc_id=one.doc_id,
-                grade=None if one.doc_id is None else said,
-                needs=bool(said) if one.doc_id is None and said is not None else None,
-                by=self.reviewer.by,
-                at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                round=one.round,
-                sample=one.sample,
-                pi=one.pi,
-                blind=not self.reviewer.adjudicates,
-                withdrawn=value is None,
-            ),
-            before,
-        )
+        query, blind = self._material.queries[one.query_id], not self.reviewer.adjudicates
+        self._ledger.put(one.judgement(query, self.reviewer.by, judged_now(), value, blind), before)
 
     def counts(self) -> tuple[int, int]:
         """Return (how many items are judged, how many there are), without the documents of queries that need none."""

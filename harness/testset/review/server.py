@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from harness.errors import BadInput
 from harness.reports.page import TEMPLATES
 from harness.storage.typed import row_as
-from harness.testset.review.desk import Desk, JudgementChanged, Unfit, Value
+from harness.testset.review.desk import WORDS, Desk, JudgementChanged, Unfit, Value
 
 HERE = Path(__file__).parent
 FILES = {
@@ -35,7 +35,7 @@ FILES = {
     "review.css": (HERE / "review.css", "text/css"),
     "review.js": (HERE / "review.js", "text/javascript"),
     "marks.js": (HERE / "marks.js", "text/javascript"),
-    "words.json": (HERE / "words.json", "application/json"),
+    "words.json": (WORDS, "application/json"),
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 BODY_BYTES = 1000  # of a judgement, at most

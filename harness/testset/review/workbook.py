@@ -1,18 +1,17 @@
-"""An Excel workbook in which somebody judges: how to judge, queries, and pairs of a query and a document.
+"""Excel workbooks for reviewers: how to judge, the queries, and the pairs of a query and a document.
 
-Rows are known by an id that says nothing of who ranked the document or what a model said of it. They may be sorted,
-filtered and deleted, and columns inserted; `read_workbook` reads what was filled in.
+Rows have an id that says nothing of who ranked the document or what a model said of it. They may be sorted, filtered
+and deleted, and columns inserted. A workbook that comes back is opened only if it is an Excel file, is not too large,
+and declares no entities. Every cell is checked before anything counts.
 
-A workbook that comes back is opened only if it is an Excel file, is not too large, and declares no entities. Every cell
-is checked before anything counts.
-
-Blank cells and rows that were deleted are not judged. They take nothing back either: what the same person has judged
-elsewhere stays, and "?" says that nobody can tell.
+Blank cells and deleted rows are not judged. They take nothing back either: what the same person has judged elsewhere
+stays. "?" says that the reviewer cannot tell.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 import unicodedata
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,8 +29,8 @@ from harness.data.files import some
 from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
 from harness.testset.audit.auditing import AuditSample
-from harness.testset.judge.judgements import ADJUDICATED, HUMAN, JudgedSet, Judgement, text_digest
-from harness.testset.review.desk import Item
+from harness.testset.judge.judgements import ADJUDICATED, GRADES, HUMAN, JudgedSet, Judgement, text_digest
+from harness.testset.review.desk import UNKNOWN, WORDS, Item, Value, value_of
 from retrievers.base import Document, Query
 
 if TYPE_CHECKING:
@@ -40,12 +40,13 @@ MOST = 32_767  # UTF-16 code units: what Excel keeps of a cell
 _CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML has no control characters
 _SHOWN = {**_CONTROLS, 0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
 _ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
-_YES, _NO = frozenset(("yes", "y", "true", "예", "네")), frozenset(("no", "n", "false", "아니요", "아니오"))
 
 
 def cell_text(text: str, whole: str) -> str:
-    """A text for a cell. A control character is shown as a picture of it, such as ␀; a text too long for a cell is cut,
-    and ends by saying so. whole: where all of it is."""
+    """Return a text as a cell can hold it: control characters as their pictures, such as ␀, and long texts cut.
+
+    whole: where all of the text is, which the end of a cut text says.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
     text = _ESCAPED.sub("_x005F_", text)
     if _units(text) <= MOST:
@@ -59,93 +60,29 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def grade_of(value: Any, kind: str) -> int | str:
-    """The grade in a cell that is not blank: 0 to 3; "?" if the person cannot tell. ValueError, with what is there
-    instead, for anything else. kind: the cell's data type in openpyxl."""
-    shown = _plain(value, kind)
-    if isinstance(shown, str):
-        if shown == "?":
-            return shown
-        if shown in ("0", "1", "2", "3"):
-            return int(shown)
-    elif not isinstance(shown, bool) and shown in (0, 1, 2, 3):
-        return int(shown)
-    raise ValueError(f"is {shown!r:.60}, but must be 0, 1, 2, 3, ? or empty")
-
-
-def need_of(value: Any, kind: str) -> bool | str:
-    """As `grade_of`, for whether a query needs retrieval: true, false or "?"."""
-    shown = _plain(value, kind)
-    if isinstance(shown, bool) or shown == "?":
-        return shown
-    word = str(shown).casefold()
-    if word in _YES or word in _NO:
-        return word in _YES
-    raise ValueError(f"is {shown!r:.60}, but must be yes, no, ? or empty")
-
-
-def blank(value: Any) -> bool:
-    """Return whether a cell has nothing but white space."""
-    return value is None or (isinstance(value, str) and not value.strip())
-
-
-def _plain(value: Any, kind: str) -> str | float | bool:
-    """Text without white space around it and with full-width signs as plain ones, a number or a truth value."""
-    if kind == "f":
-        raise ValueError("is a formula. Write what it comes to")
-    if kind == "e":
-        raise ValueError(f"is the error {value!s:.20}")
-    if isinstance(value, date | time | timedelta):
-        raise ValueError(f"is the date or time {value!s:.30}. Format the cell as a number or text")
-    return unicodedata.normalize("NFKC", value).strip() if isinstance(value, str) else value
-
-
 VERSION = 1
 HOW, QUERIES, PAIRS, ABOUT = "how to judge", "queries", "pairs", "about"  # the sheets; the last is hidden
 ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that are read
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
 MOST_ROWS = 1_048_575  # of a sheet, below its header
-GUIDE = (
-    ("How to judge", "판정 방법"),
-    (
-        "Fill in the last column of the sheets “queries” and “pairs”. Rows may be sorted, filtered or left empty.",
-        "‘queries’와 ‘pairs’ 시트의 마지막 열을 채워 주세요. 행은 정렬하거나 걸러도 되고, 비워 두어도 됩니다.",
-    ),
-    ("", ""),
-    (
-        "queries: does one have to look something up to reply to the last message?",
-        "queries: 마지막 말에 답하려면 자료를 찾아보아야 합니까?",
-    ),
-    ("yes: one has to look something up.", "yes: 자료를 찾아보아야 한다."),
-    (
-        "no: a greeting, thanks, a request to translate or calculate … Leave its rows in “pairs” empty.",
-        "no: 인사, 감사, 번역이나 계산 부탁 … 이 질의의 ‘pairs’ 행은 비워 둔다.",
-    ),
-    ("?: you cannot tell.", "?: 판단할 수 없다."),
-    ("", ""),
-    ("pairs: how well does the document answer the query?", "pairs: 문서가 질의에 얼마나 잘 답합니까?"),
-    ("0: it has nothing to do with the query.", "0: 질의와 관련이 없다."),
-    ("1: it is about the same subject, but does not answer.", "1: 주제는 같지만 답이 없다."),
-    (
-        "2: it answers in part, or the answer is unclear or hidden among other things.",
-        "2: 답이 일부만 있거나, 분명하지 않거나, 다른 내용에 섞여 있다.",
-    ),
-    ("3: it is about the query and contains the whole answer.", "3: 질의에 관한 문서이고 답이 모두 들어 있다."),
-    ("?: you cannot tell.", "?: 판단할 수 없다."),
-    ("", ""),
-    (
-        "Judge by what the document says, not by what you know. Do not change the column “id”.",
-        "알고 있는 것이 아니라 문서에 적힌 것만으로 판정해 주세요. ‘id’ 열은 바꾸지 마세요.",
-    ),
-)
+_CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
+_MEANINGS: dict[str, dict[str, Value]] = {  # of what may stand in a cell, in lower case
+    QUERIES: {
+        **dict.fromkeys(("yes", "y", "true", "예", "네"), 1),
+        **dict.fromkeys(("no", "n", "false", "아니요", "아니오"), 0),
+        UNKNOWN: UNKNOWN,
+    },
+    PAIRS: {**{str(grade): grade for grade in GRADES}, UNKNOWN: UNKNOWN},
+}
+_ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 
 
 @dataclass(frozen=True)
 class Questions:
     """What a workbook asks.
 
-    by: who is asked, such as human:kim. sample: why. items: in the order of the rows.
-    queries: query_id -> query. documents: doc_id -> document. place: of all documents, for texts too long for a cell.
+    by: who is asked, such as human:kim. sample: why. items: in the order of the rows. queries, documents: by id.
+    place: where all documents are, for texts too long for a cell.
     """
 
     by: str
@@ -193,67 +130,54 @@ def _book(asked: Questions) -> Workbook:
     book.properties.creator = "retrieval-harness"
     _guide(book)
     order = {query_id: place for place, query_id in enumerate(dict.fromkeys(one.query_id for one in asked.items), 1)}
-    texts = {query_id: conversation(asked.queries[query_id]) for query_id in order}
-    needs = [one for one in asked.items if one.doc_id is None]
-    pairs = [one for one in asked.items if one.doc_id is not None]
     with watch("writing rows") as progress:
         done = 0
-
-        def counted(rows: Iterable[list[Any]]) -> Iterator[list[Any]]:
-            nonlocal done
-            for row in rows:
-                done += 1
-                progress(done, len(asked.items), "rows")
-                yield row
-
-        for title, several, header in (
-            (QUERIES, needs, (NUMBER, QUERY, NEEDS)),
-            (PAIRS, pairs, (NUMBER, QUERY, DOCUMENT, GRADE)),
-        ):
-            if several:
-                _sheet(book, title, header, counted(_rows(several, order, texts, asked)), len(several))
+        for title, header in ((QUERIES, (ID, NUMBER, QUERY, NEEDS)), (PAIRS, (ID, NUMBER, QUERY, DOCUMENT, GRADE))):
+            if some_items := [one for one in asked.items if (one.doc_id is None) == (title == QUERIES)]:
+                sheet = _sheet(book, title, header, len(some_items))
+                for cells in _rows(sheet, header, some_items, order, asked):
+                    sheet.append(cells)
+                    done += 1
+                    progress(done, len(asked.items), "rows")
     _about(book, asked, order)
     return book
 
 
 def _rows(
-    items: Sequence[Item], order: Mapping[str, int], texts: Mapping[str, str], asked: Questions
+    sheet: Any, header: Sequence[str], items: Sequence[Item], order: Mapping[str, int], asked: Questions
 ) -> Iterator[list[Any]]:
-    """Yield the rows of a sheet: id, number, query, document if it is about one, and an empty answer."""
+    """Yield the header and the rows of a sheet: id, number, query, document if it is about one, and an empty answer."""
+    cells = _Cells(sheet)
+    yield [cells.header(name) for name in header]
+    texts = {one: cell_text(conversation(asked.queries[one]), f"queries.jsonl, {one}") for one in order}
     for one in items:
-        text = cell_text(texts[one.query_id], f"queries.jsonl, {one.query_id}")
-        row = [row_id(one.query_id, one.doc_id, one.round), order[one.query_id], text]
+        row = [row_id(one.query_id, one.doc_id, one.round), order[one.query_id], texts[one.query_id]]
         if one.doc_id is not None:
             document = asked.documents[one.doc_id]
             whole = f"{document.title}\n\n{document.text}" if document.title else document.text
             row.append(cell_text(whole, f"{asked.place}, {document.doc_id}"))
-        yield [*row, None]
+        yield cells.row([*row, None])
 
 
 _WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
-_CHOICES = {GRADE: "0,1,2,3,?", NEEDS: "yes,no,?"}
 
 
-def _sheet(book: Workbook, title: str, columns: Sequence[str], rows: Iterable[list[Any]], count: int) -> None:
-    """A sheet with a header that stays in sight, and a drop-down in its last column."""
+def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any:
+    """Return a new sheet with a header that stays in sight and a drop-down in its last column."""
     from openpyxl.utils import get_column_letter
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    header = (ID, *columns)
-    sheet = book.create_sheet(title)
+    sheet, choices = book.create_sheet(title), ",".join(_CHOICES[title])
     for number, name in enumerate(header, start=1):
         sheet.column_dimensions[get_column_letter(number)].width = _WIDTHS[name]
     last = get_column_letter(len(header))
-    choice = DataValidation("list", formula1=f'"{_CHOICES[header[-1]]}"', allow_blank=True, showErrorMessage=True)
-    choice.errorTitle, choice.error = header[-1], f"Choose one of {_CHOICES[header[-1]]}, or leave the cell empty."
+    choice = DataValidation("list", formula1=f'"{choices}"', allow_blank=True, showErrorMessage=True)
+    choice.errorTitle, choice.error = header[-1], f"Choose one of {choices}, or leave the cell empty."
     choice.add(f"{last}2:{last}{count + 1}")
     sheet.data_validations.append(choice)
     sheet.freeze_panes = "A2"
     sheet.auto_filter.ref = f"A1:{last}{count + 1}"
-    cells = _Cells(sheet)
-    sheet.append([cells.header(name) for name in header])
-    for row in rows:
-        sheet.append(cells.row(row))
+    return sheet
 
 
 class _Cells:
@@ -298,14 +222,20 @@ class _Cells:
 
 
 def _guide(book: Workbook) -> None:
+    """Add the sheet that says how to judge, in both languages of the review page and with its words."""
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font
 
+    words = json.loads(WORDS.read_text("utf-8"))
     sheet = book.create_sheet(HOW)
     for letter in "AB":
         sheet.column_dimensions[letter].width = 70
-    for number, texts in enumerate(GUIDE):
-        row = [WriteOnlyCell(sheet, text) for text in texts]
+    lines: list[tuple[str, str]] = [("", "how"), ("", "workbook"), ("", "need")]
+    lines += zip(("yes: ", "no: ", "?: "), ("about_need_1", "about_need_0", "about_unknown"), strict=True)
+    lines += [("", "workbook_skip"), ("", "grades")]
+    lines += [(f"{one}: ", f"about_{'unknown' if one == UNKNOWN else one}") for one in _CHOICES[PAIRS]]
+    for number, (answer, name) in enumerate(lines):
+        row = [WriteOnlyCell(sheet, answer + words[language][name]) for language in ("en", "ko")]
         for cell in row:
             cell.alignment = Alignment(wrap_text=True, vertical="top")
             cell.font = Font(bold=number == 0, size=14 if number == 0 else 11)
@@ -313,7 +243,7 @@ def _guide(book: Workbook) -> None:
 
 
 def _about(book: Workbook, asked: Questions, order: Iterable[str]) -> None:
-    """What the reader checks: for whom and what the workbook was written, and the queries as they were."""
+    """Add what the reader checks: for whom and what the workbook was written, and the queries as they were."""
     sheet = book.create_sheet(ABOUT)
     sheet.sheet_state = "hidden"
     sheet.append(["version", VERSION])
@@ -339,13 +269,13 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedErr
 
 @contextmanager
 def opened_workbook(path: Path) -> Iterator[Workbook]:
-    """The workbook, whose sheets are read row by row. Raise BadInput where it is none, or what openpyxl cannot read."""
+    """Open a workbook, whose sheets are read row by row. Raise BadInput for anything that openpyxl cannot read."""
     _check(path)
     from openpyxl import load_workbook
 
     try:
         book = load_workbook(path, read_only=True, keep_links=False)
-    except Exception as error:  # openpyxl refuses damaged files with errors of all kinds
+    except Exception as error:  # openpyxl raises errors of all kinds for damaged files
         raise _damaged(path, error) from None
     try:
         yield book
@@ -353,35 +283,29 @@ def opened_workbook(path: Path) -> Iterator[Workbook]:
         book.close()
 
 
-def _damaged(path: Path, error: Exception) -> BadInput:
-    return BadInput(f"{path}: the workbook is damaged ({_brief(error)}). Save it again as .xlsx.")
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+def _damaged(path: Path, error: Exception, what: str = "the workbook is damaged") -> BadInput:
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return BadInput(f"{path}: {what} ({said}). Save it again as .xlsx.")
 
 
 def _check(path: Path) -> None:
     if path.suffix.lower() != ".xlsx":
         raise BadInput(f"{path}: a workbook is a file .xlsx. Save it as Excel workbook (.xlsx).")
     if not path.is_file():
-        what = "is no file" if path.exists() else "does not exist"
+        what = "is not a file" if path.exists() else "does not exist"
         raise BadInput(f"{path} {what}. Name the workbook that was filled in.")
     if (size := path.stat().st_size) > _MOST_FILE:
         raise BadInput(f"{path}: the file has {size:,} bytes, more than {_MOST_FILE:,}. Is it the right one?")
     try:
         with path.open("rb") as file:
             if file.read(4) == _OLE:
-                raise BadInput(
-                    f"{path}: the file is encrypted, or an .xls of old. Save it as Excel workbook (.xlsx) without a "
-                    "password."
-                )
+                raise BadInput(f"{path}: the file is encrypted or an old .xls. Save it as .xlsx without a password.")
         with zipfile.ZipFile(path) as packed:
             _check_parts(packed, path)
     except BadInput:
         raise
     except zipfile.BadZipFile as error:
-        raise BadInput(f"{path}: the file is no Excel workbook ({_brief(error)}). Is it complete?") from None
+        raise _damaged(path, error, "the file is not a whole Excel workbook") from None
     except _DAMAGED as error:
         raise _damaged(path, error) from None
 
@@ -458,9 +382,8 @@ def _prolog(where: str) -> Callable[[bytes], None]:
 
 
 _SAMPLES = ("audit", "repair", "all", "open")
-_MOST_COLUMNS = 100  # that are read
+_MOST_COLUMNS = 30  # that are read
 _MOST_ERRORS = 200  # that a message lists
-_ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 
 
 @dataclass(frozen=True)
@@ -468,7 +391,7 @@ class Filled:
     """What a workbook says.
 
     new: judgements to append. changed: how many of them replace one by the same person. same: answers that the log has
-    already. empty: rows without an answer. kept: how many of those the person has judged otherwise, which stays.
+    already. empty: rows without an answer. kept: how many of those the person has judged before, which stays.
     """
 
     new: tuple[Judgement, ...]
@@ -478,11 +401,10 @@ class Filled:
     kept: int
 
 
-_Answer = tuple[Item, int | bool | str | None]  # a row of a sheet; None if its answer is blank
-
-
 def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSample | None, at: str) -> Filled:
-    """Return what a filled workbook adds to the judgements. BadInput lists all that is wrong in it, by sheet and cell.
+    """Return what a filled workbook adds to the judgements.
+
+    Raise BadInput, which lists all that is wrong in it by sheet and cell.
 
     reviewer: the name of who filled it in. judged: the test set as it is now. at: the time of the judgements.
     """
@@ -492,42 +414,35 @@ def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSamp
         _check_about(path, about, reviewer, judged)
         errors: list[str] = []
         known = _known(judged, str(about["sample"]), audit)
-        answers: list[_Answer] = []
+        answers: list[tuple[Item, Value]] = []
         for title in _ANSWERS:
             if about.get(f"rows of {title}"):
-                rows = _read_rows(path, sheets, title)
-                answers += _read_sheet(title, rows, known, errors)
+                answers += _read_sheet(title, _read_rows(path, sheets, title), known, errors)
     if errors:
         more = f"\n  and {len(errors) - _MOST_ERRORS:,} more" if len(errors) > _MOST_ERRORS else ""
         listed = "".join(f"\n  {one}" for one in errors[:_MOST_ERRORS])
-        raise BadInput(f"{path}: nothing was taken from it, as this must be mended first:{listed}{more}")
+        raise BadInput(f"{path}: nothing was taken from it. Correct this first:{listed}{more}")
     return _filled(answers, str(about["by"]), judged, at)
 
 
 def _read_rows(path: Path, sheets: Mapping[str, Any], title: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a sheet, from the first. Raise BadInput where it is missing or damaged, or has too many."""
+    """Yield the rows of a sheet, from the first. Raise BadInput if it is missing or damaged or has too many."""
     if title not in sheets:
         raise BadInput(f"{path}: the sheet {title!r} is missing (sheets here: {some(sheets)}). Put it back.")
     sheet = sheets[title]
     try:
-        sheet.reset_dimensions()  # what the file says of its size need not be true
-        for number, row in enumerate(sheet.iter_rows(max_col=_MOST_COLUMNS), start=1):
-            if number > MOST_ROWS + 1:
-                raise BadInput(f"{path}: the sheet {title!r} has more rows than a sheet can have.")
-            yield row
-    except BadInput:
-        raise
-    except Exception as error:  # openpyxl refuses damaged sheets with errors of all kinds
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise BadInput(f"{path}: the sheet {title!r} is damaged ({said}). Save the workbook again.") from None
+        sheet.reset_dimensions()  # the size that the file states need not be true
+        yield from islice(sheet.iter_rows(max_col=_MOST_COLUMNS), MOST_ROWS + 1)
+    except Exception as error:  # openpyxl raises errors of all kinds for damaged sheets
+        raise _damaged(path, error, f"the sheet {title!r} is damaged") from None
 
 
 def _read_about(path: Path, sheets: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the hidden sheet says: name -> value."""
     if ABOUT not in sheets:
         raise BadInput(
-            f"{path}: the hidden sheet {ABOUT!r} is missing, so that nobody knows what was judged. Fill in the "
-            "workbook that `harness testset review via=xlsx output=FILE` wrote; do not copy its rows to another."
+            f"{path}: the hidden sheet {ABOUT!r} is missing, which says what was judged. Fill in the workbook that "
+            "`harness testset review via=xlsx output=FILE` wrote; do not copy its rows to another."
         )
     found = {str(row[0].value): row[1].value for row in _read_rows(path, sheets, ABOUT) if len(row) > 1}
     missing = [name for name in ("version", "by", "sample") if name not in found]
@@ -545,18 +460,17 @@ def _check_about(path: Path, about: Mapping[str, Any], reviewer: str, judged: Ju
     if basis not in (HUMAN, ADJUDICATED) or name != reviewer:
         raise BadInput(
             f"{path}: the workbook was written for {name or basis:.60}, and the command says reviewer={reviewer}. Give "
-            "the right name or file: nobody fills in the workbook of another."
+            "the right name or file: each workbook belongs to one reviewer."
         )
     now = {row_id(query_id, None, 1): query_id for query_id in judged.queries}
-    asked = {row: digest for row, digest in about.items() if row.startswith("r") and not row.startswith("rows of ")}
+    asked = {
+        row: str(digest) for row, digest in about.items() if row.startswith("r") and not row.startswith("rows of ")
+    }
     gone = [row for row in asked if row not in now]
     if asked and len(gone) == len(asked):
-        raise BadInput(f"{path}: none of its queries is in this test set. Is it the workbook of another?")
-    changed = [
-        now[row]
-        for row, digest in asked.items()
-        if row in now and text_digest(judged.queries[now[row]].query) != str(digest)
-    ]
+        raise BadInput(f"{path}: none of its queries is in this test set. Does the workbook belong to another?")
+    there = [(now[row], digest) for row, digest in asked.items() if row in now]
+    changed = [one for one, digest in there if text_digest(judged.queries[one].query) != digest]
     if changed or gone:
         said = [f"{len(changed)} changed: {some(changed)}"] if changed else []
         said += [f"{len(gone)} are no longer there"] if gone else []
@@ -567,7 +481,7 @@ def _check_about(path: Path, about: Mapping[str, Any], reviewer: str, judged: Ju
 
 
 def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[str, Item]:
-    """Row id -> item, of all rows that a workbook may have."""
+    """Return row id -> item, of all rows that a workbook may have."""
     drawn = {query_id: audit.pi(query_id) for query_id in audit.drawn if query_id in judged.queries} if audit else {}
     found: dict[str, Item] = {}
     for query_id, pairs in judged.pooled.items():
@@ -583,69 +497,79 @@ def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[st
 
 def _read_sheet(
     title: str, rows: Iterator[tuple[Any, ...]], known: Mapping[str, Item], errors: list[str]
-) -> list[_Answer]:
-    """Return the answers of a sheet. What is wrong is added to `errors`."""
+) -> list[tuple[Item, Value]]:
+    """Return the answers of a sheet; None where a cell is blank. Add what is wrong to `errors`."""
+    from openpyxl.utils import get_column_letter
+
     header = [str(one.value).strip() if one.value is not None else "" for one in next(rows, ())]
-    columns = {name: _column(title, header, name, errors) for name in (ID, _ANSWERS[title])}
-    if None in columns.values():
+    if wrong := list(filter(None, (_column_problem(header, name) for name in (ID, _ANSWERS[title])))):
+        errors += [f"{title}!{one}" for one in wrong]
         return []
-    id_at, answer_at = (columns[name] or 0 for name in (ID, _ANSWERS[title]))
-    found: list[_Answer] = []
+    id_at, answer_at = header.index(ID), header.index(_ANSWERS[title])
+    found: list[tuple[Item, Value]] = []
     seen: dict[str, int] = {}
     for number, row in enumerate(rows, start=2):
         given, answer = (row[at] if at < len(row) else None for at in (id_at, answer_at))
-        if (given is None or blank(given.value)) and (answer is None or blank(answer.value)):
+        if _is_blank(given) and _is_blank(answer):
             continue
-        here = f"{title}!{_letter(id_at)}{number}"
+        here = f"{title}!{get_column_letter(id_at + 1)}{number}"
         name = "" if given is None or given.value is None else str(given.value).strip()
-        if name in seen:
+        if not name:
+            errors.append(f"{here}: the id is missing. Put it back, or delete the row.")
+        elif name in seen:
             errors.append(f"{here}: the id {name:.40} is also in row {seen[name]}. Delete one of the rows.")
         elif name not in known or (known[name].doc_id is None) != (title == QUERIES):
-            errors.append(f"{here}: {_unknown(name)}")
+            errors.append(
+                f"{here}: no question of this test set has the id {name!r:.40}. Put the id back, or delete the row."
+            )
         else:
             seen[name] = number
-            value = _value(title, answer, f"{title}!{_letter(answer_at)}{number}", errors)
-            found.append((known[name], value))
+            try:
+                found.append((known[name], _answer(title, answer)))
+            except ValueError as error:
+                where = f"{title}!{get_column_letter(answer_at + 1)}{number}"
+                errors.append(f"{where}: {'needs' if title == QUERIES else 'grade'} {error}.")
     return found
 
 
-def _unknown(name: str) -> str:
-    if not name:
-        return "the id is missing. Put it back, or delete the row."
-    return f"no question of this test set has the id {name!r:.40}. Put the id back, or delete the row."
+def _is_blank(cell: Any) -> bool:
+    return cell is None or cell.value is None or (isinstance(cell.value, str) and not cell.value.strip())
 
 
-def _value(title: str, cell: Any, where: str, errors: list[str]) -> int | bool | str | None:
-    if cell is None or blank(cell.value):
+def _answer(title: str, cell: Any) -> Value:
+    """Return what a cell says; None if it is blank. Raise ValueError, which says what is there instead."""
+    if _is_blank(cell):
         return None
-    try:
-        return (need_of if title == QUERIES else grade_of)(cell.value, cell.data_type)
-    except ValueError as error:
-        errors.append(f"{where}: {'needs' if title == QUERIES else 'grade'} {error}.")
-        return None
+    value = cell.value
+    if cell.data_type == "f":
+        raise ValueError("is a formula. Write what it comes to")
+    if cell.data_type == "e":
+        raise ValueError(f"is the error {value!s:.20}")
+    if isinstance(value, date | time | timedelta):
+        raise ValueError(f"is the date or time {value!s:.30}. Format the cell as a number or text")
+    if isinstance(value, str):
+        value = unicodedata.normalize("NFKC", value).strip()  # full-width signs as plain ones
+    word = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value).casefold()
+    if word not in _MEANINGS[title]:
+        raise ValueError(f"is {value!r:.60}, but must be {', '.join(_CHOICES[title])} or empty")
+    return _MEANINGS[title][word]
 
 
-def _column(title: str, header: Sequence[str], name: str, errors: list[str]) -> int | None:
-    """Return the place of a column; None, with an error, unless there is exactly one of this name."""
-    places = [place for place, one in enumerate(header) if one == name]
-    if len(places) == 1:
-        return places[0]
-    here = ", ".join(f"{one:.40}" for one in header if one) or "none"
-    if places:
-        errors.append(f"{title}!{_letter(places[1])}1: the column {name!r} is there twice. Delete one of them.")
-    else:
-        near = did_you_mean(name, [one for one in header if one])
-        errors.append(f"{title}!A1: the column {name!r} is missing (columns here: {here}).{near} Put it back.")
-    return None
-
-
-def _letter(place: int) -> str:
+def _column_problem(header: Sequence[str], name: str) -> str:
+    """Return why a column cannot be read, after the cell that it is about; "" if there is exactly one of this name."""
     from openpyxl.utils import get_column_letter
 
-    return get_column_letter(place + 1)
+    places = [place for place, one in enumerate(header, start=1) if one == name]
+    if len(places) > 1:
+        return f"{get_column_letter(places[1])}1: the column {name!r} is there twice. Delete one of them."
+    if places:
+        return ""
+    near = did_you_mean(name, [one for one in header if one])
+    here = ", ".join(f"{one:.40}" for one in header if one) or "none"
+    return f"A1: the column {name!r} is missing (columns here: {here}).{near} Put it back."
 
 
-def _filled(answers: Sequence[_Answer], by: str, judged: JudgedSet, at: str) -> Filled:
+def _filled(answers: Sequence[tuple[Item, Value]], by: str, judged: JudgedSet, at: str) -> Filled:
     before = {(one.pair, one.round): one for one in judged.judgements if one.by == by}
     new: list[Judgement] = []
     changed = same = empty = kept = 0
@@ -653,16 +577,9 @@ def _filled(answers: Sequence[_Answer], by: str, judged: JudgedSet, at: str) -> 
         earlier = before.get((item.pair, item.round))
         if value is None:
             empty, kept = empty + 1, kept + (earlier is not None)
-            continue
-        text = text_digest(judged.queries[item.query_id].query)
-        needs = value if isinstance(value, bool) else None
-        grade = value if isinstance(value, int) and needs is None else None
-        said = Judgement(
-            item.query_id, text, item.doc_id, grade, by, at, needs, round=item.round, sample=item.sample, pi=item.pi
-        )
-        if earlier and (earlier.grade, earlier.needs, earlier.sample) == (said.grade, said.needs, said.sample):
+        elif earlier and (value_of(earlier), earlier.sample) == (value, item.sample):
             same += 1
-            continue
-        changed += earlier is not None
-        new.append(said)
+        else:
+            changed += earlier is not None
+            new.append(item.judgement(judged.queries[item.query_id].query, by, at, value))
     return Filled(tuple(new), changed, same, empty, kept)

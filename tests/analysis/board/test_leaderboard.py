@@ -9,8 +9,8 @@ from boards import made_run
 from harness.analysis.board.leaderboard import facts, leaderboard
 from harness.analysis.board.recommendation import Row, pick
 from harness.analysis.board.runs import LOSSES, BoardRuns
-from harness.reports.encoding import encoded
 from harness.statistics.prediction_powered import Estimate
+from harness.storage.typed import encoded
 
 VALUES = np.array([[1, 1, 1, 1, 1, 1, 0, 0.5], [1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0.5]], float)
 

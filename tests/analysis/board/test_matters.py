@@ -10,7 +10,7 @@ from boards import GATES, RETRIEVERS, made_run, made_runs
 
 from harness.analysis.board.matters import REASONS, matters
 from harness.analysis.board.runs import BoardRun
-from harness.reports.encoding import encoded
+from harness.storage.typed import encoded
 
 
 def board(params, values, **parts):

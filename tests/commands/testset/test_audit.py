@@ -155,8 +155,8 @@ def edit(made):
         (nothing, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
         (nothing, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
         (nothing, ["metric=ndcg"], "ndcg reads whole lists, but of each run only the first 3 are pooled"),
-        (nothing, ["metric=abstention_accuracy"], "abstention_accuracy is no mean over queries that judgements"),
-        (nothing, ["metric=span_recall@3"], "span_recall@3 is no mean over queries that judgements"),
+        (nothing, ["metric=abstention_accuracy"], "abstention_accuracy is not a mean over queries that judgements"),
+        (nothing, ["metric=span_recall@3"], "span_recall@3 is not a mean over queries that judgements"),
         (nothing, ["metrics=ndcg@3"], "metrics"),
     ],
 )

@@ -198,8 +198,8 @@ BAD = [  # words, what is done to the folders first, what the message says
     ([], lambda at: (at / "ts" / "judgements.jsonl").unlink(), "14  no document is judged (q00000, q00001, q00002, …)"),
     (["leave_out=true"], lambda at: judged_by_nobody(at), "14  no document is judged"),
     ([], lambda at: (at / "ts" / "v1").write_text(""), "ts/v1: this is a file"),
-    ([], lambda at: (at / "ts" / "v1").mkdir(), "ts/v1: the folder is there already, without frozen.json"),
-    (["output=docs"], None, "docs: the folder is there already, without frozen.json"),
+    ([], lambda at: (at / "ts" / "v1").mkdir(), "ts/v1: the folder exists already, without frozen.json"),
+    (["output=docs"], None, "docs: the folder exists already, without frozen.json"),
     ([], lambda at: (at / "ts" / "audit.json").write_text("{}"), "audit.json: seed is missing"),
     (
         [],

@@ -107,7 +107,7 @@ def test_edited_queries(harness, first, tmp_path):
     ("change", "words", "message"),
     [
         (None, ["testset=nowhere"], "testset=nowhere: there is no such folder"),
-        ("testset.json", [], "testset=ts: testset.json is missing, so that this is no finished test set"),
+        ("testset.json", [], "testset=ts: testset.json is missing, so this folder is not finished"),
         (None, ["documents=ts"], "documents=ts: manifest.json is missing"),
         (None, ["pool.depth=0"], "pool.depth=0 is too small: the least is 1"),
         (None, ["pool.sample=-1"], "pool.sample=-1 is too small: the least is 0"),

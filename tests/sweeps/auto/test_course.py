@@ -18,13 +18,14 @@ QUIET = ("tracking=none", "format=json")
 def test_a_sweep_that_chooses_its_trials_itself(harness, tracker, untimed, monkeypatch):
     """Interrupted, resumed and repeated, it is the sweep that runs through; its procedure is not its lucky winner."""
     monkeypatch.setattr(course, "REPEATS", 2)
+    monkeypatch.setattr("harness.sweeps.auto.procedure.FOLDS", 3)
     with interrupted(monkeypatch, 4):
         assert harness("sweep", *WORDS, "budget=1h", "format=json").code == 130
     found = harness("sweep", *WORDS, "budget=1h", "format=json").json
     assert found["trials"]["finished"] == found["trials"]["asked"] > 5
     assert 0 < found["trials"]["skipped"] < found["trials"]["asked"]
     procedure = found["procedure"]
-    assert (procedure["kind"], procedure["folds"], procedure["queries"]) == ("out of fold", 10, 60)
+    assert (procedure["kind"], procedure["folds"], procedure["queries"]) == ("out of fold", 3, 60)
     assert procedure["repeats"] == 2
     # Of trials that tie, the procedure takes the first and the sweep the quickest: equal up to rounding.
     assert procedure["winner"] == pytest.approx(found["best"]["value"], abs=CLOSE)

@@ -1,5 +1,6 @@
 """The score of the procedure: no held-out label reaches what scores it, and chance is not taken for a gain."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -8,9 +9,10 @@ import pytest
 
 from harness.commands import sweep
 from harness.gates.calibration import folds
-from harness.sweeps.auto import procedure
+from harness.storage.typed import encoded, row_as
+from harness.sweeps.auto import course, procedure
 from harness.sweeps.auto.menu import Candidate, Menu, climb
-from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Replayed, judge_procedure, replay
+from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Budget, Replayed, judge_procedure, replay
 from harness.sweeps.trials import dataset_of
 
 PLAIN = ("gate=none",)
@@ -70,7 +72,7 @@ def test_no_fold_sees_its_own_labels():
 
 def test_a_replay_survives_its_file():
     found = Replayed((0.5, 1 / 3), (("a=1", "b=2"), ("a=1",)))
-    assert Replayed.from_json(found.to_json()) == found
+    assert row_as(Replayed, json.loads(json.dumps(encoded(found))), "") == found
 
 
 def numbers(values, baseline, **named):
@@ -107,9 +109,9 @@ def test_numbers_without_intervals(count, named, note):
     assert math.isnan(found.low)
     assert math.isnan(found.p)
     assert note in found.notes[0]
-    assert found.to_json()["p"] is None
+    assert encoded(found)["p"] is None
     assert "p =" not in found.sentence
-    metrics = Automatic(found, 1, 1.0).metrics()
+    metrics = Automatic(found, 1, Budget(1.0)).metrics()
     assert "procedure/p" not in metrics
     assert metrics["procedure/value"] == 0.75
 
@@ -139,7 +141,9 @@ def arithmetic(harness, monkeypatch):
     ("learns", "select_on"),
     [(("gate=none",), "all"), ((*AUTO, *LEARNED), "public")],
 )
-def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, learns, select_on):
+def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatch, learns, select_on):
+    monkeypatch.setattr(course, "REPEATS", 1)
+    monkeypatch.setattr(procedure, "FOLDS", 5)
     words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
     found = harness("sweep", *words, f"select_on={select_on}", "tracking=none", "format=json").json
     assert found["trials"]["finished"] == 1

@@ -98,8 +98,8 @@ def test_a_person_finds_what_to_do(blank, small):
     assert book.sheetnames == ["how to judge", QUERIES, PAIRS, ABOUT]
     assert book[ABOUT].sheet_state == "hidden"
     guide = " ".join(cell.value or "" for row in book["how to judge"] for cell in row)
-    assert "0: it has nothing to do" in guide
-    assert "0: 질의와 관련이 없다" in guide
+    assert "0: It has nothing to do" in guide
+    assert "0: 묻는 것과 관계가 없습니다" in guide
     for title, choices in ((QUERIES, '"yes,no,?"'), (PAIRS, '"0,1,2,3,?"')):
         sheet = book[title]
         last = sheet.cell(1, sheet.max_column).column_letter
@@ -392,10 +392,10 @@ def hidden_workbook(blank):
 LAUGHS = b'<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><worksheet'
 TYPES = '<Types><Override PartName="/xl/t.xml" ContentType="sheet.sharedStrings+xml"/></Types>'
 OTHER = {
-    "no zip": (lambda blank: b"id,grade\nr1,2\n", "is no Excel workbook"),
-    "half of it": (lambda blank: blank.read_bytes()[:3000], "is no Excel workbook"),
-    "an empty file": (lambda blank: b"", "is no Excel workbook"),
-    "encrypted": (lambda blank: b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted, or an .xls of old"),
+    "no zip": (lambda blank: b"id,grade\nr1,2\n", "not a whole Excel workbook"),
+    "half of it": (lambda blank: blank.read_bytes()[:3000], "not a whole Excel workbook"),
+    "an empty file": (lambda blank: b"", "not a whole Excel workbook"),
+    "encrypted": (lambda blank: b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted or an old .xls"),
     "another zip": (lambda blank: zipped({"a.xml": "<a/>"}), "the workbook is damaged (KeyError"),
     "laughs": (lambda blank: packed(blank, in_part("sheet2.xml", b"<worksheet", LAUGHS)), "declares a document type"),
     "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "is damaged (ParseError"),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from harness.reports.encoding import HIDDEN, INLINE, OPTIONAL, encoded, key_named
+from harness.storage.typed import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 
 
 class Colour(enum.Enum):
