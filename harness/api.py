@@ -30,7 +30,7 @@ from harness.config.messages import check_words, explain, failure
 from harness.config.schema import Group, Key, Role, check_value, keys, schema_groups
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
-from harness.data.predictions import read_predictions
+from harness.data.predictions import Predictions, read_predictions
 from harness.errors import BadInput, Failed
 from harness.experiment import session
 from harness.experiment.file_scores import labels_alone
@@ -41,7 +41,7 @@ from harness.measures.objective import objective_of
 from harness.measures.scores import ShownLists
 from harness.reports.evaluation import Evaluation
 from harness.reports.result import CommandAnswer, CommandResult
-from retrievers.base import Predictions, Ranking
+from retrievers.base import Ranking
 from retrievers.external.function import Search
 
 if TYPE_CHECKING:

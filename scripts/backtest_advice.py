@@ -37,6 +37,7 @@ from harness.analysis.proposals.advising import (
 from harness.analysis.proposals.catalogue import catalogue
 from harness.analysis.proposals.ladder import CommandLine, ComposedRun
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import Session, open_dataset
@@ -45,7 +46,6 @@ from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
 from harness.recording import retrieval_run
 from harness.storage.cache import Cache
-from retrievers.base import Qrels
 
 FOLDS, STEPS, DRAWS = 5, 3, 12
 MIXTURES = ("hybrid_lexical", "hybrid_light", "hybrid")

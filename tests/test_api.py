@@ -23,10 +23,11 @@ import harness as package
 from harness.commands.compare import compared_document
 from harness.commands.run import run_document
 from harness.config.commands import COMMANDS
+from harness.data.qrels import Qrels
 from harness.measures.score_table import read_score_table
 from harness.storage.typed import encoded
 from harness.tracking import mlflow_client
-from retrievers.base import Document, Qrels, Query
+from retrievers.base import Document, Query
 from retrievers.lexical.bm25 import BM25
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram")

@@ -22,7 +22,8 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field as entry
 from harness.data.files import json_lines, json_text, unique_rows
-from harness.data.predictions import read_predictions
+from harness.data.predictions import Predictions, read_predictions
+from harness.data.qrels import Qrels
 from harness.data.submissions import submission_rows
 from harness.errors import BadInput, did_you_mean
 from harness.experiment import file_scores, steps
@@ -40,7 +41,6 @@ from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
-from retrievers.base import Predictions, Qrels
 
 TOLERANCE = 1e-12  # metrics that differ by more are different
 LISTED = 10  # differing queries that are shown

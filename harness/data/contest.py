@@ -8,8 +8,9 @@ from typing import Any
 from harness.config.schema import ReadPath
 from harness.data.files import field, json_lines, optional_text, unique_rows
 from harness.data.labels import qrels_of, read_label
+from harness.data.qrels import Qrels
 from harness.data.source import Streamed, source_path, turns
-from retrievers.base import Document, Qrels, Query
+from retrievers.base import Document, Query
 
 
 class Contest:

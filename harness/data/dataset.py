@@ -14,10 +14,11 @@ from typing import Any
 
 from harness.config.text import counted, plural
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
+from harness.data.qrels import Qrels
 from harness.data.shards import documents_by_id, empty_documents, fingerprint_of
 from harness.data.source import Source
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import Document, Qrels, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 _TEXTS = ("user_turns", "last", "file")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

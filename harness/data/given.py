@@ -8,9 +8,9 @@ from typing import Any
 
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import as_id, finite_number, some
-from harness.data.predictions import predictions_of, trec_order
+from harness.data.predictions import Predictions, predictions_of, trec_order
 from harness.errors import BadInput
-from retrievers.base import Predictions, Ranking
+from retrievers.base import Ranking
 from retrievers.external.function import Search, check_callable, ranking_of
 
 COLUMNS = ("query_id", "doc_id", "score")

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.data.files import as_id, field, optional_text, required, some
+from harness.data.qrels import Qrels
 from harness.data.source import grade_of
 from harness.data.spans import SpanQrels
 from harness.data.testset import KINDS
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import Qrels
 
 UNANSWERABLE = "unanswerable"  # the kind of queries that need retrieval and that the documents do not answer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,24 @@ import numpy as np
 
 from harness.data.files import as_id, field, finite_number, json_lines, no_rows, numbered_lines, unique_rows
 from harness.errors import BadInput
-from retrievers.base import Predictions
 
 _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Ranked lists read from a file, unchanged: the order and any duplicates are those of the file.
+
+    query_ids: Q unique ids.
+    doc_ids: table of unique ids, in any order.
+    docs: int32 [Q, K], indices into `doc_ids`; -1 pads the end of a row.
+    whole: whether the lists are all that a system ranked, as those of a TREC run; others may have been cut.
+    """
+
+    query_ids: tuple[str, ...]
+    doc_ids: tuple[str, ...]
+    docs: np.ndarray
+    whole: bool = False
 
 
 def read_predictions(path: Path) -> Predictions:

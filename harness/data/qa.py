@@ -22,9 +22,10 @@ from harness.data.files import (
     required,
     unique_rows,
 )
+from harness.data.qrels import Qrels
 from harness.data.source import Grades, Streamed, single_turn, source_path
 from harness.errors import BadInput
-from retrievers.base import Document, Qrels, Query
+from retrievers.base import Document, Query
 
 
 class Squad:

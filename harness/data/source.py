@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.data.files import field, identifier, no_rows, repeated_key, unique_rows
+from harness.data.qrels import Qrels
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import Document, Qrels, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 ROLES = ("user", "assistant", "system")
 

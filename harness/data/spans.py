@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from harness.config.text import counted
 from harness.data.files import some
-from retrievers.base import Qrels
+from harness.data.qrels import Qrels
 
 
 @dataclass(frozen=True, slots=True)

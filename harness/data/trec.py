@@ -20,9 +20,10 @@ from harness.data.files import (
     optional_text,
     unique_rows,
 )
+from harness.data.qrels import Qrels
 from harness.data.source import Grades, Streamed, grade_of, single_turn, source_path
 from harness.errors import BadInput
-from retrievers.base import Document, Qrels, Query, one_word
+from retrievers.base import Document, Query, one_word
 
 _NO_TEXT = (
     "dataset=trec has only labels, no documents and no queries: use it with `harness score`. To search, use "

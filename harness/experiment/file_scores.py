@@ -11,12 +11,14 @@ from harness.config.commands import ScoreConfig
 from harness.config.components import build
 from harness.config.text import counted
 from harness.data.dataset import conversations
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.data.source import Source, Streamed
 from harness.errors import BadInput
 from harness.measures.measures import requested
 from harness.measures.scores import UNKNOWN, Scores, ShownLists, score_lists
 from harness.statistics.split import Split
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Ranking
 
 
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:

@@ -16,6 +16,7 @@ from harness.config.schema import Node
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
+from harness.data.qrels import Qrels
 from harness.data.shards import Shard
 from harness.errors import BadInput
 from harness.experiment import ordering, sharded, steps
@@ -23,7 +24,7 @@ from harness.experiment.plan import Plan
 from harness.experiment.session import queries_digest
 from harness.gates.payoff import payoffs
 from harness.storage.cache import Cache
-from retrievers.base import Qrels, Query, Ranking
+from retrievers.base import Query, Ranking
 
 Identify = Callable[[Node], dict[str, Any]]
 

@@ -22,6 +22,7 @@ from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
+from harness.data.qrels import Qrels
 from harness.data.shards import IndexedTexts
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, timing
@@ -39,7 +40,7 @@ from harness.measures.objective import Objective, objective_of
 from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
-from retrievers.base import Qrels, Query, Ranking
+from retrievers.base import Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Retriever

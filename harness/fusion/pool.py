@@ -8,12 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.fusion.rule import FEATURES
 from harness.gates.payoff import payoffs
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import MeasureFamily, parse_measure
 from harness.statistics.split import Split
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Ranking
 from retrievers.combine.fusion import pool_candidates
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import Measure, MeasureFamily, parse_measure
 from harness.statistics.split import Split, public_part
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:

@@ -12,6 +12,8 @@ import numpy as np
 
 from harness.config.text import counted
 from harness.data.labels import Checked, FrozenQrels
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.data.tables import AGAIN, csv_text, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.judged import Judged, judge_lists
@@ -19,7 +21,7 @@ from harness.measures.measures import Measure, MeasureFamily, of_spans
 from harness.measures.ranking_measures import CONDENSED, WHOLE
 from harness.statistics.prediction_powered import NO_ESTIMATE, CheckedSample, Estimate, difference, estimate
 from harness.storage.typed import encoded
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Ranking
 
 FILE = "checked.csv"
 FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that the documents below the first hit do not change

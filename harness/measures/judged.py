@@ -23,8 +23,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.data.spans import Span, SpanQrels
-from retrievers.base import Predictions, Qrels, Ranking, remembered
+from retrievers.base import Ranking, remembered
 
 
 @dataclass(frozen=True, eq=False)

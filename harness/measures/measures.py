@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from harness.data.qrels import Qrels
 from harness.data.spans import SpanQrels
 from harness.errors import BadInput, did_you_mean
 from harness.measures.judged import Judged, at
@@ -29,7 +30,6 @@ from harness.measures.ranking_measures import (
     MeasureFamily,
     modified_map,
 )
-from retrievers.base import Qrels
 
 SHOWN = 3  # documents that the score reads
 LOSING = f"modified_map@{SHOWN}"  # the measure whose losses these are

@@ -15,6 +15,8 @@ import numpy as np
 
 from harness.config.text import counted
 from harness.data.labels import Checked
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
@@ -34,7 +36,7 @@ from harness.measures.measures import (
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.prediction_powered import Estimate
 from harness.statistics.split import Split, public_part
-from retrievers.base import Predictions, Qrels, Ranking, remembered
+from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
 DEEP = 100  # documents from which on a list that may be cut counts as whole: what a run retrieves by default

@@ -14,6 +14,7 @@ import numpy as np
 from harness.config.components import build
 from harness.config.schema import Node
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment.cached_parts import CachedTokenizer
 from harness.experiment.ordering import fuse
@@ -28,7 +29,7 @@ from harness.storage.cache import Cache
 from harness.storage.typed import row_as
 from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.tracker import Tracker
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 DOCUMENTS = 10  # shown per ranking
 CONTENT = 300  # characters shown of a document's text

@@ -13,7 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from retrievers.base import Qrels, remembered
+from harness.data.qrels import Qrels
+from retrievers.base import remembered
 
 
 @dataclass(frozen=True)

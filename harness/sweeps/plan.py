@@ -24,6 +24,7 @@ from harness.config.places import full_place
 from harness.config.schema import Node, Role, keys, schema_groups
 from harness.config.text import counted, in_short, plural
 from harness.data.files import sha256_of
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment import preflight, steps
 from harness.experiment.ordering import Ordering, learns
@@ -37,7 +38,6 @@ from harness.storage.cache import Cache, open_cache
 from harness.sweeps.axes import MOST, Values, axis_of
 from harness.tasks.scored_file import TextPlan
 from harness.tracking.tracker import LESS_IS_BETTER
-from retrievers.base import Qrels
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

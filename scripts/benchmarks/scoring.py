@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from measuring import Table, best_of, relative, timed
 
-from retrievers.base import Qrels, Ranking
+from harness.data.qrels import Qrels
+from retrievers.base import Ranking
 
 
 def metrics(queries: int = 10_000, depth: int = 100) -> None:

@@ -5,9 +5,10 @@ import pytest
 from harness.analysis.full_lists import best_repeatable, named
 from harness.analysis.ranking import Wanted
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.tracking.tracker import LoggedRun, NoFile
-from retrievers.base import Document, Qrels, Query, Ranking
+from retrievers.base import Document, Query, Ranking
 
 DATA = Dataset(
     "testset",

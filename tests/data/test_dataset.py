@@ -10,9 +10,10 @@ import pytest
 from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, checked_dataset, search_queries
 from harness.data.qa import Autorag
+from harness.data.qrels import Qrels
 from harness.data.trec import Beir
 from harness.errors import BadInput
-from retrievers.base import Document, Qrels, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")

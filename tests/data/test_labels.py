@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from harness.data.contest import Contest
 from harness.data.files import json_text
 from harness.data.labels import Label, label_row, qrels_of, read_label
+from harness.data.qrels import Qrels
 from harness.data.trec import Trec, judged_pairs, trec_qrels_lines
 from harness.errors import BadInput
-from retrievers.base import Qrels
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 

@@ -13,9 +13,10 @@ from harness.data.contest import Contest, Sample
 from harness.data.dataset import checked_dataset
 from harness.data.files import json_file
 from harness.data.qa import Autorag, Squad
+from harness.data.qrels import Qrels
 from harness.data.trec import Beir, Trec
 from harness.errors import BadInput
-from retrievers.base import Document, Qrels, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 real = pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")

@@ -3,8 +3,9 @@
 import pytest
 
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.experiment import preflight
-from retrievers.base import Document, Qrels, Query, Ranking, Turn
+from retrievers.base import Document, Query, Ranking, Turn
 
 QUESTIONS = [f"왜 달의 모양은 {number}월에 변해?" for number in range(20)]
 

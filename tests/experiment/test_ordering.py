@@ -9,11 +9,11 @@ import pytest
 
 from harness.config.composing import compose
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.data.tables import read_columns
 from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset, open_session
-from retrievers.base import Qrels
 
 HYBRID = ("retriever=hybrid_lexical", "tokenizer=word")
 FEW = ("fusion=learned", "fusion.folds=4", "fusion.repeats=2")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.fusion.learned import FIXED, WEIGHTS, LearnedFusion
 from harness.fusion.pool import CandidatePool, FusionLabels
@@ -14,7 +15,7 @@ from harness.gates.payoff import payoffs
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
 from harness.statistics.split import Split
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
 
 DOCS = [f"d{i:02}" for i in range(12)]

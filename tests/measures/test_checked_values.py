@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from harness.data.labels import Checked, FrozenQrels
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import averaged_checked, checked_table_text, read_checked_table
@@ -14,7 +15,7 @@ from harness.measures.scores import ShownLists, score_lists
 from harness.measures.scores import averaged_scores as averaged_scores
 from harness.statistics.split import Split
 from harness.storage.typed import encoded
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 MEASURES = ["modified_map@3", "hit@1", "mrr", "recall@2", "abstention_accuracy", "abstention_f1"]
 

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.data.spans import Evidence, Places, Span, SpanQrels, label
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse_measure, requested
 from harness.measures.scores import ShownLists, score_lists
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Ranking
 
 
 def piece(text, start, end, grade=1.0):

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.data.labels import Label, qrels_of
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures.judged import Holes, Judged, judge_lists
 from harness.measures.measures import MEASURES, check_labels, of_holes, parse_measure, requested
 from harness.measures.scores import ShownLists, score_lists
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 Pairs = Mapping[str, Mapping[str, int]]
 OF_HOLES = list(filter(of_holes, MEASURES))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from fakes import predictions
 
+from harness.data.qrels import Qrels
 from harness.measures.judged import Judged, at, judge_lists
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 
 def judged(lists: Mapping[str, list[str]], grades: Mapping[str, Mapping[str, float]]) -> Judged:

@@ -14,11 +14,12 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import MEASURES, MeasureFamily, ceilings, losses, of_holes, of_spans, parse_measure
 from harness.tracking.tracker import mlflow_name
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 PLAIN = {name: family for name, (family, _) in MEASURES.items() if not of_holes(name)}

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from harness.data.qrels import Qrels
 from harness.measures.objective import Objective, logged_name, objective_of, score_kind
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.statistics.split import Split
 from harness.storage.typed import encoded
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 NAME = "modified_map@3"
 IDS = tuple(f"q{n:02}" for n in range(40))

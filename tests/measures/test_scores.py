@@ -11,6 +11,8 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.data.predictions import Predictions
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.gates.payoff import fixed_mean, payoffs
 from harness.measures.objective import objective_of
@@ -19,7 +21,7 @@ from harness.measures.scores import Scores, ShownLists, averaged_scores, score_l
 from harness.recording import retrieval_run
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.split import Split, draw_public
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Ranking
 
 
 def ranking(lists: Mapping[str, str]) -> Ranking:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
 from harness.gates.gate import ALL, Decision
@@ -20,7 +21,7 @@ from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import RunRecord
-from retrievers.base import Document, Qrels, Query, Ranking
+from retrievers.base import Document, Query, Ranking
 
 TOY = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.patches import StepPatch
 
+from harness.data.qrels import Qrels
 from harness.experiment.steps import Outcome
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import payoffs
@@ -18,7 +19,7 @@ from harness.gates.rule import Rule
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.reports.gate_view import BINS, _apart, draw_gate, learnt_view
 from harness.statistics.split import Split
-from retrievers.base import Qrels, Query, Ranking
+from retrievers.base import Query, Ranking
 
 pytestmark = pytest.mark.filterwarnings("error")
 

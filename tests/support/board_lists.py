@@ -5,7 +5,8 @@ import numpy as np
 from harness.analysis.board.lists import GateRule, Retrieved, Returned
 from harness.analysis.board.queries import DETAILED, Collected, ReadAgain
 from harness.data.dataset import Dataset
-from retrievers.base import Document, Qrels, Query, Turn
+from harness.data.qrels import Qrels
+from retrievers.base import Document, Query, Turn
 
 TOPICS = [
     ("달의 위상", "달은 스스로 빛나지 않고 햇빛을 되비춘다. 지구를 도는 동안 밝은 면이 보이는 넓이가 달라진다.",

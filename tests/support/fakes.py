@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retrievers.base import Predictions, Query, Ranking
+from harness.data.predictions import Predictions
+from retrievers.base import Query, Ranking
 
 
 def predictions(lists: Mapping[str, list[str]]) -> Predictions:

@@ -11,6 +11,7 @@ import yaml
 
 from harness.analysis.board.expected import Replay
 from harness.data.files import sha256_of
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.experiment.plan import Plan
@@ -25,7 +26,7 @@ from harness.sweeps.ending import expected
 from harness.sweeps.trials import Context, TrialResult, claim_sweep, read_journal, run_job, write_journal
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import Tracker, mlflow_name
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 GRID = ("gate=score", "gate.threshold=0,1,2")

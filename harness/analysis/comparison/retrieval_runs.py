@@ -33,6 +33,7 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.predictions import read_predictions
+from harness.data.qrels import Qrels
 from harness.errors import BadInput, did_you_mean
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
@@ -50,7 +51,6 @@ from harness.statistics.prediction_powered import Estimate, EstimatedDifference
 from harness.statistics.significance import Difference, differences, holm
 from harness.statistics.split import Score, Standing
 from harness.tracking.tracker import LoggedRun, Tracker
-from retrievers.base import Qrels
 
 DOCUMENTS = 3  # shown of each list
 GAP = 0.05  # difference in the share of judged documents from which on it is said

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
@@ -17,7 +18,7 @@ from harness.gates.payoff import fixed_mean, payoffs
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, of_holes, of_spans
 from harness.measures.score_table import ScoreTable
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 from retrievers.combine.fusion import pool_candidates
 
 RANKS = (1, 3, 10, 100)  # at which it is told how many queries have a relevant document

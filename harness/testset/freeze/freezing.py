@@ -36,6 +36,7 @@ from harness.data.frozen import (
     read_frozen,
 )
 from harness.data.labels import UNANSWERABLE, Label, label_row
+from harness.data.qrels import Qrels
 from harness.data.testset import EvidencedQuery, span_qrels
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
 from harness.errors import BadInput, did_you_mean
@@ -45,7 +46,7 @@ from harness.testset.draft.drafts import evidence_row
 from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, held, read_judged_set, unfinished
 from harness.testset.pool.pool import pooled_documents, relative_place
 from harness.testset.review.resolution import Question, Resolved, What, resolve
-from retrievers.base import Document, Qrels, Query, one_word
+from retrievers.base import Document, Query, one_word
 
 _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's labels must not leave open
 

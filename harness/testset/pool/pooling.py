@@ -22,13 +22,13 @@ import numpy as np
 from harness.config.text import counted
 from harness.data.files import some
 from harness.data.labels import UNANSWERABLE, Label
+from harness.data.qrels import Qrels
 from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair, pooled_ranking
 from harness.testset.review.resolution import Resolved
-from retrievers.base import Qrels
 
 COPIES = 20  # near-duplicates of a document that are pooled, at most: a notice may stand in thousands of documents
 

@@ -29,8 +29,9 @@ from harness.analysis.board.queries import (
 )
 from harness.analysis.board.runs import LOSSES, BoardRun, BoardRuns
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.tracking.tracker import LoggedRun, NoFile
-from retrievers.base import Document, Qrels, Query, Turn
+from retrievers.base import Document, Query, Turn
 
 IDS = ("3", "7")
 DATASET = Dataset(

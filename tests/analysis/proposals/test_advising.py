@@ -21,6 +21,7 @@ from harness.analysis.proposals.evidence import Lists, RunEvidence, rank_counts
 from harness.analysis.proposals.ladder import CommandLine, words_of_run
 from harness.config.components import recorded
 from harness.data.dataset import Dataset
+from harness.data.qrels import Qrels
 from harness.data.scripts import Writing
 from harness.experiment import timing
 from harness.experiment.plan import Plan
@@ -28,7 +29,7 @@ from harness.measures.measures import parse_measure
 from harness.recording.retrieval_run import retrieval_params
 from harness.storage.cache import Cache
 from harness.tracking.tracker import LoggedRun
-from retrievers.base import Document, Qrels, Query, Ranking, Turn
+from retrievers.base import Document, Query, Ranking, Turn
 
 QRELS = Qrels({"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 1}, "q4": {}, "q5": {"e": 1}})
 IDS = tuple(QRELS.grades)
