@@ -181,4 +181,5 @@ def _next(one: Board, place: Place) -> list[str]:
     pair = [runs.runs[n].run for n in (taken.run, *others[:1])]
     words = f"runs=[{','.join(run.short_id for run in pair)}]"
     compared = [place.command("compare", words, metric=needed_metric(runs.metric, *pair))] if others else []
-    return [*compared, place.command("export", f"run={pair[0].short_id}")]
+    run, metric = f"run={pair[0].short_id}", needed_metric(runs.metric, pair[0])
+    return [*compared, place.command("export", run, metric=metric)]

@@ -96,6 +96,29 @@ def test_text_for_people(harness, files):
     assert "harness compare" not in done.out  # there is no run to compare
 
 
+@pytest.mark.slow
+def test_hints_run_as_printed(harness, files, answers):
+    """Two different submissions are needed to compare."""
+
+    def hints(*words):
+        done = harness(*words)
+        printed = done.out.partition("Next:\n")[2].splitlines()
+        for hint in printed:
+            if "harness ui" not in hint and "SCORE" not in hint:
+                again = harness(*shlex.split(hint)[1:])
+                assert again.code == 0, again.err
+        return " ".join(printed)
+
+    text = [word for word in WORSE_SCORED if word != "format=json"]
+    for _ in range(2):
+        assert "harness compare" not in hints(*text)
+    assert "harness compare" in hints(*text, "predictions=better.csv")
+    assert "harness compare" in hints("board", "task=corrections", "experiment_name=e")
+    assert "harness compare" not in hints(*text, "predictions=better.csv", "task.scheme=span"), "the only one"
+    assert "harness compare" not in hints(*text, "predictions=better.csv", "seed=1"), "another public part"
+    assert "metric=exact_match" in hints("score", *ANSWERS[:3], "metrics=[exact_match,final_score]")
+
+
 def test_nothing_is_logged_without_a_tracker(harness, files, tracker):
     found = harness(*WORSE_SCORED, "tracking=none").json
     assert (found["run_id"], found["private_peeks"]) == (None, 0)
