@@ -29,7 +29,7 @@ NOTHING = "Nothing that this machine can try is likely to bring anything worth a
 
 
 def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
-    """Say what to try next. Returns the JSON document of `harness advise format=json`."""
+    """Say what to try next after a run."""
     require_retrieval(config.task, "advise")
     tracker = open_store(config)
     with stage("reading the run"):
@@ -112,7 +112,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
-    """Return the ideas with their commands; what holds of several is said of the first."""
+    """Return the proposals with their commands; a reason or bound shared by several is printed once."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):

@@ -34,7 +34,7 @@ SHOWN = 20  # rows of a table on the terminal
 
 
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
+    """Write the page of a board and print the leaderboard."""
     tracker = open_store(config, "keeps no runs for a board")
     output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
@@ -57,7 +57,6 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _title(one: Board) -> str:
-    """`Experiment 'first': 12 runs by modified_map@3, out of fold or in sample, 110 queries`."""
     runs = one.runs
     kinds = " or ".join(dict.fromkeys(run.score.kind for run in runs.runs))
     over = int(runs.public.sum()) if runs.select_on == "public" else len(runs.query_ids)
@@ -66,7 +65,6 @@ def _title(one: Board) -> str:
 
 
 def _document(one: Board) -> dict[str, Any]:
-    """Return what is found, with ids of runs in place of places."""
     runs, found, pick = one.runs, one.leaderboard, one.leaderboard.pick
     ids = [run.run.run_id for run in runs.runs]
     rows = [
@@ -94,7 +92,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return which run to take, those that are not told apart from the best, the others, and what matters."""
+    """Return the run to take, the runs not told apart from it, the others, and what matters."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]
@@ -111,13 +109,12 @@ def board_report(one: Board) -> Report:
 
 
 def _cut(rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
-    """Return as many rows as are printed, and a note that says how many more there are."""
     left = len(rows) - SHOWN
     return {"rows": rows[:SHOWN], "notes": [f"{left:,} more are on the page."] if left > 0 else []}
 
 
 def leaderboard_table(one: Board) -> Table:
-    """Return the runs, the best first; leave out columns that do not apply to this board."""
+    """Return the runs, the best first, without columns that do not apply to this board."""
     runs, rows = one.runs.runs, one.leaderboard.rows
     scores = [run.score for run in runs]
     estimated = any(score.estimate for score in scores)
@@ -168,13 +165,12 @@ def leaderboard_table(one: Board) -> Table:
 
 
 def _p_title(one: Board) -> str:
-    """The heading of p: `p (Holm, 4 pairs)`, which are those of the best run with each other one."""
     pairs, part = len(one.runs.runs) - 1, ", public" if one.runs.select_on == "public" else ""
     return f"p (Holm, {pairs:,} pairs{part})" if pairs > 1 else "p"
 
 
 def _next(one: Board, place: Place) -> list[str]:
-    """To compare the one to take with the best that differs from it on any query, and to submit it."""
+    """Return the commands that compare the recommended run with the best different one, and export it."""
     runs, taken = one.runs, one.leaderboard.pick
     gaps = np.nan_to_num(runs.values - runs.values[taken.run]).any(axis=1)
     others = [n for n in (taken.instead, *range(len(gaps))) if n is not None and gaps[n]]

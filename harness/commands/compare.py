@@ -53,8 +53,7 @@ def _compared(
 class Compared:
     """A comparison that was logged as a separate run.
 
-    comparison: all that was found, as typed values. folder: of its page and files.
-    run_id, experiment: None of a comparison of files, which is logged nowhere.
+    run_id, experiment: None for a comparison of files, which is not logged. folder: of its page and files.
     """
 
     comparison: Comparison
@@ -65,12 +64,12 @@ class Compared:
 
     @property
     def verdicts(self) -> list[str]:
-        """One sentence for each pair of runs."""
+        """Return one sentence for each pair of runs."""
         return [*self.comparison.verdicts]
 
     @cached_property
     def differences(self) -> DataFrame:
-        """One row per pair and measure: the difference with its interval and its test. Imports pandas."""
+        """Return one row per pair and measure: the difference, its interval and its test. Imports pandas."""
         import pandas
 
         return pandas.DataFrame([one.difference_json() | one.test_json() for one in self.comparison.differences])
@@ -88,9 +87,9 @@ class Compared:
 
 
 def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
-    """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`.
+    """Compare runs, and present the result.
 
-    Failed, once all is written, if `fail_if` says so.
+    Raise Failed, after everything is written, if `fail_if` says so.
     """
     gated = config.fail_if is not None
     if gated and len(config.runs or ()) != 2:
@@ -105,7 +104,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
-    """Compare runs pair by pair, and log what was found; of files nothing is logged."""
+    """Compare runs pair by pair, and log the result; a comparison of files is not logged."""
     kind = RunKind(config.task)
     if config.metric is not None and not kind.task:  # the runs' own task knows its measures, not the config's
         measures.parse_measure(config.metric)
@@ -127,7 +126,6 @@ def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
 
 
 def compared_document(one: Compared) -> dict[str, Any]:
-    """Return the JSON document of `harness compare format=json`."""
     head = {"run_id": one.run_id, "experiment": one.experiment}
     return head | one.comparison.to_json() | {"files": one.files, "private_peeks": one.private_peeks}
 
@@ -141,7 +139,6 @@ def _write(folder: Path, compared: Compared, html: str) -> None:
 
 
 def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> RunRecord:
-    """The comparison as a run of its own; it has the data tags of the compared runs."""
     runs = [one.run for one in comparison.runs]
     inputs = [tag.removeprefix("data.") for tag in kind.shared(config.metric) if tag.startswith("data.")]
     names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
@@ -156,7 +153,6 @@ def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> Run
 
 
 def _logged(comparison: Comparison) -> dict[str, float]:
-    """Metrics of the comparison's own run: each pair's difference in the metric, and its corrected p."""
     found = {f"{one.pair.first}-{one.pair.second}": one.found for one in comparison.in_metric}
     numbers = {f"difference/{pair}": one.mean for pair, one in found.items()}
     numbers |= {f"p_holm/{pair}": one.p_holm for pair, one in found.items()}

@@ -31,9 +31,9 @@ HEADER = """\
 
 
 def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the given keys to `harness.yaml` once `harness run` could work with them.
+    """Write the given keys to `harness.yaml`, after checking that `harness run` could work with them.
 
-    BadInput if the file is there with other contents.
+    Raise BadInput if the file exists with other contents.
     """
     settings = _settings(config, invocation)
     start = None if config.task is not None else _start(config, invocation)
@@ -63,7 +63,7 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
-    """Key -> choice or value, of what the command line gives. `format` is about this command's own output."""
+    """Return the keys of the command line with their values, without `format`."""
     leaves = flatten(config.document)
     found: dict[str, Any] = {}
     for override in invocation.overrides:
@@ -87,8 +87,8 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Start:
-    """What a folder begins with. rows: of each kind of data. better: a tokenizer that suits the documents better than
-    the one that was given. commands: to go on with after a first run.
+    """What a folder begins with. rows: number of each kind of data. better: a tokenizer that suits the documents
+    better than the given one. commands: to go on with after a first run.
     """
 
     rows: Mapping[str, int]
@@ -97,7 +97,7 @@ class _Start:
 
 
 def _start(config: InitConfig, invocation: Invocation) -> _Start:
-    """BadInput where a file is wrong, or the gate lacks labels."""
+    """Raise BadInput if a file is invalid, or if the gate lacks labels."""
     run_config = Plan.of(config.document)
     dataset = open_dataset(run_config, invocation.choices["dataset"])
     steps.check_plan(run_config, dataset.qrels)
@@ -115,7 +115,6 @@ def _start(config: InitConfig, invocation: Invocation) -> _Start:
 
 
 def _yaml(value: Any) -> str:
-    """A value on one line of YAML."""
     import yaml
 
     text: str = yaml.safe_dump(value, allow_unicode=True, default_flow_style=True, width=10**6)

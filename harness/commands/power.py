@@ -38,9 +38,9 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 class PairValues:
     """Two runs, the better first.
 
-    gaps: float64 [Q], the first run's value less the second's on each query that judges; NaN where the measure does not
-        apply. judges: which queries these are, "" for all or "private ".
-    notes: how the runs were chosen.
+    gaps: float64 [Q], the first run's value minus the second's on each judging query; NaN where the measure does not
+    apply.
+    judges: "private " if the private queries judge, "" for all. notes: how the runs were chosen.
     """
 
     metric: str
@@ -53,8 +53,6 @@ class PairValues:
 
 @dataclass(frozen=True, eq=False)
 class PowerReport:
-    """What is said of a pair."""
-
     pair: PairValues
     told: TellingApart
 
@@ -73,7 +71,7 @@ class PowerReport:
 
 
 def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
-    """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
+    """Say how many labelled queries tell two runs apart."""
     require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files")
@@ -90,10 +88,9 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
-    """The two runs that are asked for, of a sweep the trial that it recommends; else the best run, and the best of
-    those that differ from it on any query. folder: for downloads.
+    """Return the named runs (of a sweep its recommended trial), or the best run and the best that differs from it.
 
-    BadInput unless they compare query by query, by labels that people have given.
+    Raise BadInput unless they compare query by query, by labels from people alone. folder: for downloads.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:
@@ -137,7 +134,7 @@ def _named(tracker: Tracker, asked: Asked) -> list[str]:
 
 
 def _best(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
-    """(the ids of the runs, the best first, at least two; what to know of such a choice)."""
+    """Return the ids of at least two runs, the best first, and notes on the choice."""
     ranked = chosen_runs(tracker, asked).runs
     notes = [f"The best two of {counted(len(ranked), 'run')} by {asked.metric} that differ on any query."]
     if len(ranked) > 2:
@@ -149,7 +146,7 @@ def _best(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
 
 
 def _check(pair: PairValues) -> None:
-    """BadInput where there is no difference by query to go by."""
+    """Raise BadInput unless the runs differ on some query."""
     known = pair.gaps[~np.isnan(pair.gaps)]
     names = f"Runs {pair.first.run.named} and {pair.second.run.named}"
     if len(known) < 2:
@@ -195,7 +192,7 @@ def _document(one: PowerReport) -> dict[str, Any]:
 
 
 def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
-    """Return what it takes, with the curve. steps: the commands to go on with."""
+    """Return the queries needed, with the curve. steps: the next commands."""
     told, found = one.told, one.told.found
     share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {one.pair.judges}queries"
     smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
@@ -214,7 +211,6 @@ def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
 
 
 def _between(told: TellingApart) -> str:
-    """The interval of the queries needed, in brackets."""
     if told.queries_needed is None or told.low is None:
         return ""
     return f" (95 %: {told.low:,} {'or more, no upper limit' if told.high is None else f'to {told.high:,}'})"

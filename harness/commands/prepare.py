@@ -29,7 +29,7 @@ SHOWN = 5  # files that were skipped; the manifest lists all
 
 
 def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
-    """Prepare files, and say what has become of them."""
+    """Prepare files, and report the result."""
     files = find_files(str(SAMPLE) if config.files is None else config.files)
     output = config.output
     found, written = prepare_output(files, Chunking.of(config.document["chunk"]), output, config.unreadable)
@@ -73,7 +73,7 @@ def _picture(lengths: Lengths) -> Iterator[str]:
 
 
 def _next(config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
-    """Yield commands that search the documents and draft questions; those about the sample's files exist."""
+    """Yield commands that search the documents and draft questions. Those for the sample's files use chunked data."""
     folder, output = flag(invocation.config_dir), config.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config.files is None:
@@ -86,7 +86,6 @@ def _next(config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
 
 
 def _first_words(documents: Path) -> str:
-    """The words that the first document begins with, for a search that finds it."""
     _, row = next(json_lines(documents))
     words = re.findall(r"\w+", str(row["content"]))
     return " ".join(words[:WORDS])[:LONGEST] or "?"

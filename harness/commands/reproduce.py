@@ -51,13 +51,11 @@ Row = dict[str, Any]  # of a submission
 class Proof:
     """The results of checking a run.
 
-    then, now: sha256 of the predictions that the run made, and of those made again; None: none were.
-    rows: those that the run made, without the documents' texts.
-    wrong: sentences about what is wrong.
+    then, now: sha256 of the logged predictions, and of the new ones; None if there are none.
+    rows: of the logged submission, without document texts. wrong: sentences about what is wrong.
     differences: {queries: number of queries whose predictions differ, first: [{query_id, query, then, now}, ...]};
         then and now are [[document, score], ...], or None without a row.
-    metrics: {compared: how many, differ: [{name, then, now}, ...], times: [{name, then, now}, ...]}, by their logged
-        names. Times are told and decide nothing.
+    metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names. Times decide nothing.
     """
 
     then: str | None
@@ -68,14 +66,14 @@ class Proof:
     metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": [], "times": []})
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
-        """Compare rows that were made again with those that the run made, both without the documents' texts."""
+        """Compare new rows with the run's own, both without document texts."""
         self.now = rows_sha256(rows)
         self.differences = _differences(self.rows, rows)
         if self.now != self.then:
             self.wrong.append("The predictions made now differ from those that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Compare metrics with those that the run logged, by MLflow's names; others are left out."""
+        """Compare metrics with the logged ones, by MLflow names; leave out metrics that were not logged."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
         times = {name: value for name, value in logged.items() if name.startswith(TIMES)}
         changed = [
@@ -99,7 +97,7 @@ def rows_sha256(rows: Iterable[Row]) -> str:
 
 
 def bare_rows(file: Path) -> list[Row]:
-    """The rows of a submission without the documents' texts. BadInput if the file is damaged."""
+    """Return the rows of a submission without document texts. Raise BadInput if the file is damaged."""
     rows = []
     for where, _, _, row in unique_rows(file, json_lines(file), "eval_id"):
         entry(row, "topk", list, where)
@@ -139,7 +137,7 @@ REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER,
 def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
     """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
 
-    Fail if anything differs.
+    The command fails if anything differs.
     """
     began = time.perf_counter()
     tracker = open_store(config)
@@ -177,7 +175,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
-    """The run and the command that made it. BadInput unless it has finished and has predictions to check."""
+    """Return a finished run with predictions, and the command that made it. Raise BadInput for another."""
     settings, _ = settled(tracker, config, verbs=("run",))
     run = in_full(tracker, chosen_run(tracker, settings.document, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
@@ -201,7 +199,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> dict[str, Any]:
-    """The run's logged config, checked as its command checks it, with the keys of `config` that decide no result."""
+    """Return the run's logged config, checked as its command checks it, with this command's paths and tracking."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -228,7 +226,7 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
 def _require_own(
     run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, versions: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """BadInput if the config has another trial key than the run, and no version that has changed explains it."""
+    """Raise BadInput if the config has another trial key than the run and no changed version explains it."""
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
     if explained or not all(map(reusable, config["retriever"].values())):
         return
@@ -240,7 +238,7 @@ def _require_own(
 
 
 def _require_same_files(run: LoggedRun, plan: Plan) -> None:
-    """Raise BadInput if a file or code that a retriever stands for, or a language model's prompt, has changed."""
+    """Raise BadInput if a retriever's file or code, or a language model's prompt, has changed."""
     for tag, sha256 in {**provenance.sources(plan), **provenance.prompts(plan)}.items():
         if (then := run.tags.get(tag)) and then != sha256:
             kind, _, name = tag.partition(".")
@@ -257,13 +255,13 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
 
 
 def _here(logged: Mapping[str, Any]) -> dict[str, Any]:
-    """This machine in place of the run's cluster, with shards of the same size: it may decide the last digits."""
+    """Return this machine as the cluster, with the run's shard size, which may decide the last digits."""
     cluster = logged.get("cluster")
     return {"_target_": "cluster/local", "shard": cluster.get("shard") if isinstance(cluster, dict) else None}
 
 
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """The run's dataset config with the new paths that `data` gives, and with the cache of this command."""
+    """Return the run's dataset config with the new paths in `data`, and with the cache of this command."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
@@ -280,7 +278,7 @@ def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]
 def _verified_run(
     tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, scratch: Path
 ) -> Proof:
-    """Check the scores that a run's stored predictions alone decide."""
+    """Check the scores that depend on the stored predictions alone."""
     file = tracker.download(run, "predictions.jsonl", scratch)
     rows = bare_rows(file)
     proof = Proof(rows_sha256(rows), rows=rows)
@@ -297,7 +295,7 @@ def _verified_run(
 
 
 def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
-    """measure -> mean, for those of a run's measures that only the documents shown decide."""
+    """Return measure -> mean, for the measures that depend on the shown documents alone."""
     families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # by the documents shown, whatever the cut-off
     measures = map(parse_measure, requested(config["metrics"], qrels, config["top_k"]))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
@@ -306,7 +304,6 @@ def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) ->
 
 
 def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], scratch: Path) -> Proof:
-    """Check the scores of the stored file of a `harness score` run."""
     file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
     predictions = read_predictions(file)
     proof = Proof(file_scores.lists_digest(predictions))
@@ -316,7 +313,6 @@ def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any]
 
 
 def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
-    """Run the pipeline, and compare its predictions and metrics, except for times, with those of the run."""
     run_config = Plan.of(config)
     steps.check_plan(run_config, dataset.qrels)
     session = replace(open_session(run_config, dataset, unasked=UNASKED), cache=cache, timed="never")
@@ -328,7 +324,7 @@ def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: 
 
 
 def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> dict[str, dict[str, str]]:
-    """name -> {then, now} of versions that have changed, and of a checkout with uncommitted changes."""
+    """Return name -> {then, now} of changed versions, and of a checkout with uncommitted changes."""
     now = provenance.provenance(dataset.fingerprints, Plan.of(config) if "retriever" in config else None)
     known = [name for name in now if name.startswith(("version.", "git.")) and name in run.tags]
     uncommitted = ("git.dirty", "true")
@@ -340,7 +336,6 @@ def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> di
 
 
 def _report(run: LoggedRun, document: Mapping[str, Any]) -> Report:
-    """Return the verdict, and what differs."""
     columns = [Column("changed"), Column("then"), Column("now")]
     versions = [[name, pair["then"], pair["now"]] for name, pair in document["versions"].items()]
     queries = [
@@ -374,7 +369,6 @@ def _verdict(document: Mapping[str, Any]) -> str:
 
 
 def _times(differ: Sequence[Mapping[str, Any]]) -> str:
-    """That times differ, with the median of each service."""
     medians = [one for one in differ if one["name"].startswith(LATENCY)]
     shown = [f"p50{one['name'].removeprefix(LATENCY)} {one['then']:.0f} → {one['now']:.0f} ms" for one in medians]
     named = f" ({', '.join(shown)})" if shown else ""

@@ -41,16 +41,13 @@ SHOWN = 5  # measures that are printed, with the one that ranks
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Evaluation):
-    """What one experiment found, and where it is.
+    """What one experiment found, and its files.
 
-    run_id: None with another tracking than mlflow, or if the tracking server was down.
-    folder: of the run's files. predictions: the documents returned, by query.
-    gate, fusion: what they learnt from labels, as in `gate.json` and `fusion.json`; None if nothing. measured: as in
-    `Outcome`.
-    data_notes: sentences about unusual data. next_commands: what to try next, the best first.
-    best_before: the best finished run so far that compares.
-    private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
-    untraced: why the tracking server does not have all of them; "" if it has.
+    run_id: None if MLflow does not have the run. gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was
+    learnt. measured: as in `Outcome`. predictions: the documents returned, by query. data_notes: sentences about
+    unusual data. next_commands: the most promising first. best_before: the best finished run so far that compares.
+    private_peeks: how often private scores of the experiment have been seen. traces: number logged. untraced: why the
+    tracking server lacks some; "" if it has all.
     """
 
     plan: Plan
@@ -80,17 +77,17 @@ class Result(Evaluation):
 
     @property
     def trial_key(self) -> str:
-        """sha256 of all that decides the run's numbers: equal keys, equal numbers."""
+        """Return the sha256 of everything that decides the run's numbers."""
         return self.record.tags["trial_key"]
 
     @property
     def predictions_sha256(self) -> str:
-        """sha256 of the submission rows without document texts, by which `harness reproduce` compares runs."""
+        """Return the sha256 of the submission rows without document texts; `reproduce` compares it."""
         return self.record.end_tags[retrieval_run.PREDICTED]
 
     @property
     def unsent(self) -> Path | None:
-        """Where the run waits for `harness doctor sync` if its tracking server was down; else None."""
+        """Return the folder that waits for `harness doctor sync` if the tracking server was down; else None."""
         return self.record.unsent
 
     def _lines(self) -> Iterator[str]:
@@ -101,7 +98,6 @@ class Result(Evaluation):
 
 
 def run(config: RunConfig, invocation: Invocation) -> CommandAnswer:
-    """Run one experiment and present it."""
     result = experiment(config, invocation)
     failed = "" if result.unsent else result.untraced or None
     return CommandAnswer(run_document(result), run_report(result), value=result, failed=failed)
@@ -153,7 +149,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
 
 
 def _trace(plan: Plan, session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
-    """Write the run's traces. (how many, why not all of them): its numbers are complete without them."""
+    """Write the run's traces; return their number, and why some are missing. Its numbers do not need them."""
     try:
         return traces.write_traces(plan, session.dataset, outcome, session.cache, tracker, run_id), ""
     except Unreachable as error:
@@ -162,7 +158,7 @@ def _trace(plan: Plan, session: Session, outcome: steps.Outcome, tracker: Tracke
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
-    """Read the data, refuse what cannot work, and name the run. Nothing is computed or logged yet."""
+    """Read the data, check that the run can work, and name it. Compute and log nothing yet."""
     with clock.stage("read"):
         dataset = open_dataset(plan, invocation.choices["dataset"])
     labelled = dataset.qrels is not None
@@ -200,7 +196,6 @@ def write_results(
 
 
 def run_document(one: Result) -> dict[str, Any]:
-    """Return the JSON document of `harness run format=json`."""
     best, scores = one.best_before, one.scores
     document = {
         "run_id": one.run_id,
@@ -224,7 +219,7 @@ def run_document(one: Result) -> dict[str, Any]:
 
 
 def run_report(result: Result) -> Report:
-    """Return the result, what matters most first, and what to do next."""
+    """Return the result, the most important first, and the next commands."""
     whole = any(word.startswith("metrics=") for word in (*result.invocation.defaults, *result.invocation.overrides))
     scores, held_out, objective = result.scores, result.held_out, result.objective
     tables: list[Table] = []
@@ -267,7 +262,7 @@ def _beside(result: Result) -> list[str]:
 def _next_commands(
     plan: Plan, invocation: Invocation, dataset: Dataset, writing: Writing, outcome: steps.Outcome
 ) -> list[str]:
-    """The commands that may win back what a run loses; none for a run without scores."""
+    """Return the commands that may win back what a run loses; none without scores."""
     if (scores := outcome.held_out or outcome.scores) is None:
         return []
     needless = scores.counts["needs_no_retrieval"]

@@ -40,8 +40,8 @@ EXPERIMENTS = (
 class RunRow:
     """A run, or a sweep with its best trial.
 
-    shown: the run whose objective and params stand in the row: the run itself, or the best trial.
-    trials: how many trials the sweep has so far; None for a run.
+    shown: the run whose objective and params the row shows: the run itself, or the best trial.
+    trials: number of trials of a sweep so far; None for a run.
     """
 
     run: LoggedRun
@@ -77,7 +77,7 @@ class RunGroup:
 
     @property
     def queries(self) -> int | None:
-        """How many queries the objectives are about; None for a text task."""
+        """Return how many queries the objectives are about; None for a text task."""
         counts = (row.shown.metrics.get(SCORED_QUERIES) for row in self.rows)
         return next((int(count) for count in counts if count is not None), None)
 
@@ -91,16 +91,16 @@ class RunGroup:
 
     @property
     def data(self) -> str:
-        """What tells this group from others with the same title."""
+        """Return the beginning of the hash of the labels."""
         tags = self.rows[0].shown.tags
         labels = "data.evidence" if of_spans(self.measure or "") else "data.qrels"
         return (tags.get(labels) or tags.get("data.references") or "")[:8]
 
     @cached_property
     def differs(self) -> list[dict[str, str]]:
-        """For each row the params in which it differs from others that the same command made.
+        """Return for each row the params that differ among the runs of the same command.
 
-        A key of one component alone, such as `retriever.bigram.k1`, counts only where runs that have it differ in it.
+        A key of one component alone, such as `retriever.bigram.k1`, counts only if runs that have it differ in it.
         """
         found = []
         for row in self.rows:
@@ -111,7 +111,7 @@ class RunGroup:
         return found
 
     def table(self, title: str, top: int) -> Table:
-        """Return the first rows, with the columns in which they differ."""
+        """Return the first rows, with the columns that apply."""
         columns = [
             Column(
                 "estimate" if any(row.objective and row.objective.estimate for row in self.rows) else "value", "value"
@@ -139,7 +139,7 @@ class RunGroup:
 
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
-    """List what is logged. Returns the JSON document of `harness runs format=json`."""
+    """List the runs of an experiment, the trials of a sweep, or all experiments."""
     tracker = open_store(config)
     with stage("reading the runs"):
         if config.run is not None:
@@ -180,7 +180,7 @@ def _group_document(group: RunGroup, top: int) -> dict[str, Any]:
 
 
 def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
-    """The experiment whose runs are listed; None: list all experiments. BadInput for one that was asked for in vain."""
+    """Return the experiment to list; None for all. Raise BadInput for an unknown one that was asked for."""
     name: str | None = config.experiment_name
     known = tracker.experiments()
     if name is None or name in known:
@@ -194,7 +194,7 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
 
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
-    """The runs of an experiment, without the trials that a sweep of it computed, and its sweeps."""
+    """Return the sweeps of an experiment, and its runs without the trials of these sweeps."""
     by_id = {run.run_id: run for run in logged}
     rows = []
     for run in logged:
@@ -210,7 +210,7 @@ def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
 
 
 def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
-    """The trials of a sweep, computed and reused; BadInput for a run that is no sweep."""
+    """Return the trials of a sweep, computed and reused. Raise BadInput if the run is not a sweep."""
     if sweep.tags.get("harness.verb") != "sweep":
         raise BadInput(f"Run {sweep.named} is no sweep, so it has no trials. `harness runs` lists the sweeps.")
     member = member_tag(sweep.tags["sweep.id"])
@@ -218,7 +218,7 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
 
 
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
-    """Groups of rows that compare, that of the latest run first; what has no objective comes last.
+    """Return groups of rows that compare, the group of the latest run first, rows without an objective last.
 
     rows: the latest first.
     """
@@ -239,7 +239,6 @@ def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
 
 
 def _expecting(tracker: Tracker, groups: Sequence[RunGroup]) -> list[RunGroup]:
-    """The groups with what to expect of the best run of each."""
     return [
         replace(group, expected=shown_of_run(tracker, group.rows[0].shown, group.measure)) if group.measure else group
         for group in groups
@@ -247,7 +246,6 @@ def _expecting(tracker: Tracker, groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 
 def _score(one: Objective | None) -> list[Cell]:
-    """Return an objective with its interval, and the raw value beside an estimate."""
     if one is None:
         return [None, None]
     found = one.estimate or one
@@ -269,7 +267,7 @@ def _in_words(row: RunRow, differs: Mapping[str, str]) -> str:
 
 
 def _age(began: int) -> str:
-    """How long ago a time in milliseconds since 1970 was: `3 h`."""
+    """Return how long ago a time in milliseconds since 1970 was: `3 h`."""
     minutes = max(0, int(time.time() - began / 1000)) // 60
     unit, size = next(((unit, size) for unit, size in (("d", 1440), ("h", 60)) if minutes >= size), ("min", 1))
     return f"{minutes // size:,} {unit}"
@@ -282,7 +280,6 @@ def _count(groups: Sequence[RunGroup]) -> str:
 
 
 def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
-    """The commands to go on with: the trials of a sweep, and whether the best runs of the first group differ."""
     sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
     said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []
     if groups and groups[0].measure:

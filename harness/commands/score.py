@@ -143,7 +143,6 @@ def _of_texts(config: ScoreConfig, invocation: Invocation) -> _Scored:
 
 
 def _texts_report(found: ScoredFile) -> Report:
-    """Return what a submission to a text task scores."""
     numbers = [Column("value", "value"), Column("× 100", "value", 2)]
     parts = [Column(part, "value") for part in found.parts]
     rows: Rows = []

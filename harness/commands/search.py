@@ -25,8 +25,6 @@ from retrievers.base import Query
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that was found."""
-
     doc_id: str
     score: float
     title: str
@@ -35,10 +33,9 @@ class Hit:
 
 @dataclass(frozen=True, repr=False)
 class Hits:
-    """What was found for one query.
+    """The documents found for one query, the best first, before the gate.
 
-    documents: the best first, before the gate. signal: what the gate decided by; None if it reads nothing.
-    retrieve: whether the gate shows them. gate: its name.
+    signal: the value that the gate decided by; None if it reads none. retrieve: whether the gate shows the documents.
     """
 
     query: str
@@ -49,13 +46,12 @@ class Hits:
 
     @property
     def decision(self) -> str:
-        """What the gate decided, in one sentence."""
+        """Return the gate's decision in one sentence."""
         signal = "" if self.signal is None else f", signal {self.signal:.4f}"
         return f"Gate {self.gate}{signal}: {'retrieves' if self.retrieve else 'withholds the documents'}."
 
     @property
     def report(self) -> Report:
-        """The documents with scores and snippets, and the gate's decision."""
         columns = [Column("rank", "count"), Column("document"), Column("score", "value"), Column("text")]
         rows: Rows = [
             [rank, hit.doc_id, hit.score, markup.snippet(f"{hit.title} {hit.text}".strip())]
@@ -73,7 +69,6 @@ class Hits:
 
 
 def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
-    """Search for one query."""
     text = config.query.strip()
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")

@@ -46,7 +46,7 @@ def sweep(request: Request) -> CommandAnswer:
 
 
 def launcher_of(request: Request) -> HydraLauncher:
-    """What a request asks of Hydra; within `hydras_state`. Raise BadInput for a config that the leash refuses."""
+    """Return what a request asks of Hydra; within `hydras_state`. Raise BadInput for a config that is refused."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
@@ -70,7 +70,7 @@ def launcher_of(request: Request) -> HydraLauncher:
 
 
 def show_plan(sweep: Sweep) -> CommandAnswer:
-    """Say what the sweep would do, and do nothing."""
+    """Describe what the sweep would do, and do nothing."""
     outputs, tracker = sweep.config.outputs, sweep.tracker()
     finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):
@@ -94,7 +94,7 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
-    """Run the trials under a parent run, an earlier one where the sweep was started before."""
+    """Run the trials under a parent run, an earlier one if the sweep was started before."""
     outputs = sweep.config.outputs.absolute()
     folder = outputs / "sweeps" / sweep.sweep_id
     sweep.launcher.check()
@@ -133,7 +133,7 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
 
 
 def course_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | None]:
-    """Return what runs the trials. folder: of the sweep. Raise BadInput where it cannot begin."""
+    """Return the function that runs the trials. folder: of the sweep. Raise BadInput if it cannot begin."""
     if isinstance(sweep.way, Auto):
         return AutoCourse(sweep, folder, sweep.way.seconds)
     if isinstance(sweep.way, Grid):

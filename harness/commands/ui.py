@@ -27,7 +27,7 @@ START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 
 def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
-    """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
+    """Serve MLflow's pages until Ctrl-C, and print their addresses. Only name a server that already runs."""
     host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
     tracker = open_store(config, "keeps no runs to look at")
@@ -58,7 +58,6 @@ def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
-    """MLflow's server of the tracker's local store."""
     command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
     # Uvicorn, which MLflow starts, puts a folder first on the import path: by default the working folder.
     command += ["--uvicorn-opts", shlex.join(["--app-dir", sysconfig.get_path("stdlib")])]
@@ -71,7 +70,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Key of the JSON document -> path of a page: the experiment's, and the trials' of its latest sweep."""
+    """Return key of the JSON document -> path: the experiment's page, and that of its latest sweep."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:
@@ -80,7 +79,7 @@ def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
 
 
 def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> CommandAnswer:
-    """Print the pages' addresses, and open the first page in the browser if `open` is set."""
+    """Print the pages' addresses, and open the first in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
     document = {**urls, "store": shown_address(tracker.uri)}
     sweep = [f"The latest sweep's trials, the best first: {urls['sweep']}"] if "sweep" in urls else []
@@ -91,7 +90,6 @@ def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker:
 
 
 def _free_port(host: str, wanted: int) -> int:
-    """The wanted port if it is free, else one that the system picks."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,7 +104,7 @@ def _free_port(host: str, wanted: int) -> int:
 
 
 def _wait(server: subprocess.Popen[str], health: str) -> None:
-    """Wait until the server answers. RuntimeError, with the end of its log, if it ends or takes too long."""
+    """Wait until the server answers. Raise RuntimeError, with the end of its log, if it ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:

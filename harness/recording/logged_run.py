@@ -38,9 +38,7 @@ NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
 class ValidRun:
     """A logged run whose data are unchanged and whose predictions are valid.
 
-    predictions: text of the file to submit.
-    config: of the run, resolved.
-    count: number of queries or items.
+    predictions: text of the file to submit. config: of the run, resolved. count: number of queries or items.
     dataset: None for a text task.
     """
 
@@ -51,9 +49,9 @@ class ValidRun:
 
 
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """The run with all of its numbers: those of its `metrics.json`, and those that are in MLflow alone.
+    """Return the run with all of its numbers, from its `metrics.json` and from MLflow.
 
-    Trials of a sweep have no such file: all of theirs are in MLflow.
+    Trials of a sweep have no such file: MLflow has all of their numbers.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -70,7 +68,7 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
 
 
 def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """The run itself; of a sweep's parent run, the trial that the sweep recommends. BadInput if there is none."""
+    """Return the run; for a sweep, the trial that it recommends. Raise BadInput if there is none."""
     if run.tags.get("harness.verb") != "sweep":
         return run
     if best := run.tags.get("best.run_id"):
@@ -82,13 +80,13 @@ def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
 
 
 def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
-    """The resolved config that a run has logged. BadInput if it is missing or damaged."""
+    """Return the resolved config of a run. Raise BadInput if it is missing or damaged."""
     with tempfile.TemporaryDirectory() as folder:
         return read_config(tracker.download(run, CONFIG, Path(folder)))
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """A config as `provenance.resolved` writes it. BadInput, which names the file, if it is damaged."""
+    """Return a config written by `provenance.resolved`. Raise BadInput, naming the file, if it is damaged."""
     try:
         config = yaml_files.load_yaml(file)
     except BadInput as error:
@@ -103,10 +101,9 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
-    """BadInput unless `allow` has every address and environment variable that a logged config names.
+    """Raise BadInput unless `allow` has every address and environment variable that a logged config names.
 
-    Whoever can write to the tracking store has chosen them; what is sent to them is for the command line to decide.
-
+    Whoever can write to the tracking store has chosen them, but only the command line may decide where data are sent.
     asks: whether language models are asked.
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
@@ -121,13 +118,13 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
 
 
 def _address(value: str) -> str:
-    """Scheme, host and port of an address; other values as they are."""
+    """Return scheme, host and port of an address; other values as they are."""
     parts = urlsplit(value)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme and parts.netloc else value
 
 
 def logged_value(document: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """The value of a dotted key in a logged config. BadInput unless it is a `kind`."""
+    """Return the value of a dotted key in a logged config. Raise BadInput unless it is a `kind`."""
     value: Any = document
     for name in key.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -143,12 +140,10 @@ def load_unchanged(
     remedy: str = PUT_BACK,
     documents: Callable[[Source], Sequence[Document]] = in_memory,
 ) -> Dataset:
-    """Load the data of a run again. BadInput if they cannot be read, or if documents, queries or labels have changed.
+    """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
-    source: the config node of the dataset.
-    names: what must be unchanged; with "qrels" alone, only the labels are read.
-    remedy: what the person can do about it.
-    documents: reads the documents of the source.
+    source: the config node of the dataset. names: the parts to check; with "qrels" alone, only the labels are read.
+    remedy: what the user can do about it. documents: reads the documents of the source.
     """
     check_component(source, "dataset")
     reader = build(source, where="dataset")
@@ -172,9 +167,9 @@ def load_unchanged(
 def require_unchanged(
     run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
 ) -> None:
-    """BadInput, which names everything that has changed, unless data are what a run has logged.
+    """Raise BadInput, naming everything that has changed, unless data are what a run has logged.
 
-    fingerprints: name -> sha256 of the data now; None where there are none. places: name -> where the data were read.
+    fingerprints: name -> sha256 of the data now; None without data. places: name -> where the data were read.
     """
     changed = [
         f"the {NAMES.get(name, name)} have changed ({places[name]}: sha256 {_short(then)} then, {_short(now)} now)"
@@ -194,10 +189,10 @@ AHEAD = 64  # files that wait to be read
 
 
 class Ahead:
-    """Downloads files before they are asked for. A local tracking store has them: nothing is downloaded then.
+    """Download files before they are asked for; do nothing where a local tracking store has them.
 
-    wanted: (run, name of a file) in the order in which they are going to be asked for; not all need to be.
-    folder: for downloads; each run has a folder of its own in it.
+    wanted: (run, name of a file) in the order of use; some may stay unused. folder: for downloads, with one folder per
+    run.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:
@@ -213,7 +208,7 @@ class Ahead:
         self._pool.shutdown(cancel_futures=True)
 
     def download(self, run: LoggedRun, name: str) -> Path:
-        """The file, as `Tracker.download` returns it, with its errors."""
+        """Return the file like `Tracker.download`, with its errors."""
         while self._waiting and len(self._begun) < AHEAD:
             other, wanted = self._waiting.popleft()
             self._begun[other.run_id, wanted] = self._pool.submit(self._download, other, wanted)

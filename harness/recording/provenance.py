@@ -20,7 +20,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """`name==version` of every installed distribution, one per line; of duplicates the first on the path."""
+    """Return `name==version` of every installed distribution, one per line; the first of duplicates."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
@@ -39,7 +39,7 @@ PLUGINS = "plugins"  # tag: the plug-ins that a run's components are of
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
     """Return tags with what a run was made of: data, code, versions.
 
-    plan: also gives the versions of the packages that its components use.
+    plan: adds the versions of the packages that its components use.
     """
     import platform
 
@@ -57,8 +57,10 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """What git says; None where it fails. It runs nothing that the configuration of the checkout names: the folder may
-    be a stranger's."""
+    """Return the output of git; None if it fails.
+
+    Run nothing that the configuration of the checkout names, since the folder may be untrusted.
+    """
     import subprocess
 
     def said(*all_words: str) -> str:
@@ -79,7 +81,7 @@ def _git(*words: str) -> str | None:
 
 
 def of_components(plan: Plan | TextPlan) -> dict[str, str]:
-    """Return tags with versions of packages, plug-ins, and the user's files and code that a run's components use."""
+    """Return tags with versions of packages, plug-ins, and the user's files and code that a run uses."""
     nodes = [*_components(plan), *filter(None, [plan.document.get("dataset")])]
     found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
     tags = version_tags(packages(plan)) | ({PLUGINS: ", ".join(sorted(found))} if found else {})
@@ -87,7 +89,7 @@ def of_components(plan: Plan | TextPlan) -> dict[str, str]:
 
 
 def sources(plan: Plan) -> dict[str, str]:
-    """Return tags with the sha256 of files and code that were made elsewhere for the retrievers."""
+    """Return tags with the sha256 of the files and code behind retrievers that run elsewhere."""
     return {
         f"source.{name}": component_identity(node)["arguments"]["sha256"]
         for name, node in plan.retriever.items()
@@ -115,7 +117,7 @@ def packages(plan: Plan | TextPlan) -> set[str]:
 
 
 def _components(plan: Plan | TextPlan) -> Iterator[Node]:
-    """Yield the configs of the components that have a say in a run, those inside others included."""
+    """Yield the configs of the components of a run, those inside others included."""
     components = plan.components
     while components:
         yield (node := components.pop())
@@ -123,7 +125,6 @@ def _components(plan: Plan | TextPlan) -> Iterator[Node]:
 
 
 def version_tags(names: Iterable[str]) -> dict[str, str]:
-    """Tags with the installed versions of packages."""
     return {f"version.{name}": _version(name) for name in names}
 
 

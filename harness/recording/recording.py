@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def open_tracker(config: TrackedConfig) -> Tracker:
-    """Return the config's tracker, connected, after ending what processes that died have left."""
+    """Return the config's tracker, connected, after ending the work of processes that died."""
     tracker = connected(config.tracking, config.outputs)
     end_abandoned(tracker)
     return tracker
@@ -44,7 +44,7 @@ def open_tracker(config: TrackedConfig) -> Tracker:
 def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from") -> Tracker:
     """Return the config's tracker for a command that reads runs. Raise BadInput if its runs cannot be read.
 
-    lacks: what the command misses then.
+    lacks: how the error describes such a tracker.
     """
     tracker = open_tracker(config)
     if not tracker.keeps_runs:
@@ -55,8 +55,7 @@ def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from
 def connected(tracking: Node, outputs: Path, patience: float = 0.0) -> Tracker:
     """Return a tracker, connected.
 
-    outputs: the folder of a local tracking store. patience: seconds to wait for a server that does not answer, such as
-    one that is being started again.
+    outputs: the folder of a local tracking store. patience: seconds to wait for a server that does not answer.
     """
     tracker: Tracker = build(tracking, where="tracking")
     deadline = time.monotonic() + patience
@@ -75,11 +74,8 @@ def connected(tracking: Node, outputs: Path, patience: float = 0.0) -> Tracker:
 class LiveRun:
     """A run that has begun and has not ended.
 
-    tracker: where the run is logged.
-    record: what is logged; the caller fills it until the run ends.
-    target: the folder that the files have once the run is finished.
-    folder: where the files are now; during the run `<target>.unfinished`, so that half-written files never look like
-        a result.
+    record: what is logged; the caller fills it until the run ends. target: the final folder of its files.
+    folder: of the files now; during the run `<target>.unfinished`, so incomplete files never look like a result.
     run_id: None if nothing is logged, or if the tracking server was down at the beginning.
     in_store: whether `folder` belongs to the tracking store. Then there is no `target`, and the run's status shows
         whether its files are complete.
@@ -99,7 +95,6 @@ class LiveRun:
     ended: bool = False
 
     def finish(self) -> None:
-        """End the run as FINISHED and give its folder the final name."""
         with stage("logging the run"):
             self.end("FINISHED")
         if self.record.unsent:
@@ -108,7 +103,7 @@ class LiveRun:
             self.folder = self.folder.rename(self.target)
 
     def fail(self, error: BaseException) -> None:
-        """End the run as FAILED, or KILLED if it was interrupted, with the traceback of `error` among its files."""
+        """End the run as FAILED, or KILLED if it was interrupted, with a traceback among its files."""
         status = status_after(error)
         name_folder(error, self.folder)
         try:
@@ -124,7 +119,7 @@ class LiveRun:
             log.warning("The run could not be ended as %s: %s", status, lost)
 
     def end(self, status: str) -> None:
-        """Log everything and end the run. If the tracking server is down, save the run for `harness doctor sync`."""
+        """Log everything and end the run. If the tracking server is down, save it for `harness doctor sync`."""
         self.record.folder = None if self.in_store else self.folder
         if self.folder.is_dir():
             file_hashes.seal(self.record, self.folder)
@@ -145,13 +140,13 @@ class LiveRun:
         self.ended = True
 
     def release(self) -> None:
-        """Give up the claim; a run that could not be ended, such as on a full disk, is left to the next command."""
+        """Give up the claim; the next command ends a run that could not be ended, such as on a full disk."""
         if self.claim:
             self.claim.release() if self.ended else self.claim.unlock()
 
 
 def _sync_command(tracker: Tracker) -> str:
-    """Return the command that uploads what the tracker could not take, as it runs from this folder."""
+    """Return the command that uploads the saved run, as it runs from this folder."""
     words, uri = ["harness", "doctor", "sync"], tracker.uri or ""
     usual = uri_of(tracker.outputs / "mlflow.db") if tracker.outputs else ""
     if uri not in ("", usual, without_login(os.environ.get("MLFLOW_TRACKING_URI"))):
@@ -162,13 +157,12 @@ def _sync_command(tracker: Tracker) -> str:
 
 
 def name_folder(error: BaseException, folder: Path) -> None:
-    """Put a folder into an error that does not say where it happened, such as one of a full disk."""
+    """Name the folder in an error that does not say where it happened, such as one of a full disk."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
 
 
 def status_after(error: BaseException) -> str:
-    """The status of a run that ends by this error."""
     return "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
 
 
@@ -177,9 +171,8 @@ def begin(
 ) -> LiveRun:
     """Begin a run, and make the folder for its files. An unreachable tracking server does not stop the run.
 
-    target: the folder that the files have once the run is finished.
-    adopted: a run that a crash left behind; it is continued instead of beginning a new one.
-    direct: whether files may be written straight to where a local tracking store keeps them.
+    target: the final folder of the files. adopted: a run that a crash left behind, to be continued.
+    direct: whether files may be written straight to the folder of a local tracking store.
     """
     run_id, outage = None, None
     unfinished = target.with_name(target.name + ".unfinished")
@@ -206,7 +199,7 @@ def claim_run(
 ) -> Claim[ProcessWork] | None:
     """Claim a run that is about to begin, and put the claim's name into its tags.
 
-    folder, scratch: as in `ProcessWork`. None if the tracker is not connected.
+    folder, scratch: as in `ProcessWork`. Return None if the tracker is not connected.
     """
     if tracker.outputs is None:
         return None
@@ -219,7 +212,7 @@ def claim_run(
 
 @contextmanager
 def scratch_folder(outputs: Path) -> Iterator[Path]:
-    """An empty folder in `outputs` for as long as it is needed; the next command removes one whose process died."""
+    """Give an empty folder in `outputs`; the next command removes it if this process dies."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
     claim = in_progress.claim_work(outputs, ProcessWork(str(folder), scratch=True))
     try:
@@ -231,7 +224,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def end_abandoned(tracker: Tracker) -> None:
-    """End what processes of this host that died have left: their runs as KILLED, and their unfinished folders."""
+    """End the work of dead processes of this host: their runs as KILLED, and their unfinished folders."""
     for claim in in_progress.abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
@@ -243,7 +236,7 @@ def end_abandoned(tracker: Tracker) -> None:
 
 
 def _end(tracker: Tracker, name: str, work: ProcessWork) -> None:
-    """End the work of a process that has died. name: of its claim."""
+    """End the work of a dead process. name: of its claim."""
     runs = tracker.runs(work.experiment, {in_progress.TAG: name}) if work.experiment else []
     for run in runs:
         if run.status == "RUNNING":
@@ -269,7 +262,7 @@ def live_run(
 ) -> Iterator[LiveRun]:
     """`begin` a run and end it: FINISHED, or FAILED or KILLED if the block raises. Arguments as for `begin`.
 
-    A run that could not be logged ends all the same; `record.unsent` says where it is saved.
+    A run that could not be logged still ends; `record.unsent` says where it is saved.
     """
     run = begin(tracker, record, target, adopted=adopted, direct=direct)
     try:
@@ -283,7 +276,7 @@ def live_run(
 
 
 def new_folder(parent: Path) -> Path:
-    """A fresh `<parent>/<time>[-n]`, reserved by making `<time>[-n].unfinished`."""
+    """Return a fresh `<parent>/<time>[-n]`, reserved by making `<time>[-n].unfinished`."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     for n in itertools.count(1):
         folder = parent / (stamp if n == 1 else f"{stamp}-{n}")

@@ -67,7 +67,7 @@ UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other 
 
 
 def with_absolute_paths(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with absolute paths of its data files, so that it means the same in any folder."""
+    """Return the config with absolute paths of its data files: it means the same in any folder."""
     known = keys(RunConfig)
 
     def full(value: Any, name: str) -> Any:
@@ -86,16 +86,16 @@ def retrieval_trial_key(
     texts: str,
     identify: Callable[[Node], Any] = component_identity,
 ) -> str:
-    """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
+    """Return the sha256 of what decides a run's numbers: its config without paths and runtime, data, versions,
+    measures.
 
-    fingerprints: part of the data -> sha256.
-    texts: digest of the query texts searched for. Where a language model writes them, what decides them counts instead,
-        so that the key is known before it is asked.
-    identify: `components.identity`, or a version of it with a memory.
+    fingerprints: part of the data -> sha256. texts: digest of the query texts; where a language model writes them, its
+    identity counts instead, since the key is needed before the model is asked. identify: `component_identity`, or a
+    cached version of it.
 
-    Shards enter where a retriever's shards are independent: they may decide the last digits of its scores.
-    Answers change no number; a run that has some has a key of its own all the same, since it submits something else.
-    A run with a retriever of `cache: false` has another key in each process, so that nothing takes its numbers again.
+    Shards enter where a retriever's shards are independent: they may decide the last digits of its scores. Answers
+    change no number, but a run with answers has another key, since it submits something else. A run with a retriever of
+    `cache: false` has another key in each process, so its numbers are never reused.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
@@ -114,13 +114,13 @@ def retrieval_trial_key(
 
 
 def trial_key_of(plan: Plan, dataset: Dataset) -> str:
-    """The trial key that a run of this config on these data has today."""
+    """Return the trial key that a run of this config on these data has today."""
     texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
     return retrieval_trial_key(plan, dataset.fingerprints, texts)
 
 
 def run_name(plan: Plan, invocation: Invocation) -> str:
-    """The chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
+    """Return the chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
     groups = ("retriever", *(group for group in plan.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
@@ -140,7 +140,7 @@ def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str,
 def plain_params(
     document: Mapping[str, Any], choices: Mapping[str, str | None], without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return as `retrieval_params`, of any config. without: groups that the run does not use."""
+    """Return params like `retrieval_params`, of any config. without: groups that the run does not use."""
     unused = (*ELSEWHERE, *UNSAID, *without)
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: document[name] for name in SHARED if name in document and name not in unused})
@@ -154,7 +154,7 @@ def plain_params(
 
 
 def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
-    """The data of a run as MLflow shows it, by context."""
+    """Return the data of a run as MLflow shows it, by context."""
     sizes = {
         "documents": len(dataset.documents),
         "queries": len(dataset.queries),
@@ -168,7 +168,7 @@ def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, I
 
 
 def place_of_part(source: Mapping[str, Any], name: str) -> str:
-    """Where a part of the data was read from: its own file, the folder, or the class that reads it."""
+    """Return where a part of the data was read: its own file, the folder, or the class that reads it."""
     named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
     return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
 
@@ -180,9 +180,9 @@ def log_numbers(
     more: Mapping[str, float] | None = None,
     light: bool = False,
 ) -> None:
-    """Put what ranks the run and what sorts and charts runs into the record; write all numbers to `metrics.json`.
+    """Put the objective and the charted numbers into the record; write all numbers to `metrics.json`.
 
-    more: numbers of the run that are no scores. light: without the file, ceilings and counts.
+    more: numbers that are not scores. light: write no file, and leave out ceilings and counts.
     """
     found = retrieval_numbers(outcome) | dict(more or {})
     if light:
@@ -202,7 +202,7 @@ def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective
 
 
 def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
-    """Every number of a run by its logged name; what does not apply is left out."""
+    """Return every number of a run that applies, by its logged name."""
     if not outcome.scores:
         return dict(outcome.measured)
     found = scores_by_name(outcome.scores)
@@ -221,10 +221,10 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 
 
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
-    """Those of a run's numbers that sort and chart runs in MLflow; all are in `metrics.json`.
+    """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
 
-    Means, losses, ceilings and costs. Of a score that is known out of fold, the one in sample is left out. Of the
-    parts, only the objective's public one, for `select_on=public`.
+    A score known out of fold replaces the one in sample. Of the parts, only the objective's public one stays, for
+    `select_on=public`.
     """
     parts = {f"public/{objective.name}"} if objective else set()
 
@@ -247,7 +247,7 @@ def write_page(
 ) -> None:
     """Write figures, page and installed versions; put the query table and the description into the record.
 
-    overrides: of the command that made the run, shown without passwords; None if they are unknown.
+    overrides: of the command, shown without passwords; None if unknown.
     """
     if overrides is not None:
         parts = (word.partition("=") for word in overrides)
@@ -260,7 +260,7 @@ def write_page(
 
 
 def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers a gate learned: finite thresholds by the number of documents shown above them, and signal weights."""
+    """Return the finite thresholds of a gate, by the number of documents shown above them, and signal weights."""
     rule = fitted["rule"]
     found = {f"threshold_{n}": value for n, value in zip(rule["levels"], rule["thresholds"], strict=False)}
     if len(rule["features"]) > 1:
@@ -270,7 +270,6 @@ def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
 
 
 def scores_by_name(scores: Scores) -> dict[str, float]:
-    """Scores by their logged names."""
     values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
     for name, one in scores.estimates.items():
         values |= {f"estimate/{name}": one.value, f"estimate_low/{name}": one.low, f"estimate_high/{name}": one.high}
@@ -283,12 +282,12 @@ def scores_by_name(scores: Scores) -> dict[str, float]:
 
 @lru_cache(maxsize=8)  # the trials of a sweep share them
 def ids_digest(query_ids: tuple[str, ...]) -> str:
-    """sha256 of ids of queries, in any order."""
+    """Return the sha256 of the sorted ids of queries."""
     return digest(sorted(query_ids))
 
 
 def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
-    """Means and ends of intervals by their logged names; NaN where there are none, and where nothing entered a mean.
+    """Return means and ends of intervals by their logged names; NaN where there are none.
 
     parts: prefix of the names, such as `public/` -> measure -> Summary.
     """
@@ -301,7 +300,7 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
 
 
 def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
-    """Seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
+    """Return seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
@@ -309,23 +308,21 @@ def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
 
 
 def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
-    """The size of each retriever's index in the cache and of all together, in MB; 0 for a retriever without one."""
+    """Return the size of each retriever's index in the cache and of all, in MB; 0 without an index."""
     sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in plan.retriever.items()}
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
 
 def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[dict[str, Any]]:
-    """The rows of a run's submission."""
     return submission_rows(outcome.queries, outcome.final, dataset.by_id, contents, outcome.answers)
 
 
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """Write a run's files (resolved config, submission rows, scores by query, what was learnt, TREC run); return its
-    tags.
+    """Write the resolved config, submission rows, scores by query, learnt rules and TREC run; return the run's tags.
 
-    light: no TREC run, and submission rows without document texts, which `export` adds again.
+    light: write no TREC run, and submission rows without document texts, which `export` adds again.
     """
     if outcome.answers is None:
         bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)

@@ -73,7 +73,7 @@ class FileScores:
         return cls(config, scores, numbers, record)
 
     def write(self, folder: Path) -> None:
-        """Write what commands read of a scored file, and complete the record."""
+        """Write the files that commands read back, and complete the record."""
         shutil.copyfile(self.config.predictions, folder / f"predictions{self.config.predictions.suffix}")
         write_text(folder / "config.yaml", provenance.resolved(self.config.document))
         write_text(folder / "scores.csv", score_table_text(self.scores))
@@ -84,7 +84,7 @@ class FileScores:
 
 
 class FileRuns(Tracker):
-    """The files as runs. folder: where their scores lie."""
+    """Files as runs. folder: of their scores."""
 
     choice = "files"
     uri: str | None = "files"
@@ -95,7 +95,7 @@ class FileRuns(Tracker):
         self._runs: dict[str, LoggedRun] = {}
 
     def add(self, word: str, config: ScoreConfig, choices: Mapping[str, str]) -> None:
-        """Score a file, which the command line calls `word`. Raise BadInput if it cannot be scored."""
+        """Score a file, called `word` on the command line. Raise BadInput if it cannot be scored."""
         scored = FileScores.of(config, choices)
         run_id = digest([str(scored.config.predictions), scored.record.tags[retrieval_run.LISTS]])[:32]
         (own := self.folder / run_id).mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class FileRuns(Tracker):
 def open_run_files(
     words: Sequence[str], config: FilesConfig, invocation: Invocation, folder: Path, seed: int = 0
 ) -> FileRuns | None:
-    """Return the files among `words`, scored; None where these name logged runs, or nothing.
+    """Return the files among `words`, scored; None if these name logged runs, or nothing.
 
     folder: for their scores. seed: of the split. Raise BadInput if only some are files, or if one cannot be scored.
     """
@@ -161,7 +161,7 @@ def open_run_files(
 
 
 def scoring_words(invocation: Invocation) -> list[str]:
-    """The words of a command line that say how files are scored."""
+    """Return the words of a command line that say how files are scored."""
     return [word for word in invocation.overrides if re.split("[.=]", word.lstrip("+~"))[0] in SCORING]
 
 

@@ -19,10 +19,8 @@ from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Track
 class RunKind:
     """Runs of retrieval, or of a text task.
 
-    node: the config of the task; None for retrieval.
-
-    name: `retrieval`, or the name of the task, which its runs have as tag `task`. unit: what is scored, in the plural.
-    rules: how runs are scored, by config key; comparable runs have the same rules and `shared` tags.
+    node: the config of the task; None for retrieval. name: the tag `task` of its runs, or `retrieval`.
+    unit: what is scored, in the plural. rules: config key -> value, equal for runs that compare.
     """
 
     def __init__(self, node: Node | None = None) -> None:
@@ -40,14 +38,14 @@ class RunKind:
         return labels | {"data.queries": "queries"} | measured
 
     def check_objective(self, metrics: Sequence[str] | None, name: str) -> None:
-        """Raise BadInput unless runs that compute these metrics have the number, which a sweep has as an objective."""
+        """Raise BadInput unless runs that compute these metrics have the number, an objective of a sweep."""
         if self.task:
             check_measure(self.task, "objectives", name)
         elif not name.startswith(LESS_IS_BETTER) and parse_measure(name).name not in (*(metrics or ()), *SPAN_MEASURES):
             raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
 
     def is_query_mean(self, measure: str) -> bool:
-        """Return whether the measure is a mean over queries, with a value for each query in a run's scores.csv."""
+        """Return whether the measure is a mean over queries, with values in a run's scores.csv."""
         averaged = (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
         return self.task is None and parse_measure(measure).family in averaged
 
@@ -76,7 +74,6 @@ class RunKind:
 
 
 def require_retrieval(task: Node | None, command: str) -> None:
-    """Raise BadInput for a text task, which the command cannot be about."""
     if task:
         name = task_of(task).name
         raise BadInput(

@@ -42,9 +42,9 @@ def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
 
 
 def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
-    """A run's predictions as they were scored.
+    """Return a run's predictions as they were scored.
 
-    BadInput if they no longer pair with the references, or if predictions or references have changed.
+    Raise BadInput if they no longer pair with the references, or if either file has changed.
     """
     config = logged_config(tracker, run)
     check_component(logged_value(config, "task", dict), "task")
@@ -64,7 +64,7 @@ def task_params(plan: TextPlan, choice: str | None) -> dict[str, Any]:
 
 
 def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
-    """Return the tags that a run of a text task is found and compared by."""
+    """Return the tags by which a run of a text task is found and compared."""
     task = scored.task
     return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
         "harness.verb": "score",
@@ -83,7 +83,7 @@ def task_trial_key(plan: TextPlan) -> str:
 
 
 def _without_runtime(node: Node) -> dict[str, Any]:
-    """A component's arguments without those of `runtime:`, also in the components inside it."""
+    """Return a component's arguments without `runtime:`, also in the components inside it."""
     arguments = {name: value for name, value in node.items() if name != "runtime"}
     return {name: _without_runtime(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
 
@@ -97,7 +97,7 @@ def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
 def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile, light: bool = False) -> None:
     """Write a run's files, and put its numbers into the record.
 
-    light: without the files that are only for people: page, figure, table of items, versions.
+    light: leave out the files that only people read: page, figure, table of items, versions.
     """
     shutil.copyfile(plan.predictions, folder / stored(plan.predictions))
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
@@ -113,7 +113,6 @@ def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: Scor
 
 
 def _table(scored: ScoredFile) -> str:
-    """The counts of every item, as CSV."""
     judged = scored.judged
     counts = {name: values.tolist() for name, values in judged.item_counts.items()}
     public = scored.public.astype(int).tolist()
@@ -121,7 +120,6 @@ def _table(scored: ScoredFile) -> str:
 
 
 def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile) -> None:
-    """Write what people look at; the table of the worst items and the description go into the record."""
     table = scored.judged.table
     write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
@@ -142,14 +140,12 @@ def stored(predictions: str | Path) -> str:
 
 
 def task_numbers(scored: ScoredFile) -> dict[str, float]:
-    """The numbers of a run by their logged names; what is absent is left out."""
     found = retrieval_run.by_part({"": scored.summary} | {f"{part}/": means for part, means in scored.parts.items()})
     found |= {f"count/{name}": float(count) for name, count in scored.counts.items()}
     return {name: value for name, value in found.items() if value == value}
 
 
 def _facts(plan: TextPlan, scored: ScoredFile) -> list[tuple[str, str]]:
-    """Return what was scored, for page and description."""
     facts = [("Task", scored.task.name), ("Scheme", plan.node.get("scheme", ""))]
     facts += [("Predictions", plan.predictions.name), ("References", plan.references.name)]
     facts.append(("Items", f"{scored.counts['items']}, {scored.counts['public']} of them public"))

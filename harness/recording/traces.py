@@ -39,7 +39,7 @@ BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
 def check_traces(plan: Plan, labelled: bool) -> None:
-    """BadInput if the traces that `trace` asks for cannot be stored or selected. labelled: whether there are labels."""
+    """Raise BadInput if the traces cannot be stored or selected. labelled: whether there are labels."""
     trace, objective = plan.trace, plan.objective
     if trace == "none":
         return
@@ -59,7 +59,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
 
 
 def write_traces(plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str) -> int:
-    """Write the traces that `trace` asks for, and link them to the run; returns how many."""
+    """Write the requested traces, link them to the run, and return how many they are."""
     if not (rows := traced_rows(plan, outcome)):
         return 0
     tracer = Tracer(plan, dataset, outcome, cache)
@@ -72,7 +72,7 @@ def write_traces(plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache, t
 
 
 def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
-    """Rows of the queries to trace: all, or with trace=errors the labelled queries whose objective is below 1."""
+    """Return the rows to trace: all, or with trace=errors the labelled queries with an objective below 1."""
     rows = range(len(outcome.queries))
     if plan.trace == "none":
         return []
@@ -101,7 +101,7 @@ class Tracer:
         }
 
     def trace(self, row: int, run_id: str) -> Trace:
-        """The trace of the query in a row of the outcome."""
+        """Return the trace of the query in a row of the outcome."""
         query, final = self.outcome.queries[row], self.outcome.final
         turns = [{"role": turn.role, "content": turn.content} for turn in self.dataset.queries[row].turns]
         tags = {"query_id": query.query_id, "run_id": run_id}
@@ -121,7 +121,6 @@ class Tracer:
         return Trace(root, tags)
 
     def _steps(self, row: int) -> tuple[TraceSpan, ...]:
-        """The steps of the run, in order."""
         spans = [self._retriever(name, row) for name in self.outcome.rankings]
         if "fusion" in self.plan.active:
             spans.append(self._ranked("fusion", "CHAIN", {"rankings": list(self.outcome.rankings)}, self.fused, row))
@@ -141,7 +140,6 @@ class Tracer:
     def _ranked(
         self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, children: tuple[TraceSpan, ...] = ()
     ) -> TraceSpan:
-        """A step that ranks documents: shows the first ones, and the ranks of the relevant ones."""
         ms = self.outcome.measured.get(f"{MS}/{name}")
         about = {"duration": "not measured" if ms is None else BATCHED, **self._about(ranking, row)}
         return TraceSpan(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, children)
@@ -158,7 +156,7 @@ class Tracer:
         return TraceSpan("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
 
     def _documents(self, ranking: Ranking, row: int) -> list[dict[str, Any]]:
-        """The first documents of a query as MLflow's `Document`s. relevance: the grade, if the query is labelled."""
+        """Return the first documents of a query as MLflow's `Document`s. relevance: the grade, if labelled."""
         grades = self._grades(row)
         shown = []
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
@@ -171,7 +169,7 @@ class Tracer:
         return shown
 
     def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
-        """documents: how many there are. relevant_at: relevant document -> its rank, None if it is not among them."""
+        """documents: their number. relevant_at: relevant document -> its rank, None if it is not listed."""
         about: dict[str, Any] = {"documents": int(ranking.lengths[row])}
         if (grades := self._grades(row)) is not None:
             ranks = {doc_id: rank for rank, (doc_id, _) in enumerate(ranking.row(row), start=1)}
@@ -191,7 +189,6 @@ def _tokens(node: Node, texts: Sequence[str], cache: Cache) -> list[list[str]]:
 
 
 def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
-    """query_id -> the objective, for the queries that it scores."""
     if not outcome.scores or objective not in outcome.scores.values:
         return {}
     pairs = zip(outcome.scores.query_ids, outcome.scores.values[objective].tolist(), strict=True)
@@ -199,7 +196,7 @@ def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
 
 
 def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
-    """query_id -> the kind of its loss, as `losses.losses` names it, for the queries that lose anything."""
+    """Return query_id -> kind of its loss, as `measures.losses` names it, for the queries that lose anything."""
     assert outcome.scores
     scored = outcome.scores.query_ids
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}

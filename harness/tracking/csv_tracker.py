@@ -21,7 +21,7 @@ LEFT_OUT = (NOTE, TAG, FILE_HASHES)  # tags that are for MLflow's pages, for oth
 class CsvTracker(Tracker):
     """Adds a row to a table when a run ends: time, status, name, folder, metrics, params, tags.
 
-    A run with a metric, param or tag that earlier ones lack adds a column. Processes write one after another.
+    A new metric, param or tag adds a column. Processes write one after another.
 
     path: of the table; None: `<outputs>/runs.csv`. detail: as for `Tracker`.
     """
@@ -38,7 +38,7 @@ class CsvTracker(Tracker):
         return Path(self._path).absolute() if self._path else (self.outputs or Path()) / TABLE
 
     def connect(self, outputs: Path) -> None:
-        """BadInput if there is a table that cannot be read: before anything is computed."""
+        """Raise BadInput before anything is computed if the table cannot be read."""
         super().connect(outputs)
         self._columns()
 
@@ -58,7 +58,7 @@ class CsvTracker(Tracker):
 
 
 def row_of(record: RunRecord, status: str) -> dict[str, Any]:
-    """Column -> cell of a run that ends; prefixes as `mlflow.search_runs` has them."""
+    """Return column -> cell of a run that ends; prefixes as in `mlflow.search_runs`."""
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
     folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
     row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment, "name": record.name}
@@ -68,5 +68,5 @@ def row_of(record: RunRecord, status: str) -> dict[str, Any]:
 
 
 def plain_tags(record: RunRecord) -> dict[str, str]:
-    """The tags that say something about the run."""
+    """Return the tags that describe the run."""
     return {name: value for name, value in (record.tags | record.all_end_tags).items() if name not in LEFT_OUT}

@@ -28,8 +28,8 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of the runs of a tracking store.
 
-    The folders of all runs of an experiment lie beside each other. The place is opened once for all of them: MLflow's
-    client opens it for each run anew, after it has asked the server where it is.
+    The folders of all runs of an experiment lie beside each other, so the place is opened once for all of them.
+    MLflow's client opens it again for each run, after asking the server where it is.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
@@ -39,17 +39,16 @@ class RunFiles:
         self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> what is there
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
-        """Remember where a run's files are. latest: whether this process has begun the run just now."""
+        """Remember the place of a run's files. latest: whether this process has just begun the run."""
         self._uris[info.run_id] = info.artifact_uri or ""
         if latest:
             self._around = self._uris[info.run_id].partition(info.run_id)[::2]
 
     def forget(self, run_id: str) -> None:
-        """A run that has ended is rarely read by the process that made it."""
         self._uris.pop(run_id, None)
 
     def place(self, run_id: str) -> Path | None:
-        """A run's folder on this machine; None for a server's, and for a run that is not known."""
+        """Return a run's folder on this machine; None for a server's, and for an unknown run."""
         return _local(self._uris.get(run_id, ""))
 
     def upload(self, run_id: str, folder: Path) -> None:
@@ -65,9 +64,9 @@ class RunFiles:
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
+        """Return a read-only file of a run: where the tracking store has it, else copied to `folder`, which is made.
 
-        NoFile if the run has no such file.
+        Raise NoFile if the run has no such file.
         """
         guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
         own = self.place(run_id)
@@ -84,7 +83,7 @@ class RunFiles:
             raise NoFile(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
 
     def _at(self, run_id: str) -> tuple[ArtifactRepository, str | None]:
-        """(the place of the run's experiment, the path of the run's files in it)."""
+        """Return the opened place of the run's experiment, and the path of the run's files in it."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         if run_id not in self._uris:
@@ -102,7 +101,7 @@ def mlflow_table_text(table: Table) -> str:
 
 
 def _local(uri: str) -> Path | None:
-    """The folder of a file URI; None for other URIs."""
+    """Return the folder of a file URI; None for other URIs."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
@@ -113,19 +112,19 @@ REMEDY = "Put the file back, or delete the run and make it again."
 
 
 def seal(record: RunRecord, folder: Path) -> None:
-    """Put the hashes of a run's files and tables into its tags. folder: where the files are."""
+    """Put the hashes of a run's files and tables into its tags. folder: of the files."""
     record.end_tags[FILE_HASHES] = json.dumps(_hashes(record, folder), sort_keys=True)
 
 
 def require_sealed(record: RunRecord, folder: Path) -> None:
-    """BadInput, which names them, if files in a saved run's folder are not those that `seal` saw there."""
+    """Raise BadInput, naming them, if files in a saved run's folder have changed since `seal`."""
     then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
         raise BadInput(f"{some(changed)} changed since the run was saved. Put them back, or remove the folder.")
 
 
 def verify(run: LoggedRun, name: str, file: Path) -> None:
-    """BadInput, which names the run and the file, unless the file is as the run has logged it."""
+    """Raise BadInput, naming run and file, unless the file is as the run has logged it."""
     then, now = _read(run.tags, run.named).get(name), sha256_of(file)
     if then is None:
         raise BadInput(
@@ -140,7 +139,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """The file that `fetch` gives, verified. NoFile if there is none; BadInput if the run has logged one."""
+    """Return the file from `fetch`, verified. Raise NoFile without one; BadInput if the run has logged one."""
     try:
         file = fetch()
     except NoFile as why:
@@ -160,7 +159,7 @@ def _hashes(record: RunRecord, folder: Path) -> dict[str, str]:
 
 
 def _read(tags: Mapping[str, str], named: str) -> dict[str, str]:
-    """name -> sha256, as a run has logged them; {} if it has not."""
+    """Return name -> sha256, as a run has logged them."""
     try:
         found = json.loads(tags.get(FILE_HASHES, "{}"))
     except (ValueError, RecursionError):

@@ -15,10 +15,10 @@ TAG = "harness.claim"  # of a run: the name of its claim
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """What a process is going to end.
+    """What a process must end.
 
-    folder: where it writes; None if that is the tracking store's own folder.
-    scratch: whether the folder is of no use once the process has died.
+    folder: where it writes; None for the tracking store's own folder. scratch: whether the folder is useless
+    afterwards.
     experiment, store: of its run; None without one. The run has the claim's name as a tag.
     """
 
@@ -32,12 +32,11 @@ class ProcessWork:
 
 
 def claim_work(outputs: Path, work: ProcessWork) -> Claim[ProcessWork]:
-    """Claim work before it begins."""
     return locks.claim(outputs / ".claims", work)
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of this host whose processes have died. `work` is None where its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host, without `work` if its folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

@@ -46,19 +46,19 @@ DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an e
 
 
 def database_file(uri: str | None) -> Path | None:
-    """The file that a `sqlite:///` URI names, percent-encoded as SQLAlchemy reads it; None for another URI."""
+    """Return the file of a `sqlite:///` URI, percent-encoded as SQLAlchemy reads it; None for another URI."""
     return Path(unquote(uri.removeprefix(SCHEME))) if uri and uri.startswith(SCHEME) else None
 
 
 def uri_of(database: Path) -> str:
-    """The URI of a file, which SQLAlchemy reads as the same name."""
+    """Return the URI of a file, which SQLAlchemy reads as the same name."""
     return SCHEME + re.sub(r"%(?=[0-9A-Fa-f]{2})|\?", lambda found: f"%{ord(found[0]):02X}", str(database))
 
 
 def fault(database: Path, thorough: bool = False) -> str | None:
-    """What is wrong with a file that should be MLflow's database, as the end of a sentence; None if nothing is found.
+    """Return what is wrong with MLflow's database, as the end of a sentence; None if nothing is found.
 
-    thorough: read the whole file; without it a look takes milliseconds, whatever the size of the file.
+    thorough: read the whole file; otherwise a look takes milliseconds, whatever the size of the file.
     """
     if not database.is_file():
         return "is not a file"
@@ -75,7 +75,7 @@ def fault(database: Path, thorough: bool = False) -> str | None:
 
 
 def addresses(database: Path) -> list[str]:
-    """The addresses of other machines at which MLflow would read and write files of runs, since a database says so."""
+    """Return the addresses of other machines where a database makes MLflow read and write files of runs."""
     with closing(_reading(database)) as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         found = [
@@ -90,10 +90,10 @@ def addresses(database: Path) -> list[str]:
 
 
 def _reading(database: Path) -> sqlite3.Connection:
-    """A connection that only reads.
+    """Return a read-only connection.
 
-    One to a database with a write-ahead log makes files beside it, and leaves them. Where there is no log, nobody has
-    the database open, and it is read as a file that does not change, which needs none.
+    Reading a database with a write-ahead log makes files beside it. Without such a log no process has it open, and it
+    is read as an immutable file, which makes none.
     """
     with database.open("rb") as file:
         logged = 2 in file.read(JOURNAL.stop)[JOURNAL]
@@ -103,7 +103,7 @@ def _reading(database: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite says by an error, or by one that caused it, that the file is damaged."""
+    """Return whether an error, or one that caused it, is SQLite reporting a damaged file."""
     while error is not None:
         if (
             isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE
@@ -150,7 +150,7 @@ class Unreachable(Failed):
 
 
 class NoAnswer(Unreachable, BadInput):
-    """The tracking server did not answer when it was to be opened. It may be on its way back."""
+    """The tracking server did not answer when it was opened; it may come back."""
 
 
 class Damaged(Unreachable, BadInput):
@@ -158,7 +158,7 @@ class Damaged(Unreachable, BadInput):
 
 
 def without_login(uri: str | None) -> str:
-    """An address without user and password. It can be used, but may hold a secret in its path or its query."""
+    """Return an address without user and password. Its path or query may still hold a secret."""
     parts = urlsplit(uri or "")
     if "@" not in parts.netloc:
         return uri or ""
@@ -166,7 +166,7 @@ def without_login(uri: str | None) -> str:
 
 
 def shown_address(uri: str | None) -> str:
-    """An address that may be shown: without user, password and query, and of a server without the path."""
+    """Return an address fit to print: without user, password and query, and of a server without the path."""
     parts = urlsplit(without_login(uri))
     if not parts.netloc:
         return without_login(uri)
@@ -176,7 +176,7 @@ def shown_address(uri: str | None) -> str:
 
 
 def without_secrets(uri: str) -> str:
-    """A server's address without user and password, which MLflow gets by its environment variables instead.
+    """Return a server's address without user and password; MLflow gets these by its environment variables.
 
     So no message, log or artifact can show them. The address of a database is returned unchanged.
     """
@@ -189,7 +189,7 @@ def without_secrets(uri: str) -> str:
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A client of a tracking store that answers. NoAnswer if it does not, BadInput if the store cannot be used."""
+    """Return a client of a tracking store. Raise NoAnswer if it does not answer, BadInput if it is unusable."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     import logging
@@ -222,7 +222,7 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def make_database(database: Path) -> None:
-    """Make MLflow's SQLite database, first under another name: an incomplete database is broken for good."""
+    """Make MLflow's SQLite database under a temporary name first: an incomplete one is broken for good."""
     import sqlite3
 
     unfinished = database.with_name(f"{database.name}.unfinished")
@@ -242,13 +242,12 @@ def make_database(database: Path) -> None:
 
 
 def _remove(database: Path) -> None:
-    """Remove an SQLite file with its journals."""
     for path in database.parent.glob(f"{database.name}*"):
         path.unlink()
 
 
 def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None:
-    """Raise Damaged if the file of a local tracking store is no sound database of MLflow. thorough: as in `fault`."""
+    """Raise Damaged if the file of a local tracking store is not MLflow's database. thorough: as in `fault`."""
     if found := fault(database, thorough):
         raise Damaged(
             f"{database} {found}, so no logged run can be read from it. The files of the runs are still in "
@@ -258,15 +257,14 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_server(uri: str) -> None:
-    """Say which server a tracking store is on. uri: without a login."""
     from_environment = uri == without_login(os.environ.get("MLFLOW_TRACKING_URI"))
     name_host(uri, "MLFLOW_TRACKING_URI" if from_environment else "tracking.uri")
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Say where a database keeps files of runs, if that is on other machines. chosen: whether the user has named it.
+    """Name the other machines where a database keeps files of runs. chosen: whether the user named the database.
 
-    BadInput if not: it lies in a folder that may be a stranger's.
+    Raise BadInput if not, since the database may be untrusted.
     """
     for address in addresses(database):
         if not chosen:
@@ -279,7 +277,7 @@ def name_places(database: Path, chosen: bool) -> None:
 
 @functools.cache
 def _write_lazily() -> None:
-    """Let commits not wait for the disk: with write-ahead logging a killed process loses nothing all the same."""
+    """Let commits not wait for the disk: with write-ahead logging a killed process loses nothing."""
     import sqlite3
 
     from sqlalchemy import event
@@ -294,7 +292,7 @@ def _write_lazily() -> None:
 
 
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
-    """Make a tracker's method raise `Unreachable` if the server is down; then it is not called for `AGAIN_SECONDS`."""
+    """Make a tracker's method raise `Unreachable` if the server is down, then for `AGAIN_SECONDS` without a call."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -321,7 +319,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def asked(variables: Mapping[str, str]) -> Iterator[None]:
-    """Ask MLflow's server as these environment variables say, such as `ONCE`."""
+    """Set environment variables for requests to MLflow's server, such as `ONCE`."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -333,7 +331,7 @@ def asked(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def hurried() -> Mapping[str, str]:
-    """Variables by which a server is asked once, and is given up after `AT_AN_END`, or sooner where that is set."""
+    """Return variables by which a server is asked once, for at most `AT_AN_END` seconds."""
     given = os.environ.get(TIMEOUT, "")
     return ONCE | {TIMEOUT: str(min(AT_AN_END, int(given)) if given.isdecimal() else AT_AN_END)}
 
@@ -342,8 +340,8 @@ def hurried() -> Mapping[str, str]:
 def uncollected() -> Iterator[None]:
     """Read many runs without garbage collection.
 
-    MLflow makes about a hundred objects of each and keeps them until the end: to search them again and again for
-    garbage takes a third of the time.
+    MLflow keeps about a hundred objects of each until the end; searching them again and again takes a third of the
+    time.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -355,7 +353,7 @@ def uncollected() -> Iterator[None]:
 
 
 def _first_line(error: Exception, uri: str) -> str:
-    """The first line of an error's message, without the secrets of the address that it may repeat."""
+    """Return the first line of an error's message, without secrets of the address."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https"):

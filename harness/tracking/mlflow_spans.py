@@ -26,9 +26,7 @@ GAP = 1000  # ns between consecutive spans, so that those that take no time keep
 class TraceSpan:
     """A step of a trace.
 
-    kind: MLflow's span type, such as RETRIEVER.
-    inputs, outputs, attributes: JSON values.
-    ms: duration in milliseconds.
+    kind: MLflow's span type, such as RETRIEVER. inputs, outputs, attributes: JSON values. ms: duration in milliseconds.
     children: the steps inside it, one after another.
     """
 
@@ -42,7 +40,7 @@ class TraceSpan:
 
     @property
     def ns(self) -> int:
-        """Duration in nanoseconds, at least that of the children."""
+        """Return the duration in nanoseconds, at least that of the children."""
         return max(round(1e6 * self.ms), sum(child.ns + GAP for child in self.children))
 
 
@@ -55,7 +53,7 @@ class Trace:
 
 
 def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
-    """Store at most 100 traces and link them to a run. Raises MlflowException unless all of them are stored."""
+    """Store at most 100 traces and link them to a run. Raise MlflowException unless all of them are stored."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracing.client import TracingClient
 
@@ -68,7 +66,7 @@ def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: S
 
 
 def _stored(trace: Trace) -> list[MlflowSpan]:
-    """A trace as MLflow's spans, the root first. The root has the trace's tags."""
+    """Return a trace as MLflow's spans, the root first, with the trace's tags."""
     from mlflow.tracing.constant import SpanAttributeKey, TraceTagKey
 
     tags = {**trace.tags, TraceTagKey.TRACE_NAME: trace.root.name}
@@ -79,7 +77,7 @@ def _stored(trace: Trace) -> list[MlflowSpan]:
 def _flat(
     span: TraceSpan, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
 ) -> Iterator[MlflowSpan]:
-    """A span and those inside it. extra: further attributes of this span. start: ns since 1970."""
+    """Yield a span and those inside it. extra: further attributes of this span. start: ns since 1970."""
     from mlflow.entities import Span as MlflowSpan
     from mlflow.tracing.constant import SpanAttributeKey
     from mlflow.tracing.utils import generate_mlflow_trace_id_from_otel_trace_id
@@ -113,7 +111,7 @@ def _flat(
 
 
 def _context(trace_id: int) -> SpanContext:
-    """The context of a new span. Ids do not come from `random`: seeded alike, two runs would overwrite each other."""
+    """Return the context of a new span. Ids from `random` would repeat in runs with the same seed."""
     from opentelemetry.trace import SpanContext
 
     return SpanContext(trace_id, secrets.randbits(64), is_remote=False)

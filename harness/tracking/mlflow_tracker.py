@@ -58,11 +58,10 @@ if TYPE_CHECKING:
 def begin_once(
     client: MlflowClient, experiment_id: str, name: str, start_time: int, tags: Mapping[str, str]
 ) -> tuple[Run, bool]:
-    """(a RUNNING run, whether the server may make another one for the same request).
+    """Return a RUNNING run, and whether the server may make another one for the same request.
 
-    MLflow's client repeats a request without an answer, and a server that was only slow, or was killed before it could
-    answer, then has two runs. So the request is sent once, and before it is sent again, the run is looked for by its
-    claim.
+    MLflow's client repeats a request without an answer. A server that was slow, or killed before it answered, then has
+    two runs. So send the request once, and look for the run by its claim before sending it again.
     """
     from mlflow.exceptions import MlflowException
 
@@ -82,7 +81,6 @@ def begin_once(
 
 
 def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
-    """The RUNNING runs of a claim."""
     wanted = f"tags.`{TAG}` = '{claim}' AND attributes.status = 'RUNNING'"
     return list(client.search_runs([experiment_id], wanted))
 
@@ -93,13 +91,13 @@ RUNS = 100  # drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Path of an experiment's page: the one for runs and charts, not the one for agents."""
+    """Return the path of an experiment's page for runs and charts, not the one for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
-    """Part of a saved view: parallel coordinates of all params, and the metric by each of them.
+    """Return the part of a saved view with parallel coordinates of all params, and the metric by each of them.
 
     metric, params: in MLflow's spelling.
     """
@@ -141,7 +139,7 @@ class MlflowTracker(Tracker):
 
     uri: of the server or database, `sqlite:///FILE` with %20 for a space; None: `sqlite:///<outputs>/mlflow.db`.
     detail: "full", or "light" for thousands of runs: without inputs, table of queries, figures, TREC run and
-        metrics.json.
+    metrics.json.
     """
 
     recorded_as = "tracking/mlflow"
@@ -163,14 +161,14 @@ class MlflowTracker(Tracker):
         self._doubtful: set[str] = set()  # runs that the server may have begun twice
 
     def exists(self, outputs: Path) -> bool:
-        """Whether there can be runs to read: a local tracking store is made by the first `connect`."""
+        """Return whether there can be runs to read: the first `connect` makes a local tracking store."""
         database = database_file(self.uri) if self.uri else outputs.absolute() / "mlflow.db"
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
         """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good.
 
-        Raises Damaged if the file of a local one is damaged, NoAnswer if a server does not answer, BadInput if the
+        Raise Damaged if the file of a local one is damaged, NoAnswer if a server does not answer, BadInput if the
         tracking store cannot be used.
         """
         self.outputs = outputs.absolute()
@@ -214,10 +212,10 @@ class MlflowTracker(Tracker):
 
     @reaching
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
-        """Make a RUNNING run with its tags in one call, so that it exists or not; all else is logged at the end.
+        """Make a RUNNING run with its tags in one call, so it exists or not; the rest is logged at the end.
 
-        adopted: a run that a crash left behind. It is continued if its params agree with the record's, and ended as
-        KILLED if not.
+        adopted: a run that a crash left behind. It is continued if its params agree with the record's, else ended as
+        KILLED.
         """
         if adopted is not None:
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
@@ -235,7 +233,7 @@ class MlflowTracker(Tracker):
         return str(run.info.run_id)
 
     def place(self, run_id: str | None) -> Path | None:
-        """A run's folder in a local tracking store; None if this tracker has neither begun nor read the run."""
+        """Return a run's folder in a local tracking store; None if this tracker has neither begun nor read it."""
         return self._files.place(run_id) if self._files and run_id else None
 
     @reaching
@@ -274,7 +272,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
-        """The runs of an experiment with these tags and status, the latest first; [] if there is no such experiment."""
+        """Return the runs of an experiment with these tags and status, the latest first; [] without it."""
         if (found := self.client.get_experiment_by_name(experiment)) is None:
             return []
         wanted = " AND ".join(_has_tags(tags) + ([f"attributes.status = '{status}'"] if status else []))
@@ -291,9 +289,9 @@ class MlflowTracker(Tracker):
 
     @reaching
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
-        """The two finished runs of an experiment with these tags and params that have the highest objective.
+        """Return the two finished runs with these tags and params that have the highest objective.
 
-        The earlier of equal ones comes first.
+        Ties go to the earlier run.
         """
         experiment_id = self._experiment_id(experiment)
         wanted = [*_has_tags(tags), *(f"params.`{name}` = '{_param(value)}'" for name, value in params.items())]
@@ -304,7 +302,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def has(self, run_id: str) -> bool:
-        """Whether the tracking store has a run with this id."""
+        """Return whether the tracking store has a run with this id."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -317,7 +315,8 @@ class MlflowTracker(Tracker):
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """The run with this id, or the only one whose id begins so; BadInput if there is none, or if it was deleted.
+        """Return the run with this id, or the only one whose id begins with it. Raise BadInput without one, or a
+        deleted one.
 
         run_id: at least 4 digits, of a run of any experiment.
         """
@@ -330,7 +329,7 @@ class MlflowTracker(Tracker):
         return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
 
     def _only_match(self, beginning: str) -> str:
-        """The id of the only run whose id begins so. BadInput, which names what comes near, if there is no such one."""
+        """Return the id of the only run whose id begins like this. Raise BadInput, with similar ids, otherwise."""
         near: list[Run] = []
         if BEGINNING.match(beginning):
             everywhere = [one.experiment_id for one in self.client.search_experiments()]
@@ -350,7 +349,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def experiments(self) -> list[str]:
-        """The names of all experiments, the latest first; without the empty one that MLflow makes by itself."""
+        """Return the names of all experiments, the latest first, without the empty default one of MLflow."""
         found = list(self.client.search_experiments())
         own = next((one for one in found if one.experiment_id == "0"), None)
         if own and not self.client.search_runs([own.experiment_id], max_results=1):
@@ -359,7 +358,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
-        """Add to the number of runs of an experiment that have shown their private scores; returns the new number."""
+        """Add to the number of runs that have shown their private scores; return the new number."""
         from mlflow.exceptions import MlflowException
 
         experiment_id = self._experiment_id(experiment)
@@ -375,7 +374,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def page(self, experiment: str) -> str:
-        """Path of the page that lists an experiment's runs; "" if there is no such experiment."""
+        """Return the path of the page that lists an experiment's runs; "" without the experiment."""
         found = self.client.get_experiment_by_name(experiment)
         return experiment_page(found.experiment_id, "runs" if f"{VIEWS}runs" in found.tags else None) if found else ""
 
@@ -383,9 +382,9 @@ class MlflowTracker(Tracker):
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
-        """Save a view of the runs with `tags`, sorted by the first of `metrics`, the best first; returns its page.
+        """Save a view of the runs with `tags`, sorted by the first of `metrics`, the best first; return its page.
 
-        tags: None stands for any value; such a tag is shown as a column. metrics, params: shown as columns.
+        tags: None stands for any value, and makes the tag a column. metrics, params: shown as columns.
         """
         columns = [f"params.`{name}`" for name in params]
         columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]
@@ -398,13 +397,12 @@ class MlflowTracker(Tracker):
 
     @reaching
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
-        """Store traces of a run's queries."""
         mlflow_spans.write_spans(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
-        """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
+        """Return a read-only file of a run: where the tracking store has it, else copied to `folder`, which is made.
 
-        NoFile if the run has logged no such file; BadInput if the file is not as the run has logged it.
+        Raise NoFile if the run has logged no such file; BadInput if the file is not as the run has logged it.
         """
         return file_hashes.fetch_verified(run, name, lambda: self.files.download(run.run_id, name, folder))
 
@@ -476,10 +474,9 @@ class MlflowTracker(Tracker):
 def _view(
     metrics: Sequence[str], columns: Sequence[str], wanted: str = "", ascending: bool | None = None
 ) -> dict[str, Any]:
-    """A saved view as MLflow's pages read it: which runs, in which order, with which columns.
+    """Return a saved view as MLflow's pages read it.
 
-    columns: of params and tags; those of the metrics follow.
-    wanted: MLflow's filter of the runs.
+    columns: params and tags; the metrics follow. wanted: MLflow's filter of the runs.
     ascending: whether the lowest value of the first metric comes first; None: the latest run comes first.
     """
     order = "attributes.start_time" if ascending is None else f"metrics.`{metrics[0]}`"
@@ -500,5 +497,5 @@ def _now() -> int:
 
 
 def _has_tags(tags: Mapping[str, str | None]) -> list[str]:
-    """MLflow's filters for runs with these tags; None: with any value."""
+    """Return MLflow's filters for runs with these tags; None: with any value."""
     return [f"tags.`{name}` " + ("LIKE '%'" if value is None else f"= '{value}'") for name, value in tags.items()]

@@ -31,8 +31,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 class Held:
     """A run in the outbox.
 
-    run_id: None if the run could not even begin in the tracking store.
-    store: URI of the tracking store that it was meant for, without a login.
+    run_id: None if the run could not begin in the tracking store. store: URI of that store, without a login.
     """
 
     run_id: str | None
@@ -43,10 +42,9 @@ class Held:
 
 
 def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str, folder: Path) -> Path:
-    """Save a run in `<folder>.unsent`, or in the next free `<folder>-n.unsent`; returns that folder.
+    """Save a run in `<folder>.unsent`, or in the next free `<folder>-n.unsent`; return that folder.
 
-    record: its `folder` is moved here; None if the files are in the tracking store.
-    run_id: None if the run could not even begin in the tracking store.
+    record: its `folder` is moved here; None if the files are in the tracking store. run_id: as in `Held`.
     """
     held = next(_free_names(folder))
     saved = dataclasses.replace(record, folder=None, unsent=None, ended=int(time.time() * 1000))
@@ -63,12 +61,11 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
 
 
 def write_saved(folder: Path, held: Held) -> None:
-    """Write the record of a saved run into its folder."""
     write_text(folder / RECORD, _text(held))
 
 
 def read_saved(folder: Path) -> Held:
-    """A saved run, as `write_saved` wrote it. BadInput, which names the file, if it is damaged."""
+    """Return a saved run. Raise BadInput, naming the file, if it is damaged."""
     file = folder / RECORD
     try:
         with open_unpacked(file) as stream:

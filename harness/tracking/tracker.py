@@ -29,7 +29,7 @@ ESTIMATE = ("value", "low", "high", "checked", "others")  # of the objective's e
 
 
 def member_tag(sweep_id: str) -> str:
-    """The tag of every run that is a trial of the sweep. Each sweep has its own, since a run may belong to several.
+    """Return the tag of every run that is a trial of the sweep. A run may belong to several sweeps.
 
     Its value says whether this sweep computed the run or reused it.
     """
@@ -42,12 +42,11 @@ def mlflow_name(name: str) -> str:
 
 
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
-    """A run's score by a measure, of the kind that ranks runs; None if the run does not have it.
+    """Return a run's score by a measure, of the kind that ranks runs; None if the run does not have it.
 
     Out of fold if a gate or a fusion learnt from labels; with select_on="public" over the public part.
 
-    logged: the run's metrics, by MLflow's names.
-    name: a measure, such as `ndcg@10`, or another logged number.
+    logged: the run's metrics, by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
     """
     for kind in (score_kind(True, select_on), score_kind(False, select_on)):
         if (key := mlflow_name(logged_name(name, kind))) in logged:
@@ -58,7 +57,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
 
 
 def objective_metrics(one: Objective | None) -> dict[str, float]:
-    """The metrics that an objective is logged as; without those that it lacks."""
+    """Return the metrics that an objective is logged as, where it has them."""
     values = (one.value, one.low, one.high) if one else ()
     found = dict(zip(OBJECTIVE_METRICS, values, strict=False))
     if one and one.estimate:
@@ -67,7 +66,6 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
 
 
 def _estimate(logged: Mapping[str, float]) -> Estimate | None:
-    """The estimate of a run's objective; None for labels of one origin. logged: the run's metrics."""
     value, low, high, checked, others = (logged.get(f"estimate_{name}", math.nan) for name in ESTIMATE)
     return None if math.isnan(checked) else Estimate(value, low, high, int(checked), int(others))
 
@@ -77,7 +75,7 @@ TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """A description, cut at the end of a line if it is too long for a tag.
+    """Return a description, cut at the end of a line if it is too long for a tag.
 
     MLflow's pages set the cells of a table without a space between them: each is given one at its end.
     """
@@ -99,15 +97,13 @@ class Input:
 class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
 
-    end_tags: tags that are known when the run ends.
-    objective: what ranks the run, logged as the metrics `objective`, `objective_low` and `objective_high` and as tags;
-        its estimate as `estimate_value`, `estimate_low`, `estimate_high`, `estimate_checked` and `estimate_others`.
+    end_tags: tags known when the run ends.
+    objective: what ranks the run, logged as the metrics and tags of `objective_metrics` and `all_end_tags`.
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
-    tables: file name -> column -> values.
-    folder: its files become the run's artifacts.
+    tables: file name -> column -> values. folder: its files become the run's artifacts.
     began, ended: milliseconds since 1970; 0: the time of the call.
-    unsent: the folder where the run is saved because the tracking server was down.
+    unsent: the folder of the saved run, if the tracking server was down.
     """
 
     experiment: str
@@ -127,22 +123,19 @@ class RunRecord:
 
     @property
     def all_metrics(self) -> dict[str, float]:
-        """The metrics, with the objective's value and interval."""
+        """Return the metrics, with the objective's value and interval."""
         return self.metrics | objective_metrics(self.objective)
 
     @property
     def all_end_tags(self) -> dict[str, str]:
-        """The end tags, with the objective's measure and kind."""
+        """Return the end tags, with the objective's measure and kind."""
         one = self.objective
         return self.end_tags | ({f"{OBJECTIVE}.name": one.name, f"{OBJECTIVE}.kind": one.kind} if one else {})
 
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as the tracking store has it. `metrics` and `params` have MLflow's names.
-
-    began: milliseconds since 1970.
-    """
+    """A run in the tracking store. `metrics` and `params` have MLflow's names. began: milliseconds since 1970."""
 
     run_id: str
     name: str
@@ -159,22 +152,22 @@ class LoggedRun:
 
     @property
     def named(self) -> str:
-        """The run in a sentence: `3f2a91bc (bm25-kiwi-none)`."""
+        """Return the run for a sentence: `3f2a91bc (bm25-kiwi-none)`."""
         return f"{self.short_id} ({self.name})"
 
     @property
     def called(self) -> str:
-        """The run beside others: by its file if that was scored, else by its short id."""
+        """Return the name of the run beside others: its file if that was scored, else its short id."""
         return self.short_id if self.has_settings else self.name
 
     @property
     def has_settings(self) -> bool:
-        """Whether its params are settings that made its results; those of a scored file only say how it was scored."""
+        """Return whether its params made its results; those of a scored file only say how it was scored."""
         return self.tags.get("harness.verb") != "score"
 
     @property
     def objective(self) -> Objective | None:
-        """What ranks the run, as it logged it; None if it has none."""
+        """Return what ranks the run, as logged; None without one."""
         name, kind = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind")
         if name is None or kind is None or OBJECTIVE not in self.metrics:
             return None
@@ -183,11 +176,11 @@ class LoggedRun:
 
     @property
     def select_on(self) -> str:
-        """The labelled queries that rank the run, "all" or "public"."""
+        """Return the labelled queries that rank the run, "all" or "public"."""
         return self.objective.select_on if self.objective else self.params.get("select_on", "all")
 
     def score(self, name: str, select_on: str) -> Objective | None:
-        """The run's own objective if it is the one that is asked for, else what `measured` finds."""
+        """Return the run's own objective if it is this measure, else the result of `measured`."""
         own = self.objective
         if own and (own.name, own.select_on) == (name, select_on):
             return own
@@ -202,13 +195,13 @@ class NoFile(BadInput):
 
 
 class Tracker:
-    """Where runs are logged and read. Methods raise `Unreachable` if the tracking server is down.
+    """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
     This one logs nothing and does not import MLflow. It is the base of trackers that only write: none of their runs has
-    an id, and no command finds one again.
+    an id, and commands cannot read them.
 
     detail: "light" leaves out some files of a run. choice: its name in `tracking=`.
-    keeps_runs: whether runs and copies of their files can be read again; asked by `open_store` for commands that read.
+    keeps_runs: whether runs and copies of their files can be read again; `open_store` requires it.
     uri: of the tracking store, once it is connected. artifacts: URI of the folder where a local one keeps files.
     outputs: the folder of what the harness writes, once it is connected.
     """
@@ -286,5 +279,5 @@ class Tracker:
 
 
 def tracker_error(tracker: Tracker, why: str) -> BadInput:
-    """Return the error for what a tracker cannot do. why: such as `keeps no runs to choose from`."""
+    """Return the error for a tracker that cannot do something. why: such as `keeps no runs to choose from`."""
     return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")

@@ -18,8 +18,8 @@ OFFLINE = ("offline", "disabled")  # values of WANDB_MODE
 class WandbTracker(Tracker):
     """Sends each run when it ends: params and tags as the config, metrics as the summary. Files stay in its folder.
 
-    The experiment is the project. WANDB_API_KEY or an earlier `wandb login` says who one is. With WANDB_MODE=offline,
-    runs wait in `<outputs>/wandb` for `wandb sync`.
+    The experiment is the project. WANDB_API_KEY or an earlier `wandb login` identifies the user. With
+    WANDB_MODE=offline, runs wait in `<outputs>/wandb` for `wandb sync`.
 
     entity: a user or team; None: the default one. detail: as for `Tracker`.
     """
@@ -32,7 +32,7 @@ class WandbTracker(Tracker):
         self._entity = entity
 
     def connect(self, outputs: Path) -> None:
-        """BadInput without the package or without a key: before anything is computed."""
+        """Raise BadInput without the package or a key, before anything is computed."""
         super().connect(outputs)
         for folder in ("wandb", ".wandb"):
             place = Path(os.environ.get("WANDB_DIR") or ".", folder, "settings")

@@ -44,8 +44,6 @@ from retrievers.testing import contract
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check. about: what was checked. said: what was found."""
-
     about: str
     state: Literal["ok", "warning", "error"]
     said: str
@@ -57,7 +55,7 @@ CONTRACT = "retrievers/testing.py says what a retriever must do; the section of 
 
 
 def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
-    """Whether each installed plug-in can be used, its classes included."""
+    """Check that each installed plug-in and its classes can be used."""
     seen: dict[str, installed.Plugin] = {}
     for plugin in installed.installed_plugins():
         about, remedy = f"plug-in {plugin}", f"Mend it, or remove it: pip uninstall {plugin.distribution}"
@@ -77,7 +75,7 @@ def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def retrievers(config: DoctorConfig) -> Iterator[Finding]:
-    """Each rule of the contract, for each retriever of the config on its dataset."""
+    """Check each rule of the contract, for each retriever of the config on its dataset."""
     if config.retriever is None:
         return
     dataset = checked_dataset(build(config.dataset, where="dataset"), "dataset")
@@ -97,7 +95,7 @@ _TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeou
 
 
 def cache_findings(config: DoctorConfig) -> Iterator[Finding]:
-    """What there is to say about the cache that `path` names."""
+    """Check the cache at `store.path`."""
     path = full_place(config.store.path)
     try:
         cache = open_cache(path)
@@ -123,7 +121,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
 
 
 def _excludes(file: Path) -> bool:
-    """Whether a process that holds a lock keeps another one of this machine from taking it."""
+    """Return whether a held lock keeps out another process of this machine."""
     from filelock import FileLock
 
     with FileLock(file):
@@ -132,7 +130,7 @@ def _excludes(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that a folder lies on, such as ext4 or nfs4."""
+    """Return the type of the file system of a folder, such as ext4 or nfs4."""
     try:
         mounts = [line.split(" ") for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
     except OSError:  # not Linux
@@ -163,7 +161,7 @@ FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
-    """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts and model hub, and examine retrievers.
+    """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts, model hub and retrievers.
 
     Exit code 1 if something is broken.
     """
@@ -183,7 +181,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the cache's entries by size or age, and prune it: first what is long unused, then down to a size."""
+    """List the entries of the cache by size or age, and prune it: first the long unused, then down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
@@ -239,8 +237,8 @@ def _prune(
 ) -> tuple[Entries, Entries, Entries]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    Pruning also removes damaged entries. Foreign folders stay, and do not count. now: seconds since 1970. Return the
-    entries that are left, those that were removed, and those left only because a process uses them.
+    Remove damaged entries too. Keep foreign folders, and do not count them. now: seconds since 1970. Return the
+    remaining entries, the removed ones, and those kept only because a process uses them.
     """
     removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
@@ -265,8 +263,9 @@ def _prune(
 
 
 def _about(identity: Any) -> str:
-    """The classes and models in an identity, and what replies are for, such as `retriever/bm25` or `gpt gate`; of
-    prepared files, their number and the size of the chunks."""
+    """Return the classes, models and purposes in an identity, such as `retriever/bm25`; of prepared files their number
+    and the size of the chunks.
+    """
     names = []
     if isinstance(identity, Mapping):
         if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):
@@ -279,7 +278,7 @@ def _about(identity: Any) -> str:
 
 
 def _versions(config: DoctorConfig) -> Iterator[Finding]:
-    """Python, and the installed version of every dependency, including those of dense retrieval."""
+    """Check Python and every dependency, including those of dense retrieval."""
     from packaging.requirements import Requirement
 
     python = ".".join(map(str, sys.version_info[:3]))
@@ -331,7 +330,6 @@ def _disk(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def _cluster(config: DoctorConfig) -> Iterator[Finding]:
-    """Whether the cluster answers and its nodes are equal; where that is this process, there is nothing to say."""
     cluster: Cluster = build(config.cluster, where="cluster")
     try:
         if said := cluster.examined():
@@ -341,7 +339,6 @@ def _cluster(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def _fonts(config: DoctorConfig) -> Iterator[Finding]:
-    """Whether figures can show Hangul."""
     if name := figure.hangul_font():
         yield Finding("fonts", "ok", f"figures show Hangul in {name}")
     else:
@@ -350,7 +347,7 @@ def _fonts(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def _hub(config: DoctorConfig) -> Iterator[Finding]:
-    """Whether the model hub answers. Only dense models come from there."""
+    """Check the model hub, the source of dense models."""
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310
     try:

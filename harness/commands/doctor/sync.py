@@ -22,7 +22,7 @@ from harness.tracking.tracker import RunRecord, Tracker
 
 
 def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
-    """Upload every run that is saved in `outputs` to the tracking store of this command."""
+    """Upload every run saved in `outputs` to the tracking store of this command."""
     outputs = config.outputs.absolute()
     if not (tracker := build(config.tracking, where="tracking")).keeps_runs:
         raise BadInput(
@@ -53,8 +53,8 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 class _Trackers:
     """Connected trackers, one for each level of detail. A server that is down is tried only once.
 
-    config: of the command. elsewhere: whether its words name the tracking store, so that all runs go there. Otherwise
-    those go there that were meant for it: a saved run may be a stranger's, and does not say where it is sent.
+    elsewhere: whether the command line names the tracking store: then all runs go there. Otherwise only runs meant for
+    this store are sent, since a saved run comes from a file and must not choose where it is sent.
     """
 
     def __init__(self, config: SyncConfig, elsewhere: bool) -> None:
@@ -64,7 +64,7 @@ class _Trackers:
         self._own = without_login(config.tracking.get("uri") or uri_of(database))
 
     def of(self, held: Held) -> Tracker:
-        """The tracker for a saved run. BadInput if its tracking store cannot be used."""
+        """Return the tracker for a saved run. Raise BadInput if its tracking store cannot be used."""
         node = dict(self._config.tracking) | {"detail": held.detail}
         if not self._elsewhere and held.store != self._own:
             raise BadInput(
@@ -82,9 +82,9 @@ class _Trackers:
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """The id of the run that the server has begun, though its answer may be lost; None if there is none.
+    """Return the id of the run that the server has begun, even if its answer was lost; None if there is none.
 
-    What it has begun besides, for the same request sent again, is ended.
+    End further runs that the server began for the same request.
     """
     claim = held.record.tags.get(TAG)
     running = tracker.runs(held.record.experiment, {TAG: claim}, "RUNNING") if claim else []
@@ -97,7 +97,7 @@ def _begun(tracker: Tracker, held: Held) -> str | None:
 
 
 def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
-    """Log a saved run and delete its folder; returns the run's id. After a failure it may be called again."""
+    """Log a saved run, delete its folder and return its id. It may be called again after a failure."""
     files = folder / FILES
     record = replace(held.record, folder=files if files.is_dir() else None)
     if record.folder:

@@ -31,8 +31,8 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
 
-    BadInput if anything about the run or its predictions is wrong. A submission is identified by its content, whatever
-    its file is called. Returns the JSON document of `harness export format=json`.
+    Raise BadInput if the run or its predictions are invalid. A submission is identified by its content, not by the name
+    of its file.
     """
     kind = RunKind(config.task)
     tracker = open_store(config)
@@ -101,7 +101,7 @@ def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, 
 
 
 def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
-    """The file to write: `submission`, or one beside the ledger that is named after the day (UTC) and the run."""
+    """Return `submission`, or a file beside the ledger named after the day (UTC) and the run."""
     suffix = Path(kind.predictions(run).removesuffix(".gz")).suffix
     target = submission or (ledger.folder / f"submission-{now()[:10]}-{run.short_id}{suffix}")
     if target.is_dir():
@@ -120,7 +120,6 @@ def _model_name(config: ExportConfig, run: LoggedRun) -> str:
 
 
 def _line(run: LoggedRun, config: ExportConfig, target: Path, sha256: str) -> Export:
-    """An export's line in the ledger: the file, its run, the score that ranked it, all numbers of that measure."""
     metric = config.metric
     score = run.score(metric, config.select_on or run.select_on)
     measures = {mlflow_name(name) for name in (metric, run.objective.name if run.objective else metric)}
@@ -141,7 +140,6 @@ def _line(run: LoggedRun, config: ExportConfig, target: Path, sha256: str) -> Ex
 
 
 def _provenance(run: LoggedRun, line: Export, config: Mapping[str, Any]) -> str:
-    """Where a submission comes from, as JSON: the run, its numbers, data, code, versions and config."""
     made_with = ("data.", "git.", "version.", "trial_key")
     names = ("sha256", "run_id", "run_name", "experiment", "metric", "value", "kind")
     content = {name: getattr(line, name) for name in names} | {

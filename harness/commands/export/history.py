@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
     """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one.
 
-    Scores are kept as fractions, also if the leaderboard writes them in percent.
+    Percentages are stored as fractions.
     """
     given = {part: float(score) for part in PARTS if (score := config.document[part]) is not None}
     if not given:
@@ -74,7 +74,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
+    """List all submissions: the drift of the leaderboard's scores from ours, and whether their orders agree."""
     ledger = Ledger.of(config.document)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
@@ -136,7 +136,6 @@ def submissions_table(document: Mapping[str, Any]) -> Table:
 
 
 def _settle(ledger: Ledger, config: HistoryConfig) -> None:
-    """Complete what a crash left pending, if the tracking server answers; the history can be read without it."""
     try:
         tracker = open_tracker(config)
     except BadInput as error:
@@ -146,7 +145,7 @@ def _settle(ledger: Ledger, config: HistoryConfig) -> None:
 
 
 def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str, float]:
-    """Scores of a leaderboard on the scale of our own. BadInput for one beyond the range of the measure."""
+    """Return leaderboard scores on our own scale. Raise BadInput for one outside the range of the measure."""
     most, unit = (100, " in percent") if scale == "percent" else (1, "")
     for part, score in given.items():
         if metric in UNBOUNDED or 0 <= score <= most:
@@ -161,7 +160,7 @@ def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str,
 
 
 def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
-    """Raise BadInput that says why a file is not in the ledger: it has changed, moved or not, or was never exported."""
+    """Raise BadInput that says why a file is not in the ledger: it was changed or moved, or never exported."""
     exported_as = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
     for one in reversed(ledger.submissions().values()):
         if one.sha256 == exported_as or any(line.file == str(file) for line in one.exports):
@@ -177,11 +176,10 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
 
 
 def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
-    """One submission as `export history` shows it.
+    """Return a submission as `export history` shows it.
 
     local: our mean over all labelled queries by the measure of the latest submission, out of fold where a gate was
         fitted on labels; None if the run lacks the measure or used other queries than the latest submission.
-    local_low, local_high: its interval.
     value: the score that ranked the run when it was exported.
     drift: part of the leaderboard -> its score minus `local`.
     """
@@ -212,12 +210,10 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
 
 
 def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
-    """How the leaderboard's scores on a part agree with ours, over the submissions that have both.
+    """Return how well the leaderboard's scores on a part agree with ours, over the submissions that have both.
 
-    drift: mean, least and greatest.
-    tau: Kendall's tau-b of the two orders; None for fewer than three submissions, and where it is undefined, such as
-        with all scores equal.
-    swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
+    drift: mean, least and greatest. tau: Kendall's tau-b of the two orders; None below three submissions, and where it
+    is undefined. swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
     """
     both = [row for row in rows if row["drift"][part] is not None]
     drifts = [row["drift"][part] for row in both]
@@ -233,7 +229,7 @@ def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
 
 
 def history_report(document: Mapping[str, Any]) -> Report:
-    """Return how far the leaderboard agrees with us, the scores, and where the files are."""
+    """Return how well the leaderboard agrees with our scores, the scores, and the files."""
     rows: Sequence[Row] = document["submissions"]
     if not rows:
         return Report("No submissions yet.", steps=["harness export metric=modified_map@3"])
@@ -269,7 +265,6 @@ def _first_swapped(rows: Sequence[Row], agreement: Mapping[str, Any]) -> list[Ro
 
 
 def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> list[str]:
-    """Return sentences about how the leaderboard's scores on a part agree with ours."""
     if not agreement["submissions"]:
         return []
     drift = agreement["drift"]
@@ -294,7 +289,6 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
 
 
 def _drift(row: Row, part: str) -> str:
-    """Return our own score and the drift, as shown beside a leaderboard's score."""
     if (drift := row["drift"][part]) is None:
         return ""
     return f", here {row['local']:.4f} ({row['metric']}, {row['local_kind']}): drift {drift:+.4f}"

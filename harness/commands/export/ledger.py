@@ -34,10 +34,10 @@ PARTS = ("public", "private")  # of a leaderboard
 
 @dataclass(frozen=True)
 class Export:
-    """A file of predictions was written.
+    """The export of a file.
 
-    time: as `now` gives it. sha256: of the file. metric, value, low, high, kind: the score that ranked the run.
-    metrics: all numbers of that measure. queries: fingerprint of the queries.
+    metric, value, low, high, kind: the score that ranked the run. metrics: all numbers of that measure.
+    queries: fingerprint of the queries. time: from `now`.
     """
 
     time: str
@@ -61,7 +61,7 @@ class Export:
 
 @dataclass(frozen=True)
 class LeaderboardAnswer:
-    """The leaderboard's scores for a file; None for a part without one."""
+    """The leaderboard's scores for a file; None for a part without a score."""
 
     time: str
     sha256: str
@@ -75,8 +75,6 @@ class LeaderboardAnswer:
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """A step of the ledger: an export, or the answer to one."""
-
     export: Export | None = None
     answer: LeaderboardAnswer | None = None
 
@@ -91,7 +89,7 @@ class LedgerLine:
 
 @dataclass(frozen=True)
 class Pending:
-    """A step that was begun. provenance: of an export, the content of the file beside its own."""
+    """A step that was begun. provenance: content of the file written beside an export."""
 
     line: LedgerLine
     provenance: str | None = None
@@ -102,10 +100,9 @@ class Submission:
     """Exported predictions, identified by their content.
 
     number: from 1, in the order of the exports.
-    exports: the first made the submission. Further ones are copies under other names, or other runs with the same
-        predictions.
-    answers: part of the leaderboard -> score.
-    files: paths where the content was written, the latest first.
+    exports: the first made the submission; the others are copies under other names, or other runs with equal
+    predictions.
+    answers: part of the leaderboard -> score. files: paths of the content, the latest first.
     """
 
     number: int
@@ -121,7 +118,7 @@ class Submission:
 
     @property
     def about(self) -> str:
-        """How messages refer to the submission."""
+        """Return the submission as messages name it."""
         first = self.exports[0]
         return f"submission {self.number} ({minute(first.time)}, run {short_id(first.run_id)}, {first.run_name})"
 
@@ -142,18 +139,17 @@ class Ledger:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Ledger:
-        """The ledger in a config's outputs."""
         return cls(Path(config["outputs"]).absolute() / "submissions")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out. BadInput where a line was edited, moved or removed."""
+        """Keep other processes out. Raise BadInput if a line was edited, moved or removed."""
         self.pending.mkdir(parents=True, exist_ok=True)
         with self._log.appending() as self._add:
             yield
 
     def submissions(self) -> dict[str, Submission]:
-        """sha256 -> submission, in the order of the exports. BadInput, with file and line, for an invalid line."""
+        """Return sha256 -> submission, in the order of the exports. Raise BadInput for an invalid line."""
         found: dict[str, Submission] = {}
         for line in self._log.read():
             sha256, file = line.step.sha256, line.step.file
@@ -169,7 +165,7 @@ class Ledger:
         return found
 
     def require_free(self, line: Export) -> None:
-        """BadInput if an export would replace or contradict anything that is there."""
+        """Raise BadInput if an export would replace or contradict an existing file or line."""
         file = Path(line.file)
         for one in self.submissions().values():
             if line.file in one.files and one.sha256 != line.sha256:
@@ -184,9 +180,9 @@ class Ledger:
                 _refuse(line, f"has the provenance of another file beside it, {beside.name}")
 
     def export(self, line: Export, text: str, provenance: str) -> None:
-        """Begin an export and write its file, which `settle` then enters; a file that has this content stays.
+        """Begin an export and write its file, which `settle` then enters; a file with this content stays.
 
-        BadInput if another process has taken the name since `require_free`.
+        Raise BadInput if another process has taken the name since `require_free`.
         """
         begun = self._begin(Pending(LedgerLine(export=line), provenance))
         if not create_text(Path(line.file), text) and digest_file(line.file) != line.sha256:
@@ -194,14 +190,14 @@ class Ledger:
             _refuse(line, "exists by now and has other content")
 
     def answer(self, line: LeaderboardAnswer) -> None:
-        """Begin to enter the leaderboard's scores, which `settle` completes."""
+        """Begin to enter the leaderboard's scores; `settle` completes it."""
         self._begin(Pending(LedgerLine(answer=line)))
 
     def settle(self, tracker: Tracker) -> None:
         """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
 
-        An export whose file was never written is dropped. A missing run is logged as a warning. While the tracking
-        server is down, a step stays pending for the next command.
+        Drop an export whose file was never written. Log a warning for a missing run. While the tracking server is down,
+        a step stays pending for the next command.
         """
         for path in sorted(self.pending.glob("*.json")):
             begun = row_as(Pending, json_file(path), str(path))
@@ -220,13 +216,12 @@ class Ledger:
                 path.unlink()
 
     def _begin(self, step: Pending) -> Path:
-        """Write a pending step; returns its file."""
         path = self.pending / f"{step.line.step.time.replace(':', '')}.json"
         write_text(path, json.dumps(asdict(step), ensure_ascii=False, allow_nan=False) + "\n")
         return path
 
     def _has(self, line: LedgerLine) -> bool:
-        """Whether the ledger has the line; for an export, one of the same content, run and file."""
+        """Return whether the ledger has the line, or an export of the same content, run and file."""
         if (new := line.export) is None:
             return line in self._log.read()
         known = (old.export for old in self._log.read() if old.export)
@@ -242,7 +237,7 @@ def _refuse(line: Export, why: str) -> NoReturn:
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Write to a run's tags and metrics what the ledger has; False if the server is down, to be tried again later."""
+    """Copy what the ledger has into a run's tags and metrics; return False if the server is down, to try again."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(getattr(line, name)) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}
@@ -265,17 +260,17 @@ def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
 
 
 def now() -> str:
-    """UTC, ISO 8601, with microseconds, so that no two steps of a ledger have the same time."""
+    """Return the time, UTC, ISO 8601, with microseconds: the steps of a ledger have different times."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 def minute(time: str) -> str:
-    """A time of the ledger as `2026-07-01 12:30`."""
+    """Return a time of the ledger as `2026-07-01 12:30`."""
     return time[:16].replace("T", " ")
 
 
 def digest_file(path: str | Path) -> str | None:
-    """sha256 of a file; None if there is no such file."""
+    """Return the sha256 of a file; None if there is no such file."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except PermissionError:
@@ -285,5 +280,4 @@ def digest_file(path: str | Path) -> str | None:
 
 
 def provenance_of(submission: Path) -> Path:
-    """The provenance file of a submission's file."""
     return submission.with_name(submission.name + ".provenance.json")

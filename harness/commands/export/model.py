@@ -56,13 +56,11 @@ UNASKED = "The model would be asked again for what the run searched for. Run the
 
 @dataclass(frozen=True)
 class ServedRun:
-    """What a package is made of.
+    """The contents of a package.
 
-    config: of the run, resolved.
-    dataset: the run's data, unchanged.
-    queries: those that the run searched for.
-    cache: where the run's indexes are; missing ones are built there.
-    rules: group, gate or fusion -> file of the rule that it has learnt in the run or been given.
+    config: of the run, resolved. dataset: the run's data, unchanged. queries: those that the run searched for.
+    cache: with the run's indexes; missing ones are built there.
+    rules: group, gate or fusion -> file of the rule that the run learnt or was given.
     """
 
     run: LoggedRun
@@ -74,20 +72,18 @@ class ServedRun:
 
     @property
     def served_config(self) -> Mapping[str, Any]:
-        """The config that answers: gate and fusion apply their rules instead of learning them again."""
+        """Return the config with gate and fusion that apply their rules instead of learning them again."""
         return _with_rules(self.config, self.rules)
 
 
 def prepare_model(
     tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str] = ()
 ) -> None:
-    """Make the registered model `name` unless there is one, so that `log_model` can add a version.
+    """Make the registered model `name` unless it exists; `log_model` then adds a version.
 
-    allow: as for `require_allowed`.
-
-    BadInput if the run would have another trial key today: then its model might not answer as the run did; if queries
-    that a language model has written for it are no longer cached; if what its gate or fusion learnt was edited; or if
-    MLflow refuses the name.
+    Raise BadInput if the run would have another trial key today, since its model might answer differently; if queries
+    that a language model wrote for it are no longer cached; if what its gate or fusion learnt was edited; or if MLflow
+    refuses the name. allow: as for `require_allowed_hosts`.
     """
     assert valid.dataset is not None
     config, dataset, client = valid.config, valid.dataset, tracker.client
@@ -110,11 +106,7 @@ def prepare_model(
 
 
 def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
-    """Package a run that `prepare_model` let pass, and give the new version of `name` the alias `champion`.
-
-    valid: the run's config and unchanged data.
-    cache: where the run's indexes are; missing ones are built there.
-    """
+    """Package a run that `prepare_model` accepted, and give the new version of `name` the alias `champion`."""
     assert valid.dataset is not None
     config, dataset, client = valid.config, valid.dataset, tracker.client
     queries = _searched(config, dataset, cache)
@@ -155,7 +147,7 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
-    """The version that the alias refers to, and its run; None for no version."""
+    """Return the alias's version and its run; None without one."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -168,7 +160,6 @@ def _champion(client: MlflowClient, name: str) -> str | None:
 
 
 def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name: str) -> int:
-    """The number of a new version of the registered model, to which the alias now refers."""
     from mlflow.entities import LoggedModelOutput
 
     client.log_outputs(run.run_id, [LoggedModelOutput(logged.model_id, 0)])
@@ -180,7 +171,7 @@ def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name
 
 
 def load_model(folder: Path) -> Searcher:
-    """The searcher of a package. BadInput, which names the file, if one has changed or is missing."""
+    """Return the searcher of a package. Raise BadInput, naming the file, if one has changed or is missing."""
     verify_entry(folder)
     config: Mapping[str, Any] = read_config(folder / "config.yaml")
     config = _with_rules(config, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
@@ -193,12 +184,10 @@ def load_model(folder: Path) -> Searcher:
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
-    """One row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
+    """Return one row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
 
     table: columns `query`, a text, or `messages`, a conversation as a list of {role, content}; and optionally
-        `query_id`, by default the number of the row from 0.
-
-    BadInput, which names the row, for anything else.
+        `query_id`, by default the number of the row from 0. Raise BadInput, naming the row, for anything else.
     """
     from pandas import DataFrame
 
@@ -226,13 +215,12 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 
 
 def _searched(config: Mapping[str, Any], dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
-    """The queries that a run searched for. BadInput where those that a language model has written are not cached."""
+    """Return the queries that a run searched for. Raise BadInput if a language model's are no longer cached."""
     here = {**config, "store": {"path": cache.location}, "cluster": {}}
     return open_session(Plan.of(here), dataset, unasked=UNASKED).queries
 
 
 def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> None:
-    """BadInput unless the run would have the same trial key today."""
     for name, node in config["retriever"].items():
         if not reusable(node):
             raise BadInput(
@@ -248,7 +236,7 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
 
 
 def _register(client: MlflowClient, name: str) -> None:
-    """Make the registered model unless there is one of that name. BadInput if MLflow refuses the name."""
+    """Make the registered model unless it exists. Raise BadInput if MLflow refuses the name."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -261,7 +249,6 @@ def _register(client: MlflowClient, name: str) -> None:
 
 
 def _pack(served: ServedRun, folder: Path) -> Path:
-    """The package of a run, made in `folder`."""
     documents = served.dataset.documents
     searcher = Searcher(Plan.of(served.served_config), served.dataset, served.cache, tuple)
     drawn = random_queries(IndexedTexts(documents), served.queries)
@@ -287,7 +274,7 @@ def _pack(served: ServedRun, folder: Path) -> Path:
 
 
 def _rule_files(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """gate or fusion -> the rule that it learnt in this run, or reads from a file; without those that have none."""
+    """Return gate and fusion -> the rule that this run learnt or read from a file, where it did."""
     learn = {"gate": build(config["gate"], where="gate").learns, "fusion": learns(Plan.of(config))}
     found = {}
     for group, learnt in learn.items():
@@ -299,7 +286,6 @@ def _rule_files(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], fol
 
 
 def _with_rules(config: Mapping[str, Any], rules: Mapping[str, Path]) -> dict[str, Any]:
-    """The config with gate and fusion that apply rules. rules: as in `ServedRun`."""
     return {**config, **{group: {"_target_": FITTED[group], "file": str(file)} for group, file in rules.items()}}
 
 
@@ -308,7 +294,6 @@ def _linked(source: str, target: str) -> None:
 
 
 def _save(served: ServedRun, packed: Path, logged: LoggedModel, path: Path) -> Path:
-    """The folder of an MLflow model, `path`, around a run's package."""
     import mlflow.pyfunc
     from mlflow.models import Model
     from pandas import DataFrame
@@ -352,7 +337,7 @@ def _signature() -> ModelSignature:
 
 
 def _requirements(config: Mapping[str, Any]) -> list[str]:
-    """This package, its dependencies, and what decides the results of a config, in the installed versions.
+    """Return this package, its dependencies, and what decides the results of a config, in the installed versions.
 
     This package is not on PyPI: to rebuild the environment, pip needs its wheel (`PIP_FIND_LINKS=dist`).
     """
@@ -375,7 +360,6 @@ def _requirements(config: Mapping[str, Any]) -> list[str]:
 
 
 def _turns(row: Mapping[str, Any], where: str) -> tuple[Turn, ...]:
-    """The conversation of a row; for a `query` a single turn of the user."""
     if ("query" in row) == ("messages" in row):
         raise BadInput(f"{where}: give either `query`, a text, or `messages`, a list of {{role, content}}.")
     if "query" in row:
@@ -385,5 +369,5 @@ def _turns(row: Mapping[str, Any], where: str) -> tuple[Turn, ...]:
 
 
 def _has_value(value: Any) -> bool:
-    """Whether a cell has a value: pandas fills empty ones with None or NaN."""
+    """Return whether a cell has a value: pandas fills empty ones with None or NaN."""
     return not (value is None or (isinstance(value, float) and value != value))
