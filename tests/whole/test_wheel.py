@@ -27,18 +27,15 @@ def test_a_wheel_runs_in_an_empty_folder(tmp_path):
     call("-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT))
     [wheel] = tmp_path.glob("*.whl")
     packed = zipfile.ZipFile(wheel).namelist()
-    prompts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "harness").rglob("prompts/**/*.txt")}
-    assert len(prompts) > 3
-    assert prompts <= {*packed}
     assert {str(path.relative_to(ROOT)) for path, _ in FILES.values()} <= {*packed}
     names = {name.partition("/")[0] for name in packed}
     assert names == {"harness", "retrievers", wheel.name.rpartition("-py3")[0] + ".dist-info"}
     prompts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "harness").glob("**/prompts/**/*.txt")}
     assert len(prompts) >= 12
-    assert prompts <= set(zipfile.ZipFile(wheel).namelist())
+    assert prompts <= {*packed}
 
     site = tmp_path / "site"
-    call("-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel))
+    zipfile.ZipFile(wheel).extractall(site)  # as pip installs a wheel of Python files
     # The installed copy precedes this checkout on the path.
     code = "import harness, sys; from harness.cli import main; print(harness.__file__, file=sys.stderr); main()"
     out = call("-c", code, "run", "format=json", "tokenizer=word", PYTHONPATH=str(site))
