@@ -14,24 +14,13 @@ from measuring import run_case
 
 CASES = {
     "bm25": "benchmarks.lexical:bm25",
-    "shards": "benchmarks.lexical:shards",
-    "cluster": "benchmarks.lexical:cluster",
     "encode": "benchmarks.dense:encode",
     "search": "benchmarks.dense:search",
     "memory": "benchmarks.dense:memory",
     "metrics": "benchmarks.scoring:metrics",
-    "gate": "benchmarks.scoring:gate",
-    "corrections": "benchmarks.scoring:corrections",
-    "sweep": "benchmarks.sweep:sweep",
     "tracking": "benchmarks.tracking:tracking",
-    "traces": "benchmarks.tracking:traces",
-    "serving": "benchmarks.tracking:serving",
-    "profile": "benchmarks.tracking:profile",
-    "tracking_server": "benchmarks.tracking_server:tracking_server",
-    "prepare": "benchmarks.testsets:prepare",
-    "judgements": "benchmarks.testsets:judgements",
-    "board": "benchmarks.board:board",
-    "store": "benchmarks.store:store",
+    "sweep": "benchmarks.tracking:sweep",
+    "prepare": "benchmarks.preparing:prepare",
     "growth": "benchmarks.growth:growth",
 }
 GROUPS = {"dense": (["encode"], ["encode", "--light"], ["search"], ["memory"])}

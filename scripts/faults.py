@@ -15,7 +15,7 @@ CASES = {
     "commands": "faulting.campaign:commands",
     "ray": "faulting.kills:ray",
     "sweeps": "faulting.kills:sweeps",
-    "tracking_server": "benchmarks.tracking_server:killed",
+    "store": "faulting.kills:store",
     "slurm_here": "faulting.kills:slurm_here",
 }
 

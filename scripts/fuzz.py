@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,38 +37,36 @@ TURN = 3.0  # seconds that a format has before it is another's turn
 
 
 @dataclass
-class Turn:
-    """What a worker has done: inputs `first` to `last` of a format, and their outcomes."""
+class Progress:
+    """How far a format is: the number of inputs tried, the seconds they took, their outcomes, different findings."""
 
     name: str
-    last: int
+    inputs: int = 0
     seconds: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
 
-def turn(name: str, seed: str, first: int, seconds: float, known: frozenset[str], limit: int | None = None) -> Turn:
-    """Try inputs of a format from number `first` on, until the time is over or `limit` inputs are tried."""
-    done, folder = Turn(name, first), Path(tempfile.mkdtemp(prefix="fuzz-"))
+def turn(one: Progress, seed: str, end: float, limit: int | None = None) -> Progress:
+    """Try further inputs until the turn or the time is over, or `limit` are tried. end: by time.monotonic()."""
+    folder, began, first = Path(tempfile.mkdtemp(prefix="fuzz-")), time.monotonic(), one.inputs
     try:
-        trial = Trial(FORMATS[name], folder / "input")
-        began = time.monotonic()
-        while (limit is None and time.monotonic() - began < seconds) or (limit and done.last - first < limit):
-            file, content = trial.draw(f"{seed}/{done.last}")
-            done.last += 1
+        trial = Trial(FORMATS[one.name], folder / "input")
+        while time.monotonic() < min(began + TURN, end) and (limit is None or one.inputs - first < limit):
+            file, content = trial.draw(f"{seed}/{one.inputs}")
+            one.inputs += 1
             outcome = trial.run(file, content)
             if isinstance(outcome, Finding):
-                done.outcomes["findings"] += 1
-                if outcome.what not in known:
-                    known |= {outcome.what}
-                    done.findings.append(_smaller(trial, outcome))
+                one.outcomes["findings"] += 1
+                if outcome.what not in {known.what for known in one.findings}:
+                    one.findings.append(_smaller(trial, outcome))
             else:
-                done.outcomes["read" if outcome == "read" else "refused"] += 1
-        done.seconds = time.monotonic() - began
+                one.outcomes["read" if outcome == "read" else "refused"] += 1
+        one.seconds += time.monotonic() - began
     finally:
         os.chdir("/")
         shutil.rmtree(folder, ignore_errors=True)
-    return done
+    return one
 
 
 def _smaller(trial: Trial, finding: Finding) -> Finding:
@@ -79,43 +77,32 @@ def _smaller(trial: Trial, finding: Finding) -> Finding:
     return minimised(finding, again, budget=6 if finding.what.startswith("Hang") else 400)
 
 
-def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> list[Finding]:
-    """Give each format its turn, again and again, until the time is over; print a table, and return the findings."""
-    sums = {name: Turn(name, 0) for name in names}
-    known: dict[str, frozenset[str]] = dict.fromkeys(names, frozenset())
-    findings: list[Finding] = []
-    end, waiting = time.monotonic() + 60 * minutes, list(names)
-    pool, running = _pool(jobs), dict[Future[Turn], str]()
-    while running or (waiting and time.monotonic() < end):
-        while waiting and len(running) < jobs and time.monotonic() < end:
-            name = waiting.pop(0)
-            left = min(TURN, max(end - time.monotonic(), 0.1))
-            running[pool.submit(turn, name, seed, sums[name].last, left, known[name])] = name
-        future = next(iter(running))
-        name = running.pop(future)
-        try:
-            done = future.result()
-        except BrokenProcessPool:
-            died = Finding(name, "the worker died", f"in the turn from input {sums[name].last} on", "", b"")
-            done = Turn(name, sums[name].last + 1, outcomes=Counter(findings=1), findings=[died])
-            pool = _pool(jobs)
-        one = sums[name]
-        one.last, one.seconds, one.outcomes = done.last, one.seconds + done.seconds, one.outcomes + done.outcomes
-        for finding in done.findings:
-            known[name] |= {finding.what}
-            findings.append(finding)
-            where = f"{finding.file}: {finding.content!r:.300}"
-            print(f"\nFOUND {name}: {finding.what}\n{finding.detail}\n{where}\n", flush=True)
-            save(finding)
-        waiting.append(name)
+def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> bool:
+    """Give each format its turn, again and again, until the time is over; print a table; return whether all is well."""
+    formats = {name: Progress(name) for name in names}
+    end, pool = time.monotonic() + 60 * minutes, _pool(jobs)
+    while time.monotonic() < end:
+        turns = {name: pool.submit(turn, one, seed, end) for name, one in formats.items()}
+        for name, future in turns.items():
+            one, known = formats[name], len(formats[name].findings)
+            try:
+                formats[name] = one = future.result()
+            except BrokenProcessPool:  # of this turn or of one that ran at the same time; the others are tried again
+                one.findings.append(Finding(name, "the worker died", f"after input {one.inputs}", "", b""))
+                one.inputs, one.outcomes, pool = one.inputs + 1, one.outcomes + Counter(findings=1), _pool(jobs)
+            for finding in one.findings[known:]:
+                where = f"{finding.file}: {finding.content!r:.300}"
+                print(f"\nFOUND {name}: {finding.what}\n{finding.detail}\n{where}\n", flush=True)
+                save(finding)
+            if future.exception():
+                break
     pool.shutdown()
     table = Table("format", *OUTCOMES, "inputs", "per second")
-    for one in sums.values():
-        count = one.outcomes.total()
-        table.row(one.name, *(one.outcomes[name] for name in OUTCOMES), count, float(count / max(one.seconds, 1e-9)))
-    whole = sum((one.outcomes for one in sums.values()), Counter[str]())
+    for one in formats.values():
+        table.row(one.name, *(one.outcomes[name] for name in OUTCOMES), one.inputs, one.inputs / max(one.seconds, 1e-9))
+    whole = sum((one.outcomes for one in formats.values()), Counter[str]())
     table.row("all", *(whole[name] for name in OUTCOMES), whole.total(), "")
-    return findings
+    return not any(one.findings for one in formats.values())
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -139,7 +126,7 @@ def encoded(content: Content) -> dict[str, str]:
 
 
 def decoded(case: dict[str, Any]) -> Content:
-    """The content of a case, as `encoded` wrote it."""
+    """Return the content of a case, as `encoded` wrote it."""
     if "odd" in case:
         return Odd[case["odd"]]
     return case["text"].encode() if "text" in case else base64.b64decode(case["base64"])
@@ -156,8 +143,7 @@ def main() -> None:
     if given.list:
         print("\n".join(FORMATS))
         return
-    findings = fuzz(given.only or list(FORMATS), given.seed, given.minutes, given.jobs)
-    sys.exit(1 if findings else 0)
+    sys.exit(0 if fuzz(given.only or list(FORMATS), given.seed, given.minutes, given.jobs) else 1)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import time
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,9 +206,9 @@ class Peak:
 # Processes
 
 
-def apart(function: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None) -> Any:
-    """Return what a function of a module returns in a fresh process, in which nothing else has happened."""
-    with changed_environment(environment or {}), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of a module returns in a fresh process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
@@ -219,17 +219,6 @@ def opened_tracker(outputs: Path, uri: str | None = None) -> Any:
     tracker = MlflowTracker(uri)
     tracker.connect(outputs)
     return tracker
-
-
-@contextlib.contextmanager
-def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def harness(*words: str, folder: Path | None = None) -> tuple[float, Any]:
@@ -320,29 +309,3 @@ def watched(true: Callable[[], Any], seconds: float) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def one_ranking(words: Sequence[str]) -> tuple[Any, dict[str, float]]:
-    """Return the ranking of one retriever as `harness run` computes it, and the seconds of read, index and search."""
-    from harness.config.composing import compose
-    from harness.experiment.plan import Plan
-    from harness.experiment.session import Clock, open_dataset, open_session
-    from harness.experiment.steps import retrieve
-
-    config, invocation = compose("run", list(words))
-    run, clock = Plan.of(config), Clock()
-    with clock.stage("read"):
-        dataset = open_dataset(run, invocation.choices["dataset"])
-    session = open_session(run, dataset, clock)
-    (ranking,) = retrieve(run.retriever, session, run.depth).values()
-    return ranking, clock.seconds
-
-
-def rows_of(ranking: Any) -> list[list[Any]]:
-    """Return [query, its documents, their scores] of each query: equal where rankings are, in every bit of a score."""
-    found = []
-    for place, query in enumerate(ranking.query_ids):
-        docs = [int(one) for one in ranking.docs[place] if one >= 0]
-        scores = [float(one) for one in ranking.scores[place][: len(docs)]]
-        found.append([query, [ranking.doc_ids[one] for one in docs], scores])
-    return found

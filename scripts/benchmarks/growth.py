@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from generated_corpus import blocks, corpus, doc_id
-from measuring import Peak, Table, anonymous, apart, best_of, seconds
+from measuring import Peak, Table, anonymous, apart, best_of
 
 from harness.data.shards import ShardWriter, fingerprint_row, open_shard
 from retrievers.base import Document, Query, Ranking
@@ -28,7 +28,6 @@ FAST = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 OTHERS = {"bm25_shards": (50_000, 100_000, 200_000, 500_000, 1_000_000), ENCODER: (100, 200, 400, 800)}
 QUICK = 200_000  # the most documents
 SHOWN = (100_000, 1_000_000, 5_000_000, 20_000_000, 100_000_000)  # documents in the table
-WORKERS, MANY = (2, 4, 8), 10_000  # machines; queries
 LEAST = 3  # points of a law
 
 
@@ -235,49 +234,43 @@ class Step:
             print(f"{self.label} {size:,}: {one.seconds:.1f} s, {one.memory_mb:,.0f} MB", file=sys.stderr)
 
 
-def growth(
-    *, quick: bool = False, only: tuple[str, ...] = (), start_seconds: float = 20.0, bandwidth_mb: float = 100.0
-) -> None:
+def growth(*, quick: bool = False) -> None:
     """Measure how memory, disk and time grow with the number of documents: the sizing table of docs/scaling.md.
 
     Each step runs in a process of its own at growing sizes, until the next one would take longer than 240 seconds or
     more than half of the memory. A law `a + b n` goes through the points; its residual is the largest relative distance
-    of a point. Italics are what the laws say beyond what was measured. Times are of this machine, with what else it
-    does; memory and disk are of the data.
+    of a point. Italics are what the laws say beyond what was measured. Times are those of this machine under its other
+    load; memory and disk depend on the data alone.
 
-    --quick: at most 200,000 documents and 30 s a measurement; under 15 minutes. --only: steps such as bm25 flat-384.
-    --start-seconds: that workers take to start (Ray: 20). --bandwidth-mb: MB/s between machines.
+    --quick: at most 200,000 documents and 30 s a measurement; under 15 minutes.
     """
-    here, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, len(os.sched_getaffinity(0))
-    found = [Step(name, width) for name in STEPS for width in (WIDTHS if name == FLAT else (0,))]
-    steps = {one.label: one for one in found if not only or one.label in only}
-    for step in steps.values():
+    memory, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, len(os.sched_getaffinity(0))
+    steps = [Step(name, width) for name in STEPS for width in (WIDTHS if name == FLAT else (0,))]
+    for step in steps:
         sizes = [n for n in OTHERS.get(step.name, FAST) if n <= (QUICK if quick else n)]
-        step.measure(sizes, 30.0 if quick else 240.0, 500 * here)
-    print(f"### Measured ({cores} cores, {here:.0f} GB)\n")
+        step.measure(sizes, 30.0 if quick else 240.0, 500 * memory)
+    print(f"### Measured ({cores} cores, {memory:.0f} GB)\n")
     table = Table("step", "documents", "seconds", "ms a query", "memory MB", "disk MB")
-    for step in steps.values():
+    for step in steps:
         for one in step.points:
             table.row(step.label, one.documents, one.seconds, one.query_ms or "", one.memory_mb, one.disk_mb)
     print("\n### Laws, n documents\n")
     units = {"seconds": "s", "query_ms": "ms", "memory_mb": "MB", "disk_mb": "MB"}
     table = Table("step", "seconds", "ms a query", "memory", "disk")
-    for step in steps.values():
+    for step in steps:
         laws = [(step.law(quantity), unit) for quantity, unit in units.items()]
         table.row(step.label, *(law.said(unit) if law else "" for law, unit in laws))
     print("\n### Sizes (in italics: by the laws, not measured)\n")
-    _sizes(steps, here)
-    print("\n### From how many documents machines pay\n")
-    _payoffs(steps, start_seconds, bandwidth_mb)
+    _sizes(steps, memory)
 
 
-def _sizes(steps: dict[str, Step], memory_gb: float) -> None:
+def _sizes(steps: list[Step], memory_gb: float) -> None:
     """Print what each way needs for documents × dimensions. Files that a search maps count as disk, not as memory."""
     columns = ("dimensions", "way", "memory GB", "disk GB", "to build", "ms a query", f"{memory_gb:.0f} GB")
     table = Table("documents", *columns)
     for documents in SHOWN:
-        whole = steps["read"].value("memory_mb", documents) / 1e3 if "read" in steps else 0.0
-        for step in sorted(steps.values(), key=lambda one: one.width):
+        whole = steps[0].value("memory_mb", documents) / 1e3  # of reading
+        for step in sorted(steps, key=lambda one: one.width):
             if step.name in ("read", ENCODER):
                 continue
             memory = step.value("memory_mb", documents) / 1e3 + (0.0 if step.name == "bm25_shards" else whole)
@@ -300,49 +293,3 @@ def _short(value: float) -> str:
 def _duration(spent: float) -> str:
     unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if spent >= size), ("s", 1))
     return f"{_short(spent / size)} {unit}"
-
-
-def pays_from(spent: Callable[[float], float], workers: int, fixed: float, per_document: float = 0.0) -> float:
-    """Return the number of documents from which `workers` machines are faster than one; infinite if they never are.
-
-    T(1) = t(n);  T(W) = fixed + t(n) / W + per_document · n, and n* solves T(1) = T(W).
-    """
-    grid = np.geomspace(1, 1e10, 2001)
-    gains = np.array([spent(n) * (1 - 1 / workers) - fixed - per_document * n for n in grid.tolist()]) > 0
-    return float(grid[int(np.argmax(gains))]) if gains.any() else math.inf
-
-
-def _payoffs(steps: dict[str, Step], start: float, bandwidth: float) -> None:
-    """Print from how many documents W machines pay: the workers' start, merge and transfer against the time saved."""
-    merge, transfer = _merge_seconds(), QUERIES * DEPTH * 24 / (bandwidth * 1e6)  # of one shard's lists
-    print(
-        f"T(1) = t(n), T(W) = S + t(n) / W + n / {SHARD:,} · (m + x) + n · c: the workers start in S = {start:.0f} s; "
-        f"the lists of a shard ({QUERIES} queries, {DEPTH} documents each) are merged in m = {1000 * merge:.1f} ms and "
-        f"sent in x = {1000 * transfer:.1f} ms; c is what a document costs to send at {bandwidth:.0f} MB/s. In the "
-        f"last rows everything is there already, and {MANY:,} queries are searched.\n"
-    )
-    table, lists = Table("what", *(f"{w} machines" for w in WORKERS)), (merge + transfer) / SHARD
-
-    def row(label: str, spent: Callable[[float], float], per_document: float) -> None:
-        numbers = [pays_from(spent, workers, start, per_document) for workers in WORKERS]
-        table.row(label, *("never" if math.isinf(n) else f"{float(f'{n:.2g}'):,.0f}" for n in numbers))
-
-    for name, step in steps.items():
-        if step.name in ("bm25_shards", ENCODER) and (build := step.law("seconds")):
-            row(name, build, 350 / (bandwidth * 1e6) + lists)
-    for name, step in steps.items():
-        if step.name in ("bm25_shards", FLAT) and (law := step.law("query_ms")):
-            row(f"{name}, {MANY:,} queries", lambda n, law=law: MANY * law(n) / 1000, MANY / QUERIES * lists)
-
-
-def _merge_seconds() -> float:
-    """Return the seconds to merge the lists of one more shard."""
-    random = np.random.default_rng(0)
-
-    def lists(shard: int) -> Ranking:
-        rows = enumerate(random.random((QUERIES, DEPTH)).tolist())
-        return Ranking.from_scores({f"q{q}": {f"s{shard}d{d}": x for d, x in enumerate(row)} for q, row in rows})
-
-    shards = [lists(shard) for shard in range(8)]
-    merge_rankings(shards, DEPTH)
-    return seconds(lambda: merge_rankings(shards, DEPTH)) / len(shards)

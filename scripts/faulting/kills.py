@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -12,32 +13,46 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from generated_corpus import corpus
-from measuring import HARNESS, apart, one_ranking, opened_tracker, rows_of, watched
+from measuring import HARNESS, apart, opened_tracker, watched
 
 from faulting.proxy import proxied
 from faulting.ray_nodes import family
+from harness.errors import BadInput
+from harness.tracking import file_hashes
 
 LOOK = 0.02  # seconds between two looks at a store
 ONE_CORE = dict.fromkeys(("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 BM25 = ("retriever=bm25", "tokenizer=whitespace")
-STAGES = {  # stage -> kind of entries that it writes, documents, of how many documents a shard, retriever
+STAGES = {  # stage -> kind of entries that it writes, documents, documents of a shard, retriever
     "encode": ("embeddings", 1_000, 100, ("retriever=dense", "encoder=use_multilingual")),
     "index": ("indexes", 40_000, 4_000, BM25),
     "search": ("rankings", 40_000, 4_000, BM25),
 }
+RANKED = "import json, sys; from faulting.kills import ranked; json.dump(ranked(sys.argv[2:]), open(sys.argv[1], 'w'))"
 
 
 def ranked(words: list[str]) -> list[list[Any]]:
-    """Return the rows of one ranking: `one_ranking` in a process of its own."""
-    return rows_of(one_ranking(words)[0])
+    """Return [query, its documents, their scores] of each query, by one retriever as `harness run` computes it."""
+    from harness.config.composing import compose
+    from harness.experiment.plan import Plan
+    from harness.experiment.session import Clock, open_dataset, open_session
+    from harness.experiment.steps import retrieve
+
+    config, invocation = compose("run", words)
+    plan = Plan.of(config)
+    session = open_session(plan, open_dataset(plan, invocation.choices["dataset"]), Clock())
+    (ranking,) = retrieve(plan.retriever, session, plan.depth).values()
+    return [[query, list(docs), list(docs.values())] for query, docs in ranking.to_dict().items()]
 
 
 def ray(
@@ -64,6 +79,7 @@ def ray(
     dice = random.Random(seed)
     os.environ.update(ONE_CORE)
     with tempfile.TemporaryDirectory() as name, Nodes(4) as nodes:
+        store = Path(name) / "store"
         for stage in stages or STAGES:
             kind, documents, shard, retriever = STAGES[stage]
             documents, shard, data = int(size * documents), int(size * shard), Path(name) / stage
@@ -71,12 +87,12 @@ def ray(
             words = ["dataset=beir", f"dataset.path={data}", "tracking=none", f"outputs={name}", *retriever]
             words += [f"cluster.shard={shard}"]
             expected = apart(ranked, [*words, f"store.path={name}/local"])
+            words += [f"store.path={store}", "cluster=ray", f"cluster.runtime.address={nodes.address}"]
             print(f"{stage}: {documents:,} documents in shards of {shard:,}", flush=True)
             for _ in range(kills):
-                shutil.rmtree(Path(name) / "store", ignore_errors=True)
+                shutil.rmtree(store, ignore_errors=True)
                 after, kill = dice.randint(1, max(1, documents // shard // 2)), partial(_kill, nodes, victim, dice)
-                ways = [f"store.path={name}/store", "cluster=ray", f"cluster.runtime.address={nodes.address}"]
-                found, line = _struck(Path(name) / "store", kind, after, [*words, *ways], kill)
+                found, line = _struck(store, kind, after, words, kill)
                 print(f"after {after:2} {kind}: same {found == expected}, {line}", flush=True)
                 if found != expected:
                     sys.exit("not the same")
@@ -98,10 +114,7 @@ def finished(store: Path) -> dict[str, tuple[int, int]]:
 def _struck(store: Path, kind: str, after: int, words: list[str], kill: Callable[[int], None]) -> tuple[Any, str]:
     """Run a command; kill something once so many entries of a kind are finished. Return its ranking, and a line."""
     output, before, killed, further = store.with_name("rows.json"), dict[str, tuple[int, int]](), 0.0, 0.0
-    script = (
-        "import json, sys; from faulting.kills import ranked; json.dump(ranked(sys.argv[2:]), open(sys.argv[1], 'w'))"
-    )
-    command = [sys.executable, "-c", script, str(output), *words]
+    command = [sys.executable, "-c", RANKED, str(output), *words]
     path, process = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, None
     while process is None or process.poll() != 0:
         if process is None or process.returncode == -signal.SIGKILL:  # a killed command is started again
@@ -140,9 +153,9 @@ def _kill(nodes: Any, victim: str, dice: random.Random, pid: int) -> None:
 
 @dataclass
 class Sweep:
-    """A sweep that the same command starts again and again. uri: of the tracking store; None: SQLite in the outputs.
+    """A sweep that the same command starts again and again.
 
-    victims: name -> what makes it suffer.
+    uri: of the tracking store; None: SQLite in the outputs. victims: name -> what makes it suffer.
     """
 
     folder: Path
@@ -165,7 +178,7 @@ class Sweep:
 
     @property
     def lines(self) -> int:
-        """Trials that are noted in the journal."""
+        """Return how many trials the journal has noted."""
         journals = (self.folder / "outputs").glob("sweeps/*/journal.jsonl")
         return sum(file.read_bytes().count(b'"number"') for file in journals)
 
@@ -181,19 +194,35 @@ class Sweep:
             said = self.victims[name]()
             print(f"  {time.monotonic() - began:5.1f} s: {name}: {said or 'done'}", flush=True)
         child.wait()
-        found = self.found()
-        print(f"  exit code {child.returncode} after {time.monotonic() - began:.0f} s; {dict(found)}", flush=True)
+        print(f"  exit code {child.returncode} after {time.monotonic() - began:.0f} s", flush=True)
         return child.returncode
 
     def interrupt(self) -> None:
         if self.child:
             self.child.send_signal(signal.SIGINT)
 
-    def found(self) -> Counter[str]:
-        """Return status -> runs of trials with it; `twice`: trials that have FINISHED more than once."""
-        runs = opened_tracker(self.folder / "outputs", self.uri).runs("kills", {"harness.verb": "run"})
-        finished = Counter(run.tags["trial_key"] for run in runs if run.status == "FINISHED")
-        return Counter(run.status for run in runs) + Counter(twice=sum(count > 1 for count in finished.values()))
+    def wrong(self) -> list[str]:
+        """Return what is lost, RUNNING, there twice, or different from what was logged."""
+        tracker = opened_tracker(self.folder / "outputs", self.uri)
+        runs = tracker.runs("kills", {"harness.verb": "run"})
+        counts = Counter(run.status for run in runs)
+        print(f"{len(runs)} runs of trials: {', '.join(f'{count} {status}' for status, count in counts.items())}")
+        done = [run for run in runs if run.status == "FINISHED"]
+        keys = {run.tags["trial_key"] for run in done}
+        found = [f"{counts['RUNNING']} RUNNING"] * bool(counts["RUNNING"])
+        if not len(keys) == len(done) == self.trials:
+            found.append(f"{len(done)} FINISHED, {len(keys)} of them different")
+        with tempfile.TemporaryDirectory() as folder:
+            for run in done:
+                names = json.loads(run.tags.get(file_hashes.FILE_HASHES, "{}"))
+                found += [] if names else [f"{run.name} has no files"]
+                for name in names:
+                    fetch = partial(tracker.download, run, name, Path(folder) / run.run_id)
+                    try:
+                        file_hashes.fetch_verified(run, name, fetch)
+                    except BadInput as error:
+                        found.append(str(error))
+        return found
 
     def rounds(self, kills: int, starts: int) -> int:
         """Start it with some kills in turn, once interrupted, and at last undisturbed; then check its trials."""
@@ -204,13 +233,15 @@ class Sweep:
             if self.suffer([*turn, *["interrupt"] * (number == 0)]) == 0:
                 break
         if self.uri:
-            print(synchronised(self.folder / "outputs", self.uri))
+            words = ["doctor", "sync", f"outputs={self.folder / 'outputs'}", f"tracking.uri={self.uri}"]
+            done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, cwd=self.folder)
+            print(f"doctor sync: exit code {done.returncode}: {done.stdout}{done.stderr}")
         print("the same command, undisturbed:")
         code = self.suffer([])
-        found = self.found()
-        right = code == 0 and found["FINISHED"] == self.trials and not found["twice"] and not found["RUNNING"]
-        print(f"{self.trials} trials FINISHED once." if right else (self.folder / "log").read_text()[-3000:])
-        return int(not right)
+        wrong = [*[f"exit code {code}"] * bool(code), *self.wrong()]
+        print("\n".join(wrong[:20]) if wrong else f"{self.trials} trials FINISHED once, their files as logged.")
+        print((self.folder / "log").read_text()[-3000:] if wrong else "")
+        return int(bool(wrong))
 
 
 def sweeps(
@@ -226,10 +257,12 @@ def sweeps(
     """Kill workers, jobs and servers at random while a sweep runs; every trial must be FINISHED once, none RUNNING.
 
     Each of --starts starts suffers up to --kills kills, in turn, the first is interrupted by Ctrl-C, too, and the same
-    command follows until it has ended with 0, the last time undisturbed.
+    command follows until it has ended with 0, the last time undisturbed. The files of all trials must then be as they
+    were logged.
 
     joblib: 8 workers log into an MLflow server. A worker gets `kill -9`, or the server is away for --pause seconds,
-        longer than a request is repeated. --uri: of another server than one over SQLite that is started here
+        longer than a request is repeated. --uri: of another server than one over SQLite that is started here, such as
+        one over PostgreSQL and S3
     slurm: jobs of 25 trials on two nodes of an imitation of SLURM (see `slurm_here`). A worker gets `kill -9`, an
         element of the array `scancel`, a node dies with all that runs on it, or the controller is away
     """
@@ -263,16 +296,6 @@ def _busiest_worker(sweep: Sweep) -> str:
         return "there is none"
     os.kill(victim := max(used, key=used.__getitem__), signal.SIGKILL)
     return f"kill -9 of {victim}"
-
-
-def synchronised(outputs: Path, uri: str) -> str:
-    """Call `harness doctor sync`; return what it did."""
-    words = ["doctor", "sync", f"outputs={outputs}", f"tracking.uri={uri}", "format=json"]
-    done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, cwd=outputs)
-    if not done.stdout:
-        return f"doctor sync: exit code {done.returncode}: {done.stderr[-1000:]}"
-    document = json.loads(done.stdout)
-    return f"doctor sync: {len(document['sent'])} sent, {len(document['left'])} left"
 
 
 # An imitation of SLURM
@@ -329,3 +352,80 @@ def _slurm_controller(folder: Path, _: random.Random) -> None:
     (folder / "down").touch()
     time.sleep(20)
     (folder / "down").unlink()
+
+
+# The cache in a bucket
+
+WORKERS, MACHINES = 8, 4
+MOTO = (
+    "import sys; from moto.server import ThreadedMotoServer; "
+    "server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False); server.start(); "
+    "print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
+)
+
+
+def store(*, times: int = 3) -> None:
+    """Let 8 processes of 4 "machines" need the same entry of a cache in a bucket; then kill the one that builds.
+
+    One must build the entry; once the builder is killed, one of the others, and all must get it. "Machines" are
+    processes with local copies, the bucket is moto's on this machine. For another server set AWS_ENDPOINT_URL, the
+    credentials and FAULTS_BUCKET.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as name, _bucket() as url:
+        for number in range(2 * times):
+            kill, log = bool(number % 2), Path(name) / f"log{number}"
+            log.touch()
+            jobs = [(url, Path(name) / f"machine{one % MACHINES}", log) for one in range(WORKERS)]
+            processes = [spawn.Process(target=need, args=job) for job in jobs]
+            for process in processes:
+                process.start()
+            if kill:
+                watched(log.read_text, 600)
+                os.kill(int(log.read_text()), signal.SIGKILL)
+            began = time.monotonic()
+            for process in processes:
+                process.join()
+            ended = sorted(process.exitcode or 0 for process in processes), len(log.read_text().split())
+            expected = ([-signal.SIGKILL] + [0] * (WORKERS - 1), 2) if kill else ([0] * WORKERS, 1)
+            assert ended == expected, ended
+            about = "the builder killed, another one built" if kill else "one built"
+            print(f"{about}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+@contextlib.contextmanager
+def _bucket() -> Iterator[str]:
+    """Give a place in a bucket of a server."""
+    if bucket := os.environ.get("FAULTS_BUCKET"):
+        yield f"s3://{bucket}/{uuid.uuid4().hex}"
+        return
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([sys.executable, "-c", MOTO], text=True, **pipes)  # type: ignore[call-overload]
+    assert server.stdout is not None
+    os.environ |= {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.stdout.readline().strip()}", "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    from s3fs import S3FileSystem
+
+    S3FileSystem(skip_instance_cache=True).call_s3("create_bucket", Bucket="faults")
+    try:
+        yield "s3://faults/store"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def need(url: str, machine: Path, log: Path) -> None:
+    """Need an entry that takes three seconds to build; each builder adds a line to the log."""
+    from harness.storage.cache import LOCAL, open_cache
+
+    os.environ[LOCAL] = str(machine)
+
+    def build(into: Path) -> None:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(3.0)
+        np.save(into / "data.npy", np.arange(10))
+
+    assert np.load(open_cache(url).folder("raced", {"log": str(log)}, build) / "data.npy").sum() == 45

@@ -18,8 +18,9 @@ import numpy as np
 from documents_folders import documents_folder, folder_of_testset, pieces, query, quoted
 from text_files import hwpx, latin_pdf, paragraph, section, unicode_pdf
 
-from fuzzing.trial import Files, Wrong, lines, reads, same, text_again, written
+from fuzzing.trial import Files, Wrong, each, lines, reads, same, text_again, written
 from harness import cli
+from harness.commands.reproduce import Proof, bare_rows, rows_sha256
 from harness.config import defaults, manual, recipes
 from harness.config.commands import Command
 from harness.config.components import conf_folder
@@ -42,7 +43,7 @@ from harness.sweeps.search import Search, SweepObjective
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.testset.draft.drafts import KINDS, example_lines, read_examples
-from retrievers.base import Ranking
+from retrievers.base import Qrels, Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]
 CONTEST = {
@@ -136,19 +137,30 @@ ROWS = lines(*(
 ))  # fmt: skip
 
 
-@reads("submission", {"submission.csv": ROWS, "sample.csv": ROWS})
-def _submission(folder: Path) -> None:
-    file, known = folder / "submission.csv", toy()
+LISTS = {"rows.csv": ROWS, "rows.jsonl": ROWS, "sample.csv": ROWS, "qrels.trec": b"q1 0 d1 1\nq2 0 d2 2\nq2 0 d1 -1\n",
+         "run.trec": b"q1 Q0 d1 1 2.5 x\nq1 Q0 d2 2 2.5 x\nq2 Q0 d2 1 -1e9 x\n"}  # fmt: skip
+
+
+@reads("lists", LISTS)
+def _lists(folder: Path) -> None:
+    for name in ("rows.csv", "rows.jsonl"):
+        each(*(functools.partial(part, folder / name) for part in (_submission, _run_file, _predictions, _repeated)))
+    judged = trec.Trec(qrels=str(folder / "qrels.trec")).qrels()
+    assert judged
+    _predictions(folder / "run.trec", judged, METRICS[2:4])
+
+
+def _submission(file: Path) -> None:
+    known = toy()
     submissions.validate_submission(file, [one.query_id for one in known.queries], known.by_id, 3)
-    submissions.validate_against(file, folder / "sample.csv")
+    submissions.validate_against(file, file.with_name("sample.csv"))
     full = submissions.with_contents(file, known.by_id)
     text_again(full, lambda path: submissions.with_contents(path, known.by_id), full, "x.jsonl")
 
 
-@reads("run file", {"mate.csv": ROWS})
-def _run_file(folder: Path) -> None:
-    retriever, known = run_file.RunFile(str(folder / "mate.csv"), missing="empty"), toy()
-    sha256_of(folder / "mate.csv")
+def _run_file(file: Path) -> None:
+    retriever, known = run_file.RunFile(str(file), missing="empty"), toy()
+    sha256_of(file)
     with tempfile.TemporaryDirectory() as name:
         retriever.index(known.documents, Path(name))
         found = retriever.search(known.queries, 3)
@@ -156,17 +168,21 @@ def _run_file(folder: Path) -> None:
     same(found.to_dict(), retriever.search(known.queries, 3).to_dict(), "the ranking")
 
 
-@reads("predictions", {"predictions.jsonl": ROWS, "qrels.trec": b"q1 0 d1 1\nq2 0 d2 2\nq2 0 d1 -1\n",
-                       "run.trec": b"q1 Q0 d1 1 2.5 x\nq1 Q0 d2 2 2.5 x\nq2 Q0 d2 1 -1e9 x\n"})  # fmt: skip
-def _predictions(folder: Path) -> None:
-    judged = trec.Trec(qrels=str(folder / "qrels.trec")).qrels()
-    for name, qrels, metrics in (("predictions.jsonl", toy().qrels, METRICS), ("run.trec", judged, METRICS[2:4])):
-        assert qrels
-        read = read_predictions(folder / name)
-        try:
-            score_lists(ShownLists(read), qrels, metrics, missing="zero", detailed=())
-        except BadInput as error:  # about lists and labels that do not fit each other
-            raise BadInput(f"{name}: {error}") from None
+def _predictions(file: Path, qrels: Qrels | None = None, metrics: Sequence[str] = METRICS) -> None:
+    read, labels = read_predictions(file), qrels or toy().qrels
+    assert labels
+    try:
+        score_lists(ShownLists(read), labels, metrics, missing="zero", detailed=())
+    except BadInput as error:  # about lists and labels that do not fit each other
+        raise BadInput(f"{file.name}: {error}") from None
+
+
+def _repeated(file: Path) -> None:
+    """Compare stored predictions with repeated ones, as `harness reproduce` does."""
+    rows = bare_rows(file)
+    empty = [{**row, "topk": []} for row in map(json.loads, ROWS.decode().strip().split("\n"))]
+    with contextlib.suppress(BadInput):  # names no file
+        Proof(rows_sha256(rows), rows=rows).check_repeated(empty)
 
 
 # Text tasks

@@ -106,6 +106,18 @@ def text_again(said: str, read: Callable[[Path], Any], expected: Any, name: str)
           name)  # fmt: skip
 
 
+def each(*parts: Callable[[], Any]) -> None:
+    """Call every part; raise the first refusal at the end."""
+    refused: list[BadInput] = []
+    for part in parts:
+        try:
+            part()
+        except BadInput as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+
+
 def same(one: Any, other: Any, what: str) -> None:
     """Raise Wrong unless the two are equal."""
     if one != other:

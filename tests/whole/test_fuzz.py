@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from fuzz import CASES, decoded, encoded, minimised, turn
+from fuzz import CASES, Progress, decoded, encoded, minimised, turn
 from fuzzing import trial as trials
 from fuzzing.mutations import Odd
 from fuzzing.trial import FORMATS, Finding, Format, Trial, Wrong
@@ -65,9 +65,9 @@ def test_every_input_is_refused_or_read(name, inputs, trial_of, undrawn):
 
 
 def test_a_turn_counts_outcomes():
-    done = turn("rules", "suite", 0, seconds=0, known=frozenset(), limit=20)
+    done = turn(Progress("rules"), "suite", time.monotonic() + 60, limit=20)
     assert not done.findings
-    assert done.last == done.outcomes.total() == 20
+    assert done.inputs == done.outcomes.total() == 20
 
 
 def _reached():

@@ -1,10 +1,7 @@
-"""Preparing documents, and working on judged test sets: speed and memory."""
+"""Preparing documents: speed and memory."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import random
 import resource
 import shutil
@@ -15,9 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from measuring import Table, apart, best_of
-
-from harness.cli import call
+from measuring import Table, apart
 
 SYLLABLES = (
     "가나다라마바사아자차카타파하거너더러머버서어저처고노도로모보소오조초구누두루무부수우주추기니디리미비시이지치"
@@ -75,11 +70,8 @@ def prepared(kind: str, folder: str, out: str) -> list[float]:
     else:
         with mock.patch.object(near_duplicates, "find_near_duplicates", return_value=[]):
             preparation.prepare_documents(files, Chunking(**options), Path(out))
-    return [time.perf_counter() - began, time.process_time() - used, _peak_mb()]
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return [time.perf_counter() - began, time.process_time() - used, peak]
 
 
 def _write_texts(folder: Path, size: int) -> int:
@@ -113,68 +105,3 @@ def _sentences(rng: random.Random) -> Iterator[str]:
         else:
             words = [*rng.choices(english, k=rng.randint(6, 20)), f"{rng.choice(english)}."]
         yield " ".join(words)
-
-
-TESTSET, CHECKED, AT = Path("ts"), 60, "2026-11-22T09:30:00Z"
-
-
-def judgements(queries: int = 1000, documents: int = 50) -> None:
-    """Time the commands on a judged test set of QUERIES x DOCUMENTS pairs, and measure the memory of each.
-
-    Each pair is judged by an invented model, and 60 queries by an invented person, too. Each command runs in a process
-    of its own; `seconds` is the best of three after importing, `memory` the most that the process held.
-    """
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        print(f"{_judge_all(queries, documents):,} judgements\n")
-        table = Table("command", "seconds", "memory, MB")
-        for words in (["freeze"], ["audit"], ["review", "reviewer=lee", "sample=all", "via=xlsx", "output=lee.xlsx"]):
-            table.row(f"testset {words[0]}", *apart(timed_command, words))
-
-
-def _judge_all(queries: int, documents: int) -> int:
-    """Write documents, a test set, its pool and judgements; return the number of judgements."""
-    from judged_sets import judged_set
-
-    from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
-    from harness.testset.pool import pool as pools
-    from harness.testset.pool.pool import Pool, PooledPair
-
-    made = judged_set(Path(), topics=queries)
-    flat = [doc_id for ids in made.doc_ids for doc_id in ids] * 2
-    pool = made.pool()
-    pooled = {
-        query_id: list(dict.fromkeys(flat[topic * 4 : topic * 4 + documents]))
-        for topic, query_id in enumerate(made.query_ids)
-    }
-    ranks = dict.fromkeys(pool.about.runs, 1)
-    pairs = [PooledPair(query_id, doc_id, ranks) for query_id in sorted(pooled) for doc_id in sorted(pooled[query_id])]
-    pools.write_pool(made.folder, Pool(tuple(pairs), pool.about))
-    drawn = made.query_ids[:: max(1, queries // CHECKED)][:CHECKED]
-    audit = {"seed": 0, "strata": dict(made.kinds), "drawn": drawn, "twice": []}
-    (made.folder / "audit.json").write_text(json.dumps(audit))
-    found, person = [], {"by": "human:kim", "at": AT, "sample": "audit"}
-    for topic, query_id in enumerate(made.query_ids):
-        about: dict[str, Any] = {"query_id": query_id, "text": text_digest(made.queries[query_id])}
-        answer = None if made.kinds[query_id] == "unanswerable" else made.doc_ids[topic][1]
-        for place, doc_id in enumerate(pooled[query_id]):
-            about |= {"doc_id": doc_id, "grade": 3 if doc_id == answer else int(place % 7 == 6)}
-            found.append(Judgement(**about, by="llm:tiny#0123abcd", at=AT))
-            if query_id in drawn:
-                found.append(Judgement(**about, **person, pi=0.06))
-        if query_id in drawn:
-            needs = {"doc_id": None, "grade": None, "needs": made.kinds[query_id] != "none"}
-            found.append(Judgement(**about | needs, **person, pi=0.06))
-    JudgementLog(made.folder).append(found)
-    return len(found)
-
-
-def timed_command(words: list[str]) -> tuple[float, float]:
-    """Return the seconds of a `harness testset` command, and the most memory of this process in MB."""
-
-    def called() -> None:
-        Path("lee.xlsx").unlink(missing_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            code = call(f"testset {words[0]}", [f"testset={TESTSET}", "format=json", *words[1:]])
-        assert code == 0, printed.getvalue()
-
-    return best_of(3, called)[0], _peak_mb()
