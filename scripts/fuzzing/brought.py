@@ -31,6 +31,7 @@ from harness.corpus.files import find_files
 from harness.data import contest, dataset, qa, run_file, submissions, tables, trec
 from harness.data.files import sha256_of
 from harness.data.predictions import read_predictions
+from harness.data.qrels import Qrels
 from harness.data.spans import SpanQrels
 from harness.data.testset import SpanLabelled
 from harness.errors import BadInput
@@ -43,7 +44,7 @@ from harness.sweeps.search import Search, SweepObjective
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.testset.draft.drafts import KINDS, example_lines, read_examples
-from retrievers.base import Qrels, Ranking
+from retrievers.base import Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]
 CONTEST = {
