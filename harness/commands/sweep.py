@@ -23,8 +23,8 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.locks import Claim
 from harness.sweeps import plan
-from harness.sweeps.auto.course import AutoCourse, planned
-from harness.sweeps.auto.procedure import Automatic
+from harness.sweeps.auto.loop import AutoLoop, planned
+from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.definition import HydraLauncher, Sweep, define
 from harness.sweeps.ending import Ending
 from harness.sweeps.execution import Execution, Forecast, finished_trials, run_grid, run_search, search_counts
@@ -110,7 +110,7 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
             tags=sweep.tags,
         )
         earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": sweep.sweep_id})
-        course = course_of(sweep, folder)
+        run_trials = runner_of(sweep, folder)
         claim = recording.claim_run(tracker, record, None)
         parent = tracker.begin(record, earlier[0] if earlier else None)
         tags = sweep.tags | {"harness.verb": "run", member_tag(sweep.sweep_id): COMPUTED}
@@ -126,16 +126,16 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
         with _ended(tracker, parent, record, claim):
             automatic, raised = None, None
             try:
-                automatic = course(execution)
+                automatic = run_trials(execution)
             except (Exception, KeyboardInterrupt) as error:
                 raised = error
             return Ending(execution, parent, record, began, automatic).finish(raised)
 
 
-def course_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | None]:
+def runner_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | None]:
     """Return the function that runs the trials. folder: of the sweep. Raise BadInput if it cannot begin."""
     if isinstance(sweep.way, Auto):
-        return AutoCourse(sweep, folder, sweep.way.seconds)
+        return AutoLoop(sweep, folder, sweep.way.seconds)
     if isinstance(sweep.way, Grid):
         return run_grid
     return partial(run_search, way=sweep.way, study=sweep.open_study(sweep.way, folder))

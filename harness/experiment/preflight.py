@@ -22,7 +22,7 @@ from harness.errors import BadInput
 from harness.experiment import ordering, sharded, steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import queries_digest
-from harness.gates.payoff import payoffs
+from harness.gates.payoff import queries_to_learn_from
 from harness.storage.cache import Cache
 from retrievers.base import Query, Ranking
 
@@ -95,8 +95,8 @@ def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify 
 def _check_learning(plan: Plan, facts: DataFacts) -> None:
     """BadInput where gate or fusion learns and the selected part has no query to learn from."""
     if facts.qrels and (plan.made("gate").learns or ordering.learns(plan)):
-        nothing = Ranking.from_scores({query.query_id: {} for query in facts.queries})
-        payoffs(nothing, facts.qrels, plan.objective, 0, split=plan.split, multi_turn=facts.turns).require_queries()
+        ids = [query.query_id for query in facts.queries]
+        queries_to_learn_from(ids, facts.qrels, plan.objective, plan.split, facts.turns)
 
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:

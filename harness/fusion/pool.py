@@ -11,7 +11,7 @@ import numpy as np
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
 from harness.fusion.rule import FEATURES
-from harness.gates.payoff import payoffs
+from harness.gates.payoff import queries_to_learn_from
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import MeasureFamily, parse_measure
 from harness.statistics.split import Split
@@ -45,9 +45,7 @@ class CandidatePool:
 
     def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> None:
         ids = next(iter(rankings.values())).query_ids
-        nothing = Ranking.from_scores({query_id: {} for query_id in ids})
-        payoff = payoffs(nothing, labels.qrels, labels.objective, 0, split=labels.split, multi_turn=labels.multi_turn)
-        payoff.require_queries()
+        payoff = queries_to_learn_from(ids, labels.qrels, labels.objective, labels.split, labels.multi_turn)
         self.rows, self.needs, self.seed = payoff.rows, payoff.needs[payoff.rows], payoff.seed
         self._rankings = rankings
         self._candidates = pool_candidates(*rankings.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,6 +55,16 @@ def payoffs(
         selected = public_part(qrels, scored=tuple(labelled), multi_turn=several, part=split)
     learn = rows[selected & ~np.isnan(values[rows, 0])]
     return Payoff(values, learn, needs, objective, split.seed)
+
+
+def queries_to_learn_from(
+    query_ids: Collection[str], qrels: Qrels, objective: str, split: Split, multi_turn: Mapping[str, bool]
+) -> Payoff:
+    """Return the payoff of empty lists, whose `rows` say which queries can teach. Raise BadInput if there are none."""
+    nothing = Ranking.from_scores({query_id: {} for query_id in query_ids})
+    payoff = payoffs(nothing, qrels, objective, 0, split=split, multi_turn=multi_turn)
+    payoff.require_queries()
+    return payoff
 
 
 @dataclass(frozen=True, eq=False)

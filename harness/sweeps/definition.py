@@ -18,7 +18,7 @@ from harness.measures.measures import SPAN_MEASURES
 from harness.recording import provenance
 from harness.recording.run_kind import RunKind
 from harness.sweeps import plan
-from harness.sweeps.auto.menu import check_request
+from harness.sweeps.auto.space import check_request
 from harness.sweeps.axes import Axis, axis_of
 from harness.sweeps.plan import Planner, Trial
 from harness.sweeps.search import Auto, Grid, Search, Study, SweepObjective

@@ -34,7 +34,7 @@ from harness.reports.next_steps import Place
 from harness.reports.result import CommandAnswer
 from harness.storage.atomic import write_text
 from harness.sweeps import plan
-from harness.sweeps.auto.procedure import Automatic
+from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.execution import Execution, tell
 from harness.sweeps.recommendation import Edge, edges
 from harness.sweeps.report import sweep_report, write_sweep_files

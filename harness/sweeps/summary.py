@@ -23,7 +23,7 @@ from harness.measures.measures import SPAN_MEASURES
 from harness.measures.objective import Objective
 from harness.reports import markup
 from harness.storage.typed import HIDDEN, encoded
-from harness.sweeps.auto.procedure import Automatic
+from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.plan import Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
 from harness.sweeps.search import SweepObjective

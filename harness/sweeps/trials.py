@@ -67,7 +67,7 @@ class RetrievalTrials:
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
         plan = first.retrieval
-        dataset = dataset_of(expected_data(plan, first.fingerprints), first.choices["dataset"] or "")
+        dataset = dataset_of(first)
         session = open_session(plan, dataset)
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
@@ -104,14 +104,15 @@ class RetrievalTrials:
         return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
 
 
-def expected_data(plan: Plan, fingerprints: Mapping[str, str | None]) -> str:
-    """Return what decides the dataset of a trial, as JSON. fingerprints: part of the data -> sha256."""
-    return json.dumps([plan.dataset, plan.cluster, plan.cache, dict(fingerprints)])
+def dataset_of(trial: Trial) -> Dataset:
+    """Return the dataset of a trial. Raise RuntimeError if it has changed since the trial was planned."""
+    plan = trial.retrieval
+    expected = json.dumps([plan.dataset, plan.cluster, plan.cache, dict(trial.fingerprints)])
+    return _read_expected(expected, trial.choices["dataset"] or "")
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
-def dataset_of(expected: str, name: str) -> Dataset:
-    """Return the dataset of `expected_data`, read once per process. name: as logs call it."""
+def _read_expected(expected: str, name: str) -> Dataset:
     node, cluster, cache, fingerprints = json.loads(expected)
     dataset = read_dataset(node, cluster, cache, name)
     if dataset.fingerprints != fingerprints:

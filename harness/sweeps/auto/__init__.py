@@ -1,1 +1,1 @@
-"""`sweep=auto`: tries what is installed within a budget of time, and scores the choice on queries it has not seen."""
+"""`sweep=auto`: try the catalogue's proposals until the budget ends, and score the choice out of fold."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +36,7 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A completed step. name: its kind is the first word. estimate: seconds that were expected; 0: none."""
+    """A completed step. name: its kind is the first word. estimate: in seconds; 0: none."""
 
     name: str
     seconds: float
@@ -47,7 +44,7 @@ class Step:
 
 
 class StepLog:
-    """The steps that were completed, with the seconds that each took when it was done for the first time.
+    """The completed steps, with the seconds that each took the first time.
 
     A step in the log is never refused again, so a sweep that was killed and repeated takes the same steps.
     """
@@ -66,25 +63,17 @@ class StepLog:
         return sum(step.seconds for step in self._steps.values())
 
     def seconds(self, kind: str) -> float:
-        """Return the seconds of the completed steps of a kind."""
         return sum(step.seconds for name, step in self._steps.items() if name.partition(" ")[0] == kind)
 
     @property
     def pace(self) -> float:
-        """How much slower this machine is than the estimates said; 1 before there is anything to go by."""
+        """How much slower this machine is than estimated; 1 before any step has told."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0
 
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Measure a step and write it down once it is complete, unless it was before."""
-        began = time.perf_counter()
-        yield
-        self.note(name, time.perf_counter() - began)
-
     def note(self, name: str, seconds: float, estimate: float = 0.0) -> None:
-        """Write a completed step down, unless it is known. estimate: the seconds that were expected; 0: none."""
+        """Write down a completed step, unless it is known."""
         if name not in self._steps:
             self._steps[name] = Step(name, seconds, estimate)
             self._log.append([self._steps[name]])

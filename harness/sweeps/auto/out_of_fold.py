@@ -1,8 +1,8 @@
-"""The score of an automatic sweep on queries that it has not seen: nested cross-validation.
+"""The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
 The queries are split into folds. Without the labels of one fold, the whole procedure is carried out again: what gates
-learn, which configurations are tried, and which of them is the best. The one that it chooses scores the queries of the
-fold. Component rankings depend on no label: all of this is arithmetic on what the trials have left in the cache.
+learn, which configurations are tried, and which of them is the best. The chosen one scores the queries of the fold.
+Component rankings depend on no label, so all of this is arithmetic on what the trials have left in the cache.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness.analysis.board.expected import Replay
+from harness.config.commands import SweepConfig
 from harness.config.text import counted
 from harness.experiment import ordering, steps
 from harness.experiment.plan import Plan
@@ -27,9 +28,9 @@ from harness.statistics.significance import sign_flip_test
 from harness.statistics.split import Split
 from harness.storage.typed import HIDDEN
 from harness.sweeps.auto.budget import seconds_text
-from harness.sweeps.auto.menu import Menu, Untried, Words, climb
+from harness.sweeps.auto.space import SearchSpace, Untried, Words, best_of
 from harness.sweeps.plan import Planner
-from harness.sweeps.trials import dataset_of, expected_data
+from harness.sweeps.trials import dataset_of
 from retrievers.base import Progress, Ranking
 
 FOLDS = 10
@@ -38,7 +39,6 @@ LEAST = 20  # labelled queries; with fewer, no interval and no test means anythi
 RESAMPLES = 10_000
 SHOWN = 12  # lines of what was not tried
 _SPLITS = 500  # gates draw their own folds by lower numbers
-
 
 # The value of a configuration for each query, where the labels of some queries are known; see `Arithmetic.values`.
 ByQuery = Callable[[Words, np.ndarray], np.ndarray]
@@ -56,6 +56,21 @@ class _Retrieved:
     def learns(self) -> bool:
         return bool(self.plan.made("gate").learns) or ordering.learns(self.plan)
 
+    def payoff(self, candidates: Ranking) -> Payoff:
+        """Return what showing candidates earns each query, by all labels."""
+        payoff = steps.payoff_of(self.plan, self.plan.objective, candidates, self.session.dataset)
+        assert payoff is not None, "the planner refuses trials without labels"
+        return payoff
+
+    def with_labels_of(self, known: np.ndarray) -> _Retrieved:
+        """Return the same without the labels of queries that are not in `known`, int [n]."""
+        dataset, split = self.session.dataset, self.plan.split
+        assert dataset.qrels is not None
+        kept = {dataset.queries[row].query_id for row in known}
+        grades = {query_id: grades for query_id, grades in dataset.qrels.grades.items() if query_id in kept}
+        session = replace(self.session, dataset=replace(dataset, qrels=replace(dataset.qrels, grades=grades)))
+        return replace(self, session=session, plan=replace(self.plan, split=Split(split.public, split.seed, "all")))
+
 
 @dataclass(eq=False)
 class Arithmetic:
@@ -70,20 +85,20 @@ class Arithmetic:
     def labelled(self, words: Words) -> Payoff:
         """Return a payoff whose `rows` are the queries that choose, and whose `needs` say which need retrieval."""
         made = self._retrieve(words)
-        return _payoff(made, next(iter(made.rankings.values())))
+        return made.payoff(next(iter(made.rankings.values())))
 
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
         """Return the objective of each query, float64 [Q]; NaN for queries that are not part of its mean.
 
         Where the gate or the fusion learns, each query of `known`, int [n], has the value learnt without its own label,
-        as in a trial; every other query that of what was learnt from all of `known`.
+        as in a trial; every other query has that of what was learnt from all of `known`.
         """
         made = self._retrieve(words)
         key = (words, known.tobytes() if made.learns else b"")
         if key not in self._values:
-            hidden = _hidden(made, known) if made.learns else made
+            hidden = made.with_labels_of(known) if made.learns else made
             outcome = steps.conclude(hidden.plan, hidden.rankings, hidden.session, detailed=())
-            payoff, shown = _payoff(made, outcome.candidates), outcome.decision.shown
+            payoff, shown = made.payoff(outcome.candidates), outcome.decision.shown
             values = payoff.values[np.arange(len(shown)), np.minimum(shown, payoff.values.shape[1] - 1)]
             if apart := outcome.held_out:
                 row_of = {query.query_id: row for row, query in enumerate(outcome.queries)}
@@ -100,8 +115,7 @@ class Arithmetic:
             plan = trial.retrieval
             key = json.dumps([plan.dataset, plan.document["query"], dict(trial.fingerprints)], sort_keys=True)
             if key not in self._sessions:
-                dataset = dataset_of(expected_data(plan, trial.fingerprints), trial.choices["dataset"] or "")
-                self._sessions[key] = replace(open_session(plan, dataset), timed="never")
+                self._sessions[key] = replace(open_session(plan, dataset_of(trial)), timed="never")
             rankings = {}
             for (name, node), of in zip(plan.retriever.items(), trial.ranking_keys, strict=True):
                 if (place := (of, plan.depth)) not in self._rankings:
@@ -112,49 +126,24 @@ class Arithmetic:
         return self._retrieved[words]
 
 
-def _payoff(made: _Retrieved, candidates: Ranking) -> Payoff:
-    """Return what showing candidates earns each query, by all labels."""
-    payoff = steps.payoff_of(made.plan, made.plan.objective, candidates, made.session.dataset)
-    assert payoff is not None, "the planner refuses trials without labels"
-    return payoff
-
-
-def _hidden(made: _Retrieved, known: np.ndarray) -> _Retrieved:
-    """Return the same without the labels of queries that are not in `known`, int [n]."""
-    dataset, split = made.session.dataset, made.plan.split
-    assert dataset.qrels is not None
-    kept = {dataset.queries[row].query_id for row in known}
-    grades = {query_id: grades for query_id, grades in dataset.qrels.grades.items() if query_id in kept}
-    session = replace(made.session, dataset=replace(dataset, qrels=replace(dataset.qrels, grades=grades)))
-    return replace(made, session=session, plan=replace(made.plan, split=Split(split.public, split.seed, "all")))
-
-
 @dataclass(frozen=True)
 class Replayed:
-    """The procedure carried out without each fold, once.
-
-    values: of each query by the configuration that was chosen without its fold. chosen: one for each fold.
-    """
+    """values: of each query, by the configuration that was chosen without its fold. chosen: one for each fold."""
 
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
 
 
 def replay(
-    menu: Menu,
-    by_query: ByQuery,
-    rows: np.ndarray,
-    needs: np.ndarray,
-    seed: int,
-    number: int,
-    progress: Progress | None = None,
+    space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
     """Carry the procedure out without each fold of the queries.
 
-    rows: int [n], the queries that choose, n >= 2. needs: bool [Q], by which folds are drawn. number: of the repeat;
-    each has other folds.
+    labelled: says which queries choose, two or more, and which need retrieval. number: of the repeat; each has other
+    folds.
     """
-    fold = folds(needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
+    rows = labelled.rows
+    fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
     for one in range(fold.max() + 1):
         known, own = rows[fold != one], fold == one
@@ -162,7 +151,7 @@ def replay(
         def means(asked: list[Words], known: np.ndarray = known) -> dict[Words, float]:
             return {words: float(by_query(words, known)[known].mean()) for words in asked}
 
-        words = climb(menu, means)
+        words = best_of(space, means)
         values[own] = by_query(words, known)[rows[own]]
         chosen.append(words)
         if progress:
@@ -174,11 +163,11 @@ def replay(
 class Procedure:
     """How the procedure does on queries whose labels it has not seen, beside the baseline.
 
-    value, low, high: the mean over the queries, of all repeats, with its 95 % interval, NaN where there is none.
-    winner: the value of the configuration that was chosen with all labels, by which it was chosen.
+    value, low, high: the mean over queries and repeats, with its 95 % interval; NaN where there is none.
+    winner: the value of the configuration that all labels chose, on the same labels.
     baseline: the value of the first configuration, `baseline_words`, on the same queries.
-    difference, p: procedure - baseline, and a paired randomisation test. agreement: share of folds that chose the
-    winner.
+    difference, p: procedure - baseline, and a paired randomisation test.
+    agreement: share of folds that chose the winner.
     """
 
     objective: str
@@ -212,12 +201,10 @@ class Procedure:
 
 
 def judge_procedure(
-    objective: str,
-    select_on: str,
+    config: SweepConfig,
     replays: Sequence[Replayed],
     winner: tuple[Words, float],
     baseline: tuple[Words, np.ndarray],
-    seed: int,
     raw: bool,
 ) -> Procedure:
     """Return the numbers of some replays. winner: configuration and value. baseline: configuration and values [n].
@@ -227,8 +214,8 @@ def judge_procedure(
     values = np.mean([one.values for one in replays], axis=0)
     rows = np.stack([values, values - baseline[1]])
     n = len(values)
-    (low, gap_low), (high, gap_high) = bootstrap_means(rows, seed)[:2]
-    p = float(sign_flip_test(rows[1:], seed, RESAMPLES)[0][0])
+    (low, gap_low), (high, gap_high) = bootstrap_means(rows, config.seed)[:2]
+    p = float(sign_flip_test(rows[1:], config.seed, RESAMPLES)[0][0])
     notes = []
     if n < LEAST:
         notes.append(f"Only {n} labelled queries choose: no interval and no test means much with fewer than {LEAST}.")
@@ -238,11 +225,11 @@ def judge_procedure(
         low = high = gap_low = gap_high = p = math.nan
     counts = Counter(words for one in replays for words in one.chosen)
     return Procedure(
-        objective=objective,
+        objective=config.objective,
         value=float(values.mean()),
         low=float(low),
         high=float(high),
-        kind="public, out of fold" if select_on == "public" else "out of fold",
+        kind="public, out of fold" if config.select_on == "public" else "out of fold",
         folds=len(replays[0].chosen),
         repeats=len(replays),
         queries=n,
@@ -276,7 +263,6 @@ class Automatic:
     untried: tuple[Untried, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return what people read."""
         spent, allowed = self.budget.spent, seconds_text(self.budget.seconds)
         parts = ", ".join(f"{part} {seconds_text(seconds)}" for part, seconds in spent.items())
         took = seconds_text(sum(spent.values()))
@@ -284,7 +270,6 @@ class Automatic:
         return [self.procedure.sentence, tried, *untried_lines(self.untried)]
 
     def replay(self, sweep_id: str) -> Replay:
-        """Return what to expect of its winner."""
         found = self.procedure
         return Replay(sweep_id, found.winner, found.value, found.low, found.high)
 

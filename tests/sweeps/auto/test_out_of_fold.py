@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,16 +11,25 @@ import pytest
 from harness.commands import sweep
 from harness.gates.calibration import folds
 from harness.storage.typed import encoded, row_as
-from harness.sweeps.auto import course, procedure
-from harness.sweeps.auto.menu import Candidate, Menu, climb
-from harness.sweeps.auto.procedure import FOLDS, Arithmetic, Automatic, Budget, Replayed, judge_procedure, replay
+from harness.sweeps.auto import loop, out_of_fold
+from harness.sweeps.auto.out_of_fold import FOLDS, Arithmetic, Automatic, Budget, Replayed, judge_procedure, replay
+from harness.sweeps.auto.space import Candidate, SearchSpace, best_of
 from harness.sweeps.trials import dataset_of
 
 PLAIN = ("gate=none",)
-SYSTEMS = tuple(Candidate((f"retriever=r{number}",)) for number in range(30))
-MENU = Menu(SYSTEMS, (PLAIN,))
+
+
+def system(*words):
+    return Candidate(words, (), trial=None, work=None, promise=0.0)
+
+
+SYSTEMS = tuple(system(f"retriever=r{number}") for number in range(30))
+SPACE = SearchSpace(SYSTEMS, (PLAIN,))
 ROWS = np.arange(60)
-NEEDS = np.ones(60, bool)
+
+
+def queries(rows=ROWS):
+    return SimpleNamespace(rows=rows, needs=np.ones(60, bool))
 
 
 class Noted:
@@ -42,7 +52,7 @@ def test_equally_good_systems_bring_no_gain():
     gains, lucks = [], []
     for draw in range(60):
         values = np.random.default_rng(draw).random((30, 60))
-        found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=draw % 3)
+        found = replay(SPACE, made(values).values, queries(), seed=0, number=draw % 3)
         gains.append(np.mean(found.values) - values[0].mean())
         lucks.append(values.mean(axis=1).max() - values[0].mean())
     # The mean of 60 gains, each with a standard deviation of about .05: .02 is three standard errors.
@@ -54,19 +64,19 @@ def test_a_system_that_is_better_is_found():
     values = (
         np.random.default_rng(0).random((30, 60)) + np.array([0.3 * (number == 7) for number in range(30)])[:, None]
     )
-    found = replay(MENU, made(values).values, ROWS, NEEDS, seed=0, number=0)
+    found = replay(SPACE, made(values).values, queries(), seed=0, number=0)
     assert set(found.chosen) == {("retriever=r7", "gate=none")}
     assert found.values == tuple(values[7])
 
 
 def test_no_fold_sees_its_own_labels():
     values = made(np.random.default_rng(1).random((30, 60)))
-    replay(MENU, values.values, ROWS, NEEDS, seed=0, number=0)
-    fold = folds(NEEDS, FOLDS, 500)
+    replay(SPACE, values.values, queries(), seed=0, number=0)
+    fold = folds(np.ones(60, bool), FOLDS, 500)
     known = {tuple(rows) for _, rows in values.asked}
     assert known == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
     # Few queries have as many folds.
-    found = replay(MENU, values.values, ROWS[:3], NEEDS, seed=0, number=0)
+    found = replay(SPACE, values.values, queries(ROWS[:3]), seed=0, number=0)
     assert len(found.chosen) == len(found.values) == 3
 
 
@@ -77,11 +87,9 @@ def test_a_replay_survives_its_file():
 
 def numbers(values, baseline, **named):
     replays = [Replayed(tuple(row), (("a",), ("b",))) for row in values]
-    asked = {"objective": "map", "select_on": "all", "seed": 0, "raw": False} | named
-    return judge_procedure(
-        asked["objective"], asked["select_on"], replays, (("a",), 0.9), (("base",), np.array(baseline)), asked["seed"],
-        asked["raw"],
-    )  # fmt: skip
+    raw = named.pop("raw", False)
+    config = SimpleNamespace(**{"objective": "map", "select_on": "all", "seed": 0} | named)
+    return judge_procedure(config, replays, (("a",), 0.9), (("base",), np.array(baseline)), raw)
 
 
 def test_the_numbers_by_hand():
@@ -142,8 +150,8 @@ def arithmetic(harness, monkeypatch):
     [(("gate=none",), "all"), ((*AUTO, *LEARNED), "public")],
 )
 def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatch, learns, select_on):
-    monkeypatch.setattr(course, "REPEATS", 1)
-    monkeypatch.setattr(procedure, "FOLDS", 5)
+    monkeypatch.setattr(loop, "REPEATS", 1)
+    monkeypatch.setattr(out_of_fold, "FOLDS", 5)
     words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
     found = harness("sweep", *words, f"select_on={select_on}", "tracking=none", "format=json").json
     assert found["trials"]["finished"] == 1
@@ -156,15 +164,13 @@ def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatc
 def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monkeypatch):
     """Each query gets the labels of another: nothing finds them, and the luckiest of six systems is no better."""
     kinds, tokenizers = ("bm25", "hybrid_lexical"), ("word", "whitespace", "char_ngram")
-    systems = tuple(
-        Candidate((f"retriever={kind}", f"tokenizer={tokenizer}")) for kind in kinds for tokenizer in tokenizers
-    )
-    menu = Menu(systems, (PLAIN,))
+    systems = [system(f"retriever={kind}", f"tokenizer={tokenizer}") for kind in kinds for tokenizer in tokenizers]
+    space = SearchSpace(tuple(systems), (PLAIN,))
     gains, lucks = [], []
     for draw in range(16):
 
-        def permuted(expected, name, draw=draw):
-            dataset = dataset_of(expected, name)
+        def permuted(trial, draw=draw):
+            dataset = dataset_of(trial)
             names = [one for one, grades in dataset.qrels.grades.items() if grades]
             others = np.random.default_rng(draw).permutation(names)
             grades = dict(dataset.qrels.grades) | {
@@ -172,13 +178,13 @@ def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monk
             }
             return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
 
-        monkeypatch.setattr(procedure, "dataset_of", permuted)
+        monkeypatch.setattr(out_of_fold, "dataset_of", permuted)
         one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
-        labelled = one.labelled(menu.baseline)
-        baseline = one.values(menu.baseline, labelled.rows)[labelled.rows].mean()
-        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
+        labelled = one.labelled(space.baseline)
+        baseline = one.values(space.baseline, labelled.rows)[labelled.rows].mean()
+        found = replay(space, one.values, labelled, seed=0, number=0)
         rows = labelled.rows
-        best = climb(menu, lambda asked, one=one, rows=rows: {w: one.values(w, rows)[rows].mean() for w in asked})
+        best = best_of(space, lambda asked, one=one, rows=rows: {w: one.values(w, rows)[rows].mean() for w in asked})
         gains.append(np.mean(found.values) - baseline)
         lucks.append(one.values(best, labelled.rows)[labelled.rows].mean() - baseline)
     error = np.std(gains, ddof=1) / 4  # of the mean of 16
@@ -189,22 +195,22 @@ def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monk
 def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypatch):
     """A random half needs no documents, the other half the first that is found: whatever is shown earns as much on
     average, and a gate that had seen a label of its own would seem to gain."""
-    menu = Menu((Candidate(("retriever=bm25", "tokenizer=word")),), (PLAIN, AUTO))
-    arithmetic.labelled(menu.baseline)
+    space = SearchSpace((system("retriever=bm25", "tokenizer=word"),), (PLAIN, AUTO))
+    arithmetic.labelled(space.baseline)
     [ranking] = arithmetic._rankings.values()
     first = {query: next(iter(docs)) for query, docs in ranking.to_dict().items() if docs}
     gains = []
     for draw in range(16):
         needless = set(np.random.default_rng(draw).permutation(list(first))[: len(first) // 2])
 
-        def drawn(expected, name, needless=needless):
-            dataset = dataset_of(expected, name)
+        def drawn(trial, needless=needless):
+            dataset = dataset_of(trial)
             grades = {query: {} if query in needless else {doc: 1} for query, doc in first.items()}
             return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
 
-        monkeypatch.setattr(procedure, "dataset_of", drawn)
+        monkeypatch.setattr(out_of_fold, "dataset_of", drawn)
         one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
-        labelled = one.labelled(menu.baseline)
-        found = replay(menu, one.values, labelled.rows, labelled.needs, seed=0, number=0)
-        gains.append(np.mean(found.values) - one.values(menu.baseline, labelled.rows)[labelled.rows].mean())
+        labelled = one.labelled(space.baseline)
+        found = replay(space, one.values, labelled, seed=0, number=0)
+        gains.append(np.mean(found.values) - one.values(space.baseline, labelled.rows)[labelled.rows].mean())
     assert abs(np.mean(gains)) < 3 * np.std(gains, ddof=1) / 4

@@ -6,7 +6,7 @@ import pytest
 from interruptions import interrupted
 
 from harness.gates.calibration import CLOSE
-from harness.sweeps.auto import course
+from harness.sweeps.auto import loop
 
 GATE = ("gate=auto", "gate.signals=[top_score]", "gate.repeats=1", "gate.folds=2")
 FEW = ("retriever=hybrid_lexical", "tokenizer=word", "query.text=user_turns", "rerank=none", "fusion.weights.bm25=1")
@@ -17,8 +17,8 @@ QUIET = ("tracking=none", "format=json")
 
 def test_a_sweep_that_chooses_its_trials_itself(harness, tracker, untimed, monkeypatch):
     """Interrupted, resumed and repeated, it is the sweep that runs through; its procedure is not its lucky winner."""
-    monkeypatch.setattr(course, "REPEATS", 2)
-    monkeypatch.setattr("harness.sweeps.auto.procedure.FOLDS", 3)
+    monkeypatch.setattr(loop, "REPEATS", 2)
+    monkeypatch.setattr("harness.sweeps.auto.out_of_fold.FOLDS", 3)
     with interrupted(monkeypatch, 4):
         assert harness("sweep", *WORDS, "budget=1h", "format=json").code == 130
     found = harness("sweep", *WORDS, "budget=1h", "format=json").json
@@ -78,7 +78,7 @@ def test_the_plan_has_estimates_and_does_nothing(harness, toy, tmp_path):
 
 def test_the_replays_are_counted_aloud(harness, toy, monkeypatch):
     labels = []
-    monkeypatch.setattr(course, "watch", lambda label: labels.append(label) or contextlib.nullcontext())
+    monkeypatch.setattr(loop, "watch", lambda label: labels.append(label) or contextlib.nullcontext())
     assert harness("sweep", *TOY, *QUIET, "gate=none", "retriever=bm25").code == 0
     assert labels == [f"replay {number} of at most 3" for number in (1, 2, 3)]
     # No gate is tried where every query needs documents.

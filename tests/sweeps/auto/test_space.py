@@ -5,17 +5,22 @@ import math
 import pytest
 
 from harness.commands import sweep
-from harness.sweeps.auto import course
-from harness.sweeps.auto.menu import LEADERS, Candidate, Menu, changed, climb
+from harness.sweeps.auto import loop
+from harness.sweeps.auto.space import LEADERS, Candidate, SearchSpace, best_of, changed
 
-BM25 = Candidate(("retriever=bm25",))
+
+def system(*words, orders=()):
+    return Candidate(words, orders, trial=None, work=None, promise=0.0)
+
+
+BM25 = system("retriever=bm25")
 ORDERS = ((("fusion=rrf",),), (("weight=2",), ("weight=4",)))
-HYBRIDS = tuple(Candidate((f"retriever={name}",), ORDERS) for name in "abc")
+HYBRIDS = tuple(system(f"retriever={name}", orders=ORDERS) for name in "abc")
 PLAIN, AUTO = ("gate=none",), ("gate=auto",)
-MENU = Menu((BM25, *HYBRIDS), (PLAIN, AUTO))
+SPACE = SearchSpace((BM25, *HYBRIDS), (PLAIN, AUTO))
 
 
-def tried(menu, value):
+def tried(space, value):
     """(everything that was tried, what was chosen)."""
     asked = []
 
@@ -23,19 +28,19 @@ def tried(menu, value):
         asked.extend(new)
         return {words: value(words) for words in new}
 
-    return asked, climb(menu, score)
+    return asked, best_of(space, score)
 
 
 def test_every_system_comes_first_and_nothing_is_tried_twice():
-    asked, _ = tried(MENU, lambda words: 0.5)
-    assert asked[:4] == [(*one.words, *PLAIN) for one in MENU.systems]
-    assert asked[0] == MENU.baseline
+    asked, _ = tried(SPACE, lambda words: 0.5)
+    assert asked[:4] == [(*one.words, *PLAIN) for one in SPACE.systems]
+    assert asked[0] == SPACE.baseline
     assert len(asked) == len(set(asked))
 
 
 def test_only_the_best_systems_go_on():
     worth = {"retriever=bm25": 0.4, "retriever=a": 0.1, "retriever=b": 0.9, "retriever=c": 0.5}
-    asked, chosen = tried(MENU, lambda words: worth[words[0]])
+    asked, chosen = tried(SPACE, lambda words: worth[words[0]])
     gated = {words[0] for words in asked if "gate=auto" in words}
     assert gated == {"retriever=b", "retriever=c", "retriever=bm25"}
     assert len(gated) == LEADERS
@@ -50,7 +55,7 @@ def test_the_best_of_each_part_is_combined():
         parts = 0.1 * ("fusion=rrf" in words) + 0.2 * ("gate=auto" in words) + 0.05 * math.log2(weight)
         return parts + 0.3 * (words[0] == "retriever=b")
 
-    asked, chosen = tried(MENU, value)
+    asked, chosen = tried(SPACE, value)
     assert chosen == ("retriever=b", "gate=auto", "fusion=rrf", "weight=4")
     assert len(asked) < 20
 
@@ -59,17 +64,17 @@ def test_what_failed_is_never_chosen():
     def value(words):
         return math.nan if words[0] in ("retriever=a", "retriever=b") or "fusion=rrf" in words else 0.2
 
-    asked, chosen = tried(MENU, value)
+    asked, chosen = tried(SPACE, value)
     assert chosen == ("retriever=bm25", "gate=none")
     assert not any(words[0] == "retriever=a" for words in asked[4:])
 
 
 def test_without_orders_and_gates_the_systems_are_all():
-    menu = Menu((BM25, Candidate(("retriever=a", "rerank=x"))), ((),))
-    assert tried(menu, lambda words: len(words)) == ([("retriever=bm25",), ("retriever=a", "rerank=x")],
+    space = SearchSpace((BM25, system("retriever=a", "rerank=x")), ((),))
+    assert tried(space, lambda words: len(words)) == ([("retriever=bm25",), ("retriever=a", "rerank=x")],
                                                      ("retriever=a", "rerank=x"))  # fmt: skip
-    _, chosen = tried(MENU, lambda words: 0.3 + 1e-12 * len(words))
-    assert chosen == MENU.baseline, "a rounding error makes no winner"
+    _, chosen = tried(SPACE, lambda words: 0.3 + 1e-12 * len(words))
+    assert chosen == SPACE.baseline, "a rounding error makes no winner"
 
 
 def test_a_value_replaces_another_of_its_key():
@@ -84,13 +89,13 @@ def listed(harness, monkeypatch):
 
     def of(*words):
         assert harness("sweep", "sweep=auto", "dry_run=true", *words).code == 0
-        return course.choices_and_costs(swept[-1])[0]
+        return loop.space_and_costs(swept[-1])[0]
 
     return of
 
 
 def named(found):
-    return [" ".join(one.system.words) for one in found.systems]
+    return [" ".join(one.words) for one in found.systems]
 
 
 def test_the_catalogue_gives_systems_orders_and_gates(listed):
@@ -102,7 +107,7 @@ def test_the_catalogue_gives_systems_orders_and_gates(listed):
     assert "retriever=hybrid_light tokenizer=kiwi query.text=last" in systems
     assert len(systems) == len(set(systems)) == 20
     assert found.gates == (("gate=none",), ("gate=auto",), ("gate=depth",), ("gate=classifier",))
-    light = next(one.system for one in found.systems if one.system.words[0] == "retriever=hybrid_light")
+    light = next(one for one in found.systems if one.words[0] == "retriever=hybrid_light")
     assert [order[0] for order in light.orders] == [
         ("fusion=weighted_sum",), ("fusion.weights.bm25=0.3",), ("fusion.weights.bigram=0.3",),
         ("fusion.weights.dense=0.3",),
@@ -121,4 +126,4 @@ def test_the_catalogue_gives_systems_orders_and_gates(listed):
 def test_what_is_fixed_is_kept(listed, fixed, systems, gates):
     found = listed(*fixed)
     assert (len(found.systems), len(found.gates)) == (systems, gates), named(found)
-    assert not any(word.partition("=")[0] in fixed for one in found.systems for word in one.system.words)
+    assert not any(word.partition("=")[0] in fixed for one in found.systems for word in one.words)

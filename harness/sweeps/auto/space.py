@@ -1,4 +1,4 @@
-"""What an automatic sweep may choose from: the catalogue's proposals that can run here, and how they are climbed.
+"""What `sweep=auto` chooses from: the catalogue's proposals that can run here, and how it searches among them.
 
 Nothing here depends on labels, except that gates are left out where every labelled query needs documents.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.analysis.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
 from harness.analysis.proposals.costs import CostModel, Workload
@@ -24,41 +24,23 @@ from harness.sweeps.plan import Planner, Trial
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 
 LEADERS = 3  # systems that go on to other orders and to gates
-ORDERS = ("fusion", "weights")  # kinds that order what was found anew, one after the other
+ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents, tried one after the other
 VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one at a time
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What makes the candidates: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
+    """A retriever, its tokenizer, the text of the queries, perhaps a reranker.
 
     words: the overrides that choose it. orders: the overrides of each other fusion and weight of its rankings.
+    trial: without a gate. promise: roughly what it adds to BM25, for spending the budget.
     """
 
     words: Words
-    orders: tuple[tuple[Words, ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Menu:
-    """All that the procedure may choose from; no label decides it. The first system and gate are the baseline."""
-
-    systems: tuple[Candidate, ...]
-    gates: tuple[Words, ...]
-
-    @property
-    def baseline(self) -> Words:
-        return self.systems[0].words + self.gates[0]
-
-
-@dataclass(frozen=True)
-class SystemTrial:
-    """A system that can run. trial: without a gate. promise: roughly what it adds to BM25, to spend a budget by."""
-
-    system: Candidate
-    trial: Trial
-    work: Workload
-    promise: float
+    orders: tuple[tuple[Words, ...], ...]
+    trial: Trial = field(repr=False, compare=False)
+    work: Workload = field(repr=False, compare=False)
+    promise: float = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -70,24 +52,28 @@ class Untried:
 
 
 @dataclass(frozen=True)
-class Choices:
-    """systems: the baseline first, then by promise and cost. gates: as of `Menu`."""
+class SearchSpace:
+    """The first system and the first gate are the baseline; the other systems follow by promise and cost."""
 
-    systems: tuple[SystemTrial, ...]
+    systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
-    left_out: tuple[Untried, ...]
+    left_out: tuple[Untried, ...] = field(default=(), repr=False)
+
+    @property
+    def baseline(self) -> Words:
+        return self.systems[0].words + self.gates[0]
 
 
-def climb(menu: Menu, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
-    """Try configurations, and return the best of all. score: each configuration -> its value, NaN if it failed.
+def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
+    """Return the best configuration. score: each configuration -> its value, NaN if it failed.
 
-    All systems are tried first, without a gate. The best few get other fusions, what is best then other weights, and at
-    last gates. Of equal values, the first one counts.
+    All systems are tried without a gate. The best few go on to other fusions, the best of these to other weights, and
+    the best of all to gates. Ties go to the first.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
 
-    def tried(asked: Iterable[tuple[Words, Candidate]]) -> None:
+    def add(asked: Iterable[tuple[Words, Candidate]]) -> None:
         if new := {words: system for words, system in asked if words not in values}:
             of.update(new)
             found = score(list(new))
@@ -101,11 +87,11 @@ def climb(menu: Menu, score: Callable[[list[Words]], Mapping[Words, float]]) -> 
                 best.setdefault(of[one], one)
         return [(words, system) for system, words in best.items()][:LEADERS]
 
-    tried((system.words + menu.gates[0], system) for system in menu.systems)
-    for step in range(max((len(system.orders) for system in menu.systems), default=0)):
+    add((system.words + space.gates[0], system) for system in space.systems)
+    for step in range(max((len(system.orders) for system in space.systems), default=0)):
         steps = [(words, one, one.orders[step]) for words, one in leaders() if len(one.orders) > step]
-        tried((changed(words, order), one) for words, one, orders in steps for order in orders)
-    tried((changed(words, gate), one) for words, one in leaders() for gate in menu.gates)
+        add((changed(words, order), one) for words, one, orders in steps for order in orders)
+    add((changed(words, gate), one) for words, one in leaders() for gate in space.gates)
     most = max(values.values())
     return next(one for one, value in values.items() if value >= most - CLOSE)
 
@@ -115,29 +101,21 @@ def changed(words: Words, others: Words) -> Words:
     return tuple({override_key(word): word for word in (*words, *others)}.values())
 
 
-def choices(planner: Planner, dataset: Dataset, base: Trial, costs: CostModel) -> Choices:
-    """Return what may be tried on a dataset, keeping what is fixed. Raise BadInput if nothing can run.
+class SpaceFinder:
+    """Finds what can be tried on a dataset: the baseline, the retrievers with a fitting tokenizer, variations of each.
 
-    base: a trial without overrides of its own, which can run.
+    base: a trial without overrides, which can run. What the command line fixes is kept.
     """
-    finder = _Finder(planner, dataset, base)
-    finder.find()
-    return Choices(
-        _ordered(finder.found.values(), costs), finder.gates, tuple(Untried(*one) for one in finder.left_out.items())
-    )
-
-
-class _Finder:
-    """Collects the systems: the baseline, then from a tokenizer that fits every retriever, and variations of each."""
 
     def __init__(self, planner: Planner, dataset: Dataset, base: Trial) -> None:
         assert dataset.qrels is not None, "the planner refuses trials without labels"
-        self.found: dict[str, SystemTrial] = {}  # by trial key: what differs in nothing that matters is tried once
-        self.left_out: dict[str, str] = {}
+        self._found: dict[str, Candidate] = {}  # by trial key: equal trials are tried once
+        self._left_out: dict[str, str] = {}
         self._planner, self._fixed = planner, {override_key(word): word for word in planner.fixed}
         known = {kind: {} if kind in self._fixed else models(kind) for kind in ("encoder", "rerank")}
         for kind, found in known.items():
-            self.left_out |= {f"{kind}={choice}": why for choice, why in found.items() if why}
+            self._left_out |= {f"{kind}={choice}": why for choice, why in found.items() if why}
+        here = {kind: [choice for choice, why in found.items() if not why] for kind, found in known.items()}
         several, grades = conversations(dataset.queries), dataset.qrels.grades
         own = base.choices.get("encoder")
         self._setup = Setup(
@@ -147,51 +125,54 @@ class _Finder:
             documents=len(dataset.documents),
             needless=sum(query_id in several and not grades[query_id] for query_id in grades),
             conversations=sum(several.values()),
-            encoders=[own] if "encoder" in self._fixed and own else [*ENCODERS, *_here(known["encoder"])],
-            rerankers=_here(known["rerank"]),
+            encoders=[own] if "encoder" in self._fixed and own else [*ENCODERS, *here["encoder"]],
+            rerankers=here["rerank"],
         )
-        self.gates = self._gates()
+        self._gates = self._find_gates()
         self._start: Words = () if "retriever" in self._fixed else ("retriever=bm25",)
-        if "tokenizer" not in self._fixed and (own := base.choices.get("tokenizer")):
-            self._start += (f"tokenizer={own}",)
+        if "tokenizer" not in self._fixed and (tokenizer := base.choices.get("tokenizer")):
+            self._start += (f"tokenizer={tokenizer}",)
 
-    def find(self) -> None:
+    def space(self, costs: CostModel) -> SearchSpace:
+        """Return what can be tried. Raise BadInput if nothing can run."""
         if (anchor := self._add(self._start, 0.0)) is None:
-            name, why = list(self.left_out.items())[-1]
+            name, why = list(self._left_out.items())[-1]
             raise BadInput(f"sweep=auto finds nothing that can run here: {name}: {why}")
         if self._setup.writing.better_tokenizer(self._setup.plan.tokenizer_of(anchor.trial.choices)):
             fitting = itertools.islice(self._options(anchor.trial, "tokenizer"), 1)
             anchor = next((self._add(changed(self._start, words), share) for words, share in fitting), None) or anchor
         starts = [anchor]
         for words, share in self._options(anchor.trial, "retriever"):
-            if added := self._add(changed(anchor.system.words, words), share):
+            if added := self._add(changed(anchor.words, words), share):
                 starts.append(added)
         for start in starts:
             for words, share in self._options(start.trial, *VARIATIONS):
-                self._add(changed(start.system.words, words), (2 * start.promise + share) / 4)
+                self._add(changed(start.words, words), (2 * start.promise + share) / 4)
+        untried = (Untried(*one) for one in self._left_out.items())
+        return SearchSpace(_ordered([*self._found.values()], costs), self._gates, tuple(untried))
 
-    def _gates(self) -> tuple[Words, ...]:
+    def _find_gates(self) -> tuple[Words, ...]:
         if any(key == "gate" or key.startswith("gate.") for key in self._fixed):
             return ((),)
         if not self._setup.needless:
             why = "every labelled query needs documents: there is nothing to withhold"
-            self.left_out[f"gate={','.join(GATES)}"] = why
+            self._left_out[f"gate={','.join(GATES)}"] = why
         ungated = replace(self._setup, choices={**self._setup.choices, "gate": "none"})
         found = [one.changes["gate"] for one in proposals(ungated) if one.kind == "gate"]
         return (("gate=none",), *((f"gate={choice}",) for [choice] in found))
 
-    def _add(self, words: Words, promise: float) -> SystemTrial | None:
+    def _add(self, words: Words, promise: float) -> Candidate | None:
         """Return the system of these overrides; None where it cannot run."""
-        trial = self._planner.trial(0, (*words, *self.gates[0]))
+        trial = self._planner.trial(0, (*words, *self._gates[0]))
         if trial.error:
-            self.left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
+            self._left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
             return None
         plan = trial.retrieval
         reranked = "rerank" in plan.active  # other orders would have other pairs to score
         orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
-        system = Candidate(words, tuple(filter(None, orders)))
         work = Workload(plan, [self._planner.rankings[key] for key in trial.ranking_keys])
-        return self.found.setdefault(trial.key, SystemTrial(system, trial, work, promise))
+        made = Candidate(words, tuple(filter(None, orders)), trial, work, promise)
+        return self._found.setdefault(trial.key, made)
 
     def _options(self, trial: Trial, *kinds: str) -> Iterator[tuple[Words, float]]:
         """Yield (overrides, share) of everything that proposals of these kinds stand for."""
@@ -199,7 +180,7 @@ class _Finder:
             yield from ((words, one.share) for words in self._values(one))
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
-        """Return those of the catalogue. A fusion that learns takes long, and is tried only where it is set."""
+        """Return the catalogue's proposals. A fusion that learns takes long, and is tried only where it is set."""
         setup = replace(self._setup, plan=trial.retrieval, choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
@@ -219,11 +200,7 @@ class _Finder:
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
-def _here(found: Mapping[str, str]) -> list[str]:
-    return [choice for choice, why in found.items() if not why]
-
-
-def _ordered(found: Iterable[SystemTrial], costs: CostModel) -> tuple[SystemTrial, ...]:
+def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
     """Return the baseline, then what promises most for a second of work, given all that was computed before it."""
     always = replace(costs, cache=None)  # the order is the same when a sweep is started again
     first, *left = found
@@ -237,7 +214,7 @@ def _ordered(found: Iterable[SystemTrial], costs: CostModel) -> tuple[SystemTria
 
 
 def check_request(base: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-    """Raise BadInput for what sweep=auto cannot mean. swept: keys."""
+    """Raise BadInput for what sweep=auto cannot mean. swept: keys. fixed: overrides."""
     if keys := list(swept):
         raise BadInput(
             f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "
