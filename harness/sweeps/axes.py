@@ -1,4 +1,4 @@
-"""The axes of a sweep: what values each swept key can take, as lists of values or as intervals of numbers."""
+"""The axes of a sweep: the values that each swept key can take, as lists or as intervals of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis of values as Hydra reads them. ordered: whether neighbours are similar, as numbers that rise or fall."""
+    """An axis of values as Hydra reads them. ordered: whether they are numbers that rise or fall."""
 
     texts: tuple[str, ...]
     ordered: bool
@@ -32,21 +32,26 @@ class Values:
     def ends(self) -> tuple[str, str]:
         return self.texts[0], self.texts[-1]
 
+    @property
+    def extremes(self) -> tuple[str, ...]:
+        """The values among which anything that goes wrong shows: the ends if neighbours are similar, else all."""
+        return self.ends if self.ordered else self.texts
+
     def distribution(self) -> optuna.distributions.BaseDistribution:
         from optuna.distributions import CategoricalDistribution, IntDistribution
 
         return IntDistribution(0, len(self.texts) - 1) if self.ordered else CategoricalDistribution(self.texts)
 
     def text(self, parameter: Any) -> str:
-        """Return the value of one of Optuna's parameters, as Hydra reads it."""
+        """Return the value of an Optuna parameter, as Hydra reads it."""
         return self.texts[parameter] if self.ordered else parameter
 
     def position(self, text: str) -> int:
-        """Return where a value stands on the axis, from 0."""
+        """Return the place of a value on the axis, from 0."""
         return self.texts.index(text)
 
     def parameter(self, position: int) -> int | str:
-        """Return Optuna's parameter for the value at a position."""
+        """Return the Optuna parameter of the value at a position."""
         return position if self.ordered else self.texts[position]
 
 
@@ -72,6 +77,10 @@ class Interval:
     def ends(self) -> tuple[str, str]:
         return self.text(self.low), self.text(self.high)
 
+    @property
+    def extremes(self) -> tuple[str, ...]:
+        return self.ends
+
     def distribution(self) -> optuna.distributions.BaseDistribution:
         from optuna.distributions import FloatDistribution, IntDistribution
 
@@ -79,7 +88,6 @@ class Interval:
         return kind(self.low, self.high, log=self.log)
 
     def text(self, parameter: Any) -> str:
-        """Return the value of one of Optuna's parameters, as Hydra reads it."""
         if self.size:
             return str(parameter)
         narrow = max(abs(self.low), abs(self.high)) / (self.high - self.low)
@@ -87,11 +95,9 @@ class Interval:
         return str(shortest(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high)))
 
     def position(self, text: str) -> int:
-        """Return where a value stands on an axis of integers, from 0."""
         return int(text) - int(self.low)
 
     def parameter(self, position: int) -> int:
-        """Return Optuna's parameter for the value at a position."""
         return int(self.low) + position
 
 

@@ -1,4 +1,4 @@
-"""What a sweep is: its swept keys, its points, its objectives, and the part of Hydra that launches its jobs."""
+"""A sweep: its swept keys, its points, its objectives, and the part of Hydra that launches its jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parall
 
 
 class JobsLost(Failed):
-    """Jobs have ended without a result. of: number of the job -> how it ended, in one line."""
+    """Jobs ended without a result. of: number of the job -> how it ended, in one line."""
 
     def __init__(self, message: str, of: Mapping[int, str]) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class HydraLauncher:
 
     overrides: of a named sweep, then of the command line. check: raises BadInput or Failed if no job can be launched.
     launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. Raises
-    JobsLost where jobs of a scheduler end without a result. serial: whether jobs run one after the other.
+    JobsLost if jobs end without a result. serial: whether jobs run one after the other.
     """
 
     overrides: Sequence[str]
@@ -64,14 +64,15 @@ class Sweep:
     """A sweep that can run.
 
     fixed: overrides that all trials share. points: the trials of a grid; [] for a search, which proposes them later.
-    anchor: the key of one trial that can run; with the search space, it identifies a search.
+    anchor: the key of one trial that can run; with the axes, it identifies a search.
     partial: key that applies only to some trials -> the choices that have it, as group=choice.
-    config: of its first trial that can be read.
+    config: of the first trial that can be read.
     """
 
     launcher: HydraLauncher
     fixed: list[str]
     swept: dict[str, Override]
+    axes: dict[str, Axis]
     planner: Planner
     points: list[Trial]
     anchor: str
@@ -106,10 +107,6 @@ class Sweep:
         return {objective.name for objective in self.objectives if objective.name.startswith(MS)}
 
     @cached_property
-    def axes(self) -> dict[str, Axis]:
-        return {key: axis_of(override) for key, override in self.swept.items()}
-
-    @cached_property
     def sweep_id(self) -> str:
         """The id of the trials, by which a restarted sweep finds its parent run and its folder."""
         if self.points:
@@ -139,10 +136,10 @@ def define(launcher: HydraLauncher) -> Sweep:
     fixed, swept = plan.split_overrides(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = launcher.composer
     planner = Planner(composer, fixed)
-    some = {key: plan.some_values(override) for key, override in swept.items()}
+    axes = {key: axis_of(override) for key, override in swept.items()}
+    some = {key: [f"{key}={text}" for text in axis.extremes] for key, axis in axes.items()}
     partial = composer.partial(fixed, some)
-    ends = [[plan.axis_end(override, last) for override in swept.values()] for last in (False, True)]
-    tried = [planner.trial(0, overrides) for overrides in ends]
+    tried = [planner.trial(0, [one[end] for one in some.values()]) for end in (0, -1)]
     way: Grid | Search | Auto = build(planner.search, where="search")
     points: list[Trial] = []
     if isinstance(way, Grid):
@@ -158,7 +155,7 @@ def define(launcher: HydraLauncher) -> Sweep:
         _refuse_groups(planner, some)
     if len(names := {trial.plan.objective for trial in tried if trial.plan and not trial.error}) > 1:
         raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
-    return Sweep(launcher, fixed, swept, planner, points, anchor, partial, planner.config, way)
+    return Sweep(launcher, fixed, swept, axes, planner, points, anchor, partial, planner.config, way)
 
 
 def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list[Override]]) -> list[Override]:

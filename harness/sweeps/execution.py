@@ -1,7 +1,4 @@
-"""Runs the trials of a sweep: in batches, each as Hydra jobs, without the ones that have finished before.
-
-A course is a way through the trials: all points of a grid in one batch, or batches that a sampler proposes.
-"""
+"""Runs the trials of a sweep in batches, each as Hydra jobs, and skips the trials that have finished before."""
 
 from __future__ import annotations
 
@@ -30,11 +27,11 @@ from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 class Forecast:
-    """Counts the trials, jobs and retrievals that a plan will take. finished: trial key -> result of earlier trials."""
+    """Counts the trials, jobs and retrievals of a plan. finished: trial key -> result of an earlier trial."""
 
     def __init__(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> None:
         self._sweep, self._finished = sweep, finished
-        self._cached: dict[str, bool] = {}  # digest of a ranking -> whether it was cached when it was first planned
+        self._cached: dict[str, bool] = {}  # digest of a ranking -> whether it was there when first planned
 
     def __call__(self, trials: Sequence[Trial]) -> dict[str, Any]:
         runnable = [trial for trial in trials if not trial.error]
@@ -42,8 +39,9 @@ class Forecast:
         todo = [trial for key, trial in different.items() if key not in self._finished]
         depths = plan.depths(runnable)
         if runnable:
-            cached = plan.cached_rankings(self._sweep.planner.rankings, depths, plan.cache_of(runnable[0]))
-            self._cached = {key: key in cached for key in depths} | self._cached
+            cache, rankings = plan.cache_of(runnable[0]), self._sweep.planner.rankings
+            known = {key: cache.holds_ranking(rankings[key], depth) for key, depth in depths.items()}
+            self._cached = known | self._cached
         jobs = plan.jobs(todo, depths, self._sweep.trials_per_job)
         unwritten = {digest: count for count, digest in (trial.unwritten for trial in todo)}
         return {
@@ -61,14 +59,14 @@ class Forecast:
         } | (plan.keys_by_cost(trials) if self._sweep.points else {})
 
     def more_retrievals(self, trials: Sequence[Trial]) -> int:
-        """Return how many retrievals these trials will compute that no trial planned before needs."""
+        """Return how many retrievals these trials add to those of the trials planned before."""
         known = set(self._cached)
         self(trials)
         return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
 class Execution:
-    """A sweep in progress. finished: trial key -> result of earlier trials. trials, results: by number."""
+    """A sweep in progress. finished: trial key -> result of an earlier trial. trials, results: by number."""
 
     def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
         self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
@@ -85,7 +83,7 @@ class Execution:
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def mark_reused(self) -> None:
-        """Tag the runs that this sweep has reused, so that its view in MLflow lists them."""
+        """Tag the runs that this sweep reused: its view in MLflow lists them."""
         tag = member_tag(self.context.sweep_id)
         reused = {result.run_id for result in self.results.values() if result.reused and result.run_id}
         if not reused:
@@ -98,13 +96,10 @@ class Execution:
             tell([f"The view of this sweep will lack the runs that it reused, since {error}. To add them, repeat it."])
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
-        """Run the trials whose results are not known yet, and collect the results of all of them.
-
-        total: how many trials there will be; None: no more than these.
-        """
+        """Run the trials whose results are unknown, and collect the results of all. total: of all batches, if known."""
         self.trials |= {trial.number: trial for trial in trials}
         known = {one.key: one for one in self.results.values() if one.status == "FINISHED"} | dict(self.finished)
-        waiting: dict[str, Trial] = {}  # one of those that are the same
+        waiting: dict[str, Trial] = {}  # one of equal trials
         for trial in trials:
             if trial.error:  # nothing of it is logged, since nothing began
                 self.results[trial.number] = failed(trial, trial.error)
@@ -153,14 +148,13 @@ class Execution:
 
 
 def run_grid(execution: Execution) -> None:
-    """Run all points of a grid, in one batch."""
     points = execution.sweep.points
     tell(plan.plan_lines(execution.forecast(points)))
     execution.batch(points)
 
 
 def run_search(execution: Execution, way: Search, study: Study) -> None:
-    """Run the points that a study proposes, batch by batch, and tell it their values, until there are enough."""
+    """Run the points that a study proposes, batch by batch, and tell it their values."""
     sweep, planner = execution.sweep, execution.sweep.planner
     tell(plan.search_lines(search_counts(sweep, way, execution.finished, study), sweep.swept))
     if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
@@ -181,7 +175,6 @@ def run_search(execution: Execution, way: Search, study: Study) -> None:
 
 
 def _so_far(execution: Execution, way: Search) -> str:
-    """Return how far a search is, such as `20/60, best so far 0.7394`."""
     best, done = best_value(execution.results.values()), f"{len(execution.results)}/{way.trials}"
     return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
 
@@ -206,9 +199,9 @@ def search_counts(
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
-    """Return trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment.
+    """Return trial key -> result of the finished trials of the experiment.
 
-    Where times are compared, those of other machines count only if this sweep has measured them there.
+    Where times are compared, the times of other machines count only if this sweep measured them.
     """
     tag, wanted = member_tag(sweep.sweep_id), {trial.key for trial in sweep.points}
     found = {}
@@ -232,6 +225,5 @@ def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
 
 
 def tell(lines: Iterable[str]) -> None:
-    """Print lines to standard error."""
     for line in lines:
         print(runnable(line), file=sys.stderr)  # noqa: T201

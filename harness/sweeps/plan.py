@@ -1,7 +1,7 @@
-"""The plan of a sweep: its trials, what each of them needs, and which of them share a Hydra job.
+"""The plan of a sweep: its trials, what each one needs, and which ones share a Hydra job.
 
-The expensive steps of a trial are the ones whose results are cached: its component rankings and its reranker, known by
-their identities. Trials that need the same ones share a job; everything else that they differ in is free.
+The expensive steps of a trial are the cached ones: its component rankings and its reranker, known by their identities.
+Trials that need the same ones share a job; all other differences are free.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from harness.measures.measures import requested
 from harness.recording import retrieval_run, task_run
 from harness.recording.run_kind import RunKind
 from harness.storage.cache import Cache, open_cache
-from harness.sweeps.axes import MOST, Values, axis_of
+from harness.sweeps.axes import MOST
 from harness.tasks.scored_file import TextPlan
 from harness.tracking.tracker import LESS_IS_BETTER
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 class Trial:
     """One point of a sweep.
 
-    overrides: the swept ones, key=value. plan: of its run; None if it could not be made.
-    data, rules: digests of what scores it, and of how: trials with the same ones compare.
-    ranking_keys: digests of the component rankings that it reads.
-    unwritten: how many queries a language model is still to be asked for, and a digest of the queries.
+    overrides: the swept ones, key=value. plan: None if it could not be made.
+    data, rules: digests of what scores it, and how; trials with equal ones compare.
+    ranking_keys: digests of its component rankings.
+    unwritten: how many queries a language model must still be asked for, and a digest of the queries.
     job_key: digest of all its expensive steps. order_key: of what else decides the order of its candidates.
     error: why it cannot run.
     """
@@ -93,12 +93,12 @@ class Job:
 
 
 class Planner:
-    """Makes trials of overrides. Each dataset is read once, and each identity computed once, for all trials."""
+    """Makes trials of overrides; reads each dataset and computes each identity once for all trials."""
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
         self.search: Node = {}  # how the sweep chooses its trials
-        self.config: SweepConfig | None = None  # of the first trial that can be read, with the keys of the sweep itself
+        self.config: SweepConfig | None = None  # of the first trial that can be read
         self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a component ranking
         self._datasets: dict[str, DataFacts | Exception] = {}
         self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
@@ -106,7 +106,7 @@ class Planner:
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return the fixed overrides and those of a trial, without keys that the trial's choices do not have."""
+        """Return the fixed overrides and a trial's own, without keys that the trial's choices do not have."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
@@ -158,14 +158,14 @@ class Planner:
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
     def _shared(self, plan: Plan) -> list[str]:
-        """Return the parts of the data that trials must share to compare by every objective."""
+        """Return the parts of the data that trials must share to compare by all objectives."""
         names = (self.config and self.config.objectives) or [plan.objective]
         scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
         tags = dict.fromkeys(tag for name in scores for tag in RunKind().shared(name))
         return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
 
     def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:
-        """Raise BadInput where the trial would fail for its data or its models; checked once for like trials."""
+        """Raise BadInput where the trial would fail for its data or models; check equal trials once."""
         learning = [plan.gate if plan.made("gate").learns else None]
         learning += [plan.fusion] if learns(plan) else []
         split = [plan.split.public, plan.split.seed, plan.split.select_on, plan.objective]
@@ -202,7 +202,7 @@ class Planner:
 
 
 def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
-    """Return the overrides that all trials share, and key -> swept override; the last of a key counts."""
+    """Return the overrides that all trials share, and key -> swept override. The last override of a key counts."""
     last = {override.get_key_element(): override for override in overrides}
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
@@ -223,12 +223,11 @@ def swept_values(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def value_text(override: Override) -> str:
-    """Return the values of an override as they were written."""
     return (override.input_line or "").partition("=")[2]
 
 
 def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
-    """Return key -> an override for each of its values. Raise BadInput for an interval."""
+    """Return key -> an override for each value. Raise BadInput for an interval."""
     for key, override in swept.items():
         if not override.is_discrete_sweep():
             raise BadInput(
@@ -239,19 +238,8 @@ def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
     return {key: [*dict.fromkeys(map(in_short, values))] for key, values in written.items()}
 
 
-def axis_end(override: Override, last: bool = False) -> str:
-    return f"{override.get_key_element()}={axis_of(override).ends[last]}"
-
-
-def some_values(override: Override) -> list[str]:
-    """Return the override with each value alone, or with the first and the last where neighbours are alike."""
-    axis = axis_of(override)
-    texts = axis.texts if isinstance(axis, Values) and not axis.ordered else axis.ends
-    return [f"{override.get_key_element()}={text}" for text in texts]
-
-
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return every combination of the axes' overrides; the last changes fastest. Raise BadInput for more than MOST."""
+    """Return every combination of the overrides; the last key changes fastest. Raise BadInput for more than MOST."""
     if (count := math.prod(map(len, axes.values()))) > MOST:
         sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
         raise BadInput(
@@ -262,7 +250,7 @@ def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group the trials by their expensive steps. depths: of each ranking. most: trials in a job; None: no limit."""
+    """Group trials by their expensive steps. depths: of each ranking. most: trials in a job; None: no limit."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)
@@ -277,7 +265,7 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return digest of a component ranking -> the greatest depth at which a trial reads it."""
+    """Return digest of a component ranking -> the greatest depth that a trial reads."""
     greatest: dict[str, int] = {}
     for trial in trials:
         for key in trial.ranking_keys:
@@ -285,20 +273,15 @@ def depths(trials: Iterable[Trial]) -> dict[str, int]:
     return greatest
 
 
-def cached_rankings(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], cache: Cache) -> set[str]:
-    """Return the rankings that the cache has at their depth or deeper. rankings: digest -> identity."""
-    return {key for key, depth in depths.items() if cache.holds_ranking(rankings[key], depth)}
-
-
 def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """Return the swept keys of a grid: `expensive` ones change what must be computed, all else equal; `free` do not."""
+    """Return the swept keys of a grid: `expensive` ones change what must be computed, `free` ones do not."""
     keys = dict.fromkeys(word.partition("=")[0] for trial in trials for word in trial.overrides)
     expensive = keys_that_change(trials, lambda trial: trial.job_key)
     return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
 
 
 def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable]) -> list[str]:
-    """Return the swept keys that change something about a trial, all else equal."""
+    """Return the swept keys that change `what`, all else equal."""
     values = [(swept_values(trial.overrides), what(trial)) for trial in trials if not trial.error]
     keys = dict.fromkeys(key for own, _ in values for key in own)
     found = []
@@ -315,7 +298,7 @@ def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable])
 
 
 def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
-    """Return the keys that no trial has for some value of `key`, as gate.threshold for gate=none."""
+    """Return the keys that are absent for some value of `key`, as gate.threshold for gate=none."""
     having: dict[str, set[str]] = {}  # value -> the keys beside it
     for own in trials:
         having.setdefault(own[key], set()).update(own)
@@ -323,7 +306,7 @@ def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str
 
 
 def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
-    """Return whether trials have the same evidence and rules, and documents cut from the same texts differently."""
+    """Return whether trials differ in how documents were cut, and have the same evidence and rules."""
     given = [{**trial.fingerprints, "rules": trial.rules} for trial in trials if not trial.error]
     same = {(one.get("queries"), one.get("evidence"), one["rules"]) for one in given}
     several = len({one.get("documents") for one in given}) > 1
@@ -336,7 +319,7 @@ def cache_of(trial: Trial) -> Cache:
 
 
 def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the plan in words. counts: as in the sweep's JSON document."""
+    """Yield the plan of a grid in words. counts: as in the sweep's JSON document."""
     retrievals = counts["retrievals"]
     needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
     yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
@@ -357,7 +340,7 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
-    """Yield what a search will do, in words. counts: as for `plan_lines`."""
+    """Yield the plan of a search in words. counts: as for `plan_lines`."""
     yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
     if counts["finished_before"]:
         yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"

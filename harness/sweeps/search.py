@@ -191,7 +191,7 @@ class Study:
         return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 
     def ask(self, n: int) -> list[DrawnPoint]:
-        """Return at most n different points whose values are not known yet; [] if the space has no new ones.
+        """Return at most n different points whose values are unknown; [] if the space has no new ones.
 
         A batch that was cut short is completed before the next one learns from it.
         """
@@ -207,7 +207,7 @@ class Study:
         return [DrawnPoint(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
 
     def tell(self, number: int, values: Sequence[float] | None) -> None:
-        """Save the values of a point, one per objective; without finite values, it failed."""
+        """Save the values of a point, one per objective; a point without finite values failed."""
         from optuna.trial import TrialState
 
         if values is None or not all(map(math.isfinite, values)):
@@ -236,7 +236,7 @@ class Study:
                 memory.sampler = self._search.new_sampler(seed, numbers, len(memory.directions))
             else:
                 memory.sampler = optuna.samplers.RandomSampler(seed=seed)
-                if self._size < math.inf:
+                if self._size < 2**31:  # in a larger space, a point drawn at random is new
                     memory.enqueue_trial(self._untried(tried, seed))
             proposed = memory.ask(self._distributions)
             if self._overrides(proposed.params) not in tried:
@@ -246,19 +246,15 @@ class Study:
         return None
 
     def _untried(self, tried: set[tuple[str, ...]], seed: int) -> dict[str, int | str]:
-        """Draw a point of a finite space that is not among `tried`: each axis is a digit of a mixed-radix number."""
-        axes = [(key, axis, axis.size or 1) for key, axis in self._space.items()]
-        taken = []
-        for overrides in tried:
-            number = 0
-            for override, (key, axis, size) in zip(overrides, axes, strict=True):
-                number = number * size + axis.position(override.removeprefix(f"{key}="))
-            taken.append(number)
-        drawn = random.Random(seed).randrange(int(self._size) - len(taken))  # noqa: S311 - no secret
-        for number in sorted(taken):
+        """Draw a point of a finite space that is not among `tried`; all are equally likely."""
+        axes, sizes = list(self._space.items()), [axis.size or 1 for axis in self._space.values()]
+        places = [
+            [axis.position(word.partition("=")[2]) for word, (_, axis) in zip(one, axes, strict=True)] for one in tried
+        ]
+        taken = np.sort(np.ravel_multi_index(np.array(places, int).reshape(-1, len(axes)).T, sizes))
+        drawn = random.Random(seed).randrange(math.prod(sizes) - len(taken))  # noqa: S311 - no secret
+        for number in taken.tolist():
             drawn += number <= drawn
-        parameters = {}
-        for key, axis, size in reversed(axes):
-            drawn, position = divmod(drawn, size)
-            parameters[key] = axis.parameter(position)
-        return parameters
+        return {
+            key: axis.parameter(int(at)) for (key, axis), at in zip(axes, np.unravel_index(drawn, sizes), strict=True)
+        }

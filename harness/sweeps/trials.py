@@ -1,9 +1,7 @@
-"""A Hydra job of a sweep: retrieves once, then runs all of its trials, each as a run of its own.
+"""A Hydra job of a sweep: retrieves once, then logs each of its trials as a run.
 
-A worker gets everything it needs with its job. It returns the results, and also writes them to the sweep's journal
-one by one: the sweep follows the journal, and reads from it what a job that died had finished.
-
-Runs one trial of a sweep's job: gates and scores the rankings that the job shares, or scores a file.
+A worker gets everything it needs with its job. It returns the results, and writes them one by one to the sweep's
+journal: the sweep follows the journal, and reads from it what a job that died had finished.
 """
 
 from __future__ import annotations
@@ -45,24 +43,8 @@ from retrievers.redaction import redacted
 CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 
 
-class FileTrials:
-    """Trials that score files of predictions; those of a job have nothing in common."""
-
-    def __init__(self, job: Job) -> None: ...
-
-    def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        plan = trial.plan
-        assert isinstance(plan, TextPlan)
-        scored = judge_files(plan)
-        if reason := scored.judged.absent.get(objective := plan.objective):
-            raise BadInput(f"objective={objective} is absent: {reason}")
-        tags = task_run.tags(plan, scored)
-        task_run.write_task_run(folder, record, plan, scored, light=not full)
-        record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
-
-
 class RetrievalTrials:
-    """Trials that gate and score the rankings of a job, which are retrieved once for all of them."""
+    """Trials that gate and score the rankings of a job; these are retrieved once."""
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
@@ -84,7 +66,7 @@ class RetrievalTrials:
         self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """Write a trial's files into `folder`, and its tags and metrics into `record`. full: all that a run logs."""
+        """Write a trial's files, tags and metrics. full: all that a run logs, with its page for `run_id`."""
         plan, dataset = trial.retrieval, self.session.dataset
         outcome = self._outcome(plan, None if full else [plan.objective])
         record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
@@ -102,6 +84,18 @@ class RetrievalTrials:
         if self._last_order is None or self._last_order[0] != ordering:
             self._last_order = ordering, order(ordering, rankings, session)
         return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
+
+
+def _write_scored_file(trial: Trial, folder: Path, record: RunRecord, full: bool) -> None:
+    """Score a file of predictions; write files, tags and metrics as `RetrievalTrials.write`."""
+    plan = trial.plan
+    assert isinstance(plan, TextPlan)
+    scored = judge_files(plan)
+    if reason := scored.judged.absent.get(objective := plan.objective):
+        raise BadInput(f"objective={objective} is absent: {reason}")
+    tags = task_run.tags(plan, scored)
+    task_run.write_task_run(folder, record, plan, scored, light=not full)
+    record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
 
 
 def dataset_of(trial: Trial) -> Dataset:
@@ -128,9 +122,8 @@ COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial.
+    """metrics: by MLflow's names. error: one line. objective: ranks the trial.
 
-    metrics: by MLflow's names. error: one line. objective: what ranks the trial.
     reused: whether another sweep or a run made it. hashes: the run's tag with the hashes of its files.
     """
 
@@ -157,6 +150,7 @@ class Context:
     """What all trials of a sweep share.
 
     token: of this start; workers stop when another start has claimed the sweep. tracking: digest of its config.
+    owner: the file with the token of the start that has claimed the sweep.
     """
 
     sweep_id: str
@@ -176,20 +170,19 @@ class Context:
 
     @property
     def owner(self) -> Path:
-        """The file with the token of the start that has claimed the sweep."""
         return self.folder / "owner"
 
     def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """Return trial key -> its run in this sweep that is RUNNING; its worker may be dead."""
+        """Return trial key -> its RUNNING run in this sweep; the worker may be dead."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
 
 class Jobs:
-    """The task function of a sweep's Hydra jobs: runs the job whose number Hydra's config has.
+    """The task function of a sweep's Hydra jobs: runs the job whose number is in Hydra's config.
 
-    A worker reads its trials from the sweep's folder. They are written there without the tracking address, which may
-    contain a password: a worker takes it from its own config.
+    A worker reads its trials from the sweep's folder. They lie there without the tracking address, which may contain a
+    password: a worker takes the address from its own config.
     """
 
     def __init__(self) -> None:
@@ -197,7 +190,6 @@ class Jobs:
         self._allowed = plugins.permitted()
 
     def write(self, context: Context, jobs: Mapping[int, Job]) -> None:
-        """Write the trials of each job, by its number, to the sweep's folder."""
         self.context = context
         context.jobs.mkdir(exist_ok=True)
         for number, job in jobs.items():
@@ -231,7 +223,7 @@ class Jobs:
 
 
 def run_job(job: Job, context: Context) -> list[TrialResult]:
-    """Retrieve, and run the trials. A trial that fails does not stop the others.
+    """Run the trials of a job. A trial that fails does not stop the others.
 
     A launcher may restart a job whose worker died: trials in the journal are not repeated, RUNNING runs are adopted.
     """
@@ -255,24 +247,26 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
 
 
 class Runner:
-    """Runs the trials of a job, each a run of its own. It retrieves what they share first."""
+    """Logs each trial of a job as a run, once it has retrieved what they share."""
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
         self.tracker, self.context = tracker, context
-        kind = FileTrials if isinstance(job.trials[0].plan, TextPlan) else RetrievalTrials
-        self._trials: FileTrials | RetrievalTrials | Exception
+        self._shared: RetrievalTrials | Exception | None = None
         try:
-            self._trials = kind(job)
-        except Exception as error:  # with which every trial is recorded as failed
-            self._trials = error
+            self._shared = None if isinstance(job.trials[0].plan, TextPlan) else RetrievalTrials(job)
+        except Exception as error:  # every trial is recorded as failed with it
+            self._shared = error
 
     def _write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        if isinstance(self._trials, Exception):
-            raise self._trials
-        self._trials.write(trial, folder, record, full, run_id)
+        if isinstance(self._shared, Exception):
+            raise self._shared
+        if self._shared:
+            self._shared.write(trial, folder, record, full, run_id)
+        else:
+            _write_scored_file(trial, folder, record, full)
 
     def run(self, trial: Trial, adopted: LoggedRun | None = None) -> TrialResult:
-        """Run and record one trial. An error is recorded and returned, not raised."""
+        """Run and record one trial. Record and return an error instead of raising it."""
         began = time.perf_counter()
         record = _record(trial, self.context)
         run_id = None
@@ -300,7 +294,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """Return what a full record has beside the light trial that is logged as `run_id`. folder: emptied first."""
+        """Return what a full record adds to the light one that is logged as `run_id`. folder: emptied first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
@@ -326,7 +320,7 @@ def sweep_lock(folder: Path) -> Iterator[str]:
 
 
 def claim_sweep(folder: Path) -> str:
-    """Claim a sweep with a new token: workers with an older one stop before their next trial."""
+    """Claim a sweep with a new token: workers with an older one stop after their trial."""
     token = secrets.token_hex(8)
     write_text(folder / "owner", token)
     return token
@@ -369,7 +363,6 @@ def _record(trial: Trial, context: Context) -> RunRecord:
 
 
 def failed(trial: Trial, error: Exception, run_id: str | None = None, seconds: float = 0.0) -> TrialResult:
-    """Return the result of a trial that failed, or that cannot run."""
     known = isinstance(error, BadInput | Failed)  # their messages are for users
     line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
     return TrialResult(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
