@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 from harness.analysis.board.expected import shown_of_run
 from harness.analysis.proposals import advising
-from harness.analysis.proposals.advising import Ceiling, RunToImprove, Where, advise, part_ceilings
+from harness.analysis.proposals.advising import Ceiling, Where, advise, part_ceilings
 from harness.analysis.proposals.catalogue import Proposal
 from harness.analysis.proposals.evidence import RANKS, RankCounts, rank_counts
 from harness.analysis.proposals.ladder import override_key
@@ -34,25 +33,16 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     tracker = open_store(config)
     with stage("reading the run"):
         config, notes = settled(tracker, config)
-        where = Where(
-            experiment=config.experiment_name,
-            run=config.run,
-            metric=config.metric,
-            select_on=config.select_on,
-            cache=config.store.path,
-            config_dir=invocation.config_dir,
-        )
-        read = advising.read_advised(tracker, where)
-        read = replace(read, notes=[*notes, *read.notes])
+        names = config.experiment_name, config.run, config.metric, config.select_on
+        read = advising.read_advised(tracker, Where(*names, config.store.path, invocation.config_dir))
     with stage("looking for what to try"):
         found = advise(read.situation, config.top) if read.situation else []
         expected = shown_of_run(tracker, read.run, config.metric, config.select_on)
     place = next_steps.Place.of(config, invocation)
-    withheld = list(
-        dict.fromkeys(word for one in found for word in one.words if consent.needs_command_line(override_key(word)))
-    )
+    words = dict.fromkeys(word for one in found for word in one.words)
+    withheld = [word for word in words if consent.needs_command_line(override_key(word))]
     commands = [place.command(one.verb, *(word for word in one.words if word not in withheld)) for one in found]
-    notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
+    notes = [*notes, *read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
     evidence = read.evidence
     limits, stand = part_ceilings(evidence, read.others.best), rank_counts(evidence)
     if near := advising.untold(read.run, evidence, read.others):
@@ -62,7 +52,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
         "run_id": read.run.run_id,
         "metric": evidence.measure.name,
         "value": evidence.value,
-        "expected": expected and expected.to_json(),
+        "expected": expected,
         "queries": len(evidence.query_ids),
         "ceilings": [{"of": one.of, "bound": one.bound} for one in limits],
         "places": [one.to_json() for one in stand],
@@ -70,30 +60,17 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
         "not_told_apart": {"run_id": near.run.run_id, "p": near.p, "command": labels} if near else None,
         "notes": notes,
     }
-
-    untold = (
-        [
+    if near:
+        notes = [
+            *notes,
             f"The queries do not tell this run from {near.run.named}: p {p_value(near.p)}, this pair alone. The next "
-            "command says how many more labels would."
+            "command says how many more labels would.",
         ]
-        if near
-        else []
-    )
-    said = Report(
-        _title(read),
-        [expected.sentence] if expected else [],
-        [_to_try(found, commands), _ceilings(limits), _rank_counts(stand)],
-        [*notes, *untold],
-        steps=[labels] if near else [],
-    )
-    return CommandAnswer(document, said)
-
-
-def _title(read: RunToImprove) -> str:
-    evidence = read.evidence
-    return (
-        f"Run {read.run.named}: {evidence.measure.name} {number(evidence.value)} on {len(evidence.query_ids):,} queries"
-    )
+    score = f"{evidence.measure.name} {number(evidence.value)}"
+    title = f"Run {read.run.named}: {score} on {len(evidence.query_ids):,} queries"
+    tables = [_to_try(found, commands), _ceilings(limits), _rank_counts(stand)]
+    verdict, steps = [expected.sentence] if expected else [], [labels] if near else []
+    return CommandAnswer(document, Report(title, verdict, tables, notes, steps=steps))
 
 
 def _rank_counts(found: list[RankCounts]) -> Table:
@@ -118,16 +95,13 @@ def _to_try(found: list[Proposal], commands: list[str]) -> Table:
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):
         limit = f"at most {number(one.bound)}"
         bound = "" if one.exact or limit in said else f", {limit}"
-        lines += [f"{place}. {one.title}: {_worth(one)}{bound}. {_cost(one)}"]
+        worth = (
+            f"{number(one.bound)} more on these queries" if one.exact else f"usually about {number(one.expected)} more"
+        )
+        lines += [f"{place}. {one.title}: {worth}{bound}. {_cost(one)}"]
         lines += [f"   {line}" for line in ([] if one.why in said else [one.why])] + [f"   {command}"]
         said |= {limit, one.why}
     return Table("To try, the likeliest gain first", notes=lines or [NOTHING])
-
-
-def _worth(one: Proposal) -> str:
-    if one.exact:
-        return f"{number(one.bound)} more on these queries"
-    return f"usually about {number(one.expected)} more"
 
 
 def _cost(one: Proposal) -> str:

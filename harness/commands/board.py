@@ -49,8 +49,7 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_text(output, page.html(one))
     peeks = tracker.count_private_view(one.experiment)
-    document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
-
+    document = _document(one) | {"files": {"html": output}, "private_peeks": peeks}
     files = [f"The page, {one.runs.unit} by {one.runs.unit}: {output}"]
     said = replace(board_report(one), files=files, steps=_next(one, Place.of(config, invocation)))
     return CommandAnswer(document, said, lambda _: [leaderboard_table(one)])
@@ -59,9 +58,8 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
 def _title(one: Board) -> str:
     runs = one.runs
     kinds = " or ".join(dict.fromkeys(run.score.kind for run in runs.runs))
-    over = int(runs.public.sum()) if runs.select_on == "public" else len(runs.query_ids)
-    said = f"{counted(len(runs.runs), 'run')} by {runs.metric}, {kinds}, {counted(over, runs.unit)}"
-    return f"Experiment {one.experiment!r}: {said}"
+    over = counted(int(runs.public.sum()) if runs.select_on == "public" else len(runs.query_ids), runs.unit)
+    return f"Experiment {one.experiment!r}: {counted(len(runs.runs), 'run')} by {runs.metric}, {kinds}, {over}"
 
 
 def _document(one: Board) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def _document(one: Board) -> dict[str, Any]:
     rows = [
         {key: value for key, value in encoded(row).items() if key != "run"}
         | {"run_id": run.run.run_id, "short_name": run.name, "name": run.run.name}
-        | {"objective": encoded(run.score), "also": [other.run_id for other in run.also]}
+        | {"objective": run.score, "also": [other.run_id for other in run.also]}
         for run, row in zip(runs.runs, found.rows, strict=True)
     ]
     return {
@@ -86,7 +84,7 @@ def _document(one: Board) -> dict[str, Any]:
         },
         "not_told_apart": [ids[row.run] for row in found.rows if row.tied],
         "facts": [fact.en for fact in found.facts],
-        "expected": encoded(found.expected),
+        "expected": found.expected,
         "notes": [*runs.notes, *found.notes],
     }
 
@@ -120,8 +118,9 @@ def leaderboard_table(one: Board) -> Table:
     estimated = any(score.estimate for score in scores)
     values = [
         Number(shown.value, shown.low, shown.high, row.group == "worse")
-        for shown, row in zip([score.estimate or score if estimated else score for score in scores], rows, strict=True)
+        for shown, row in zip([score.estimate or score for score in scores], rows, strict=True)
     ]
+    pairs, part = len(runs) - 1, ", public" if one.runs.select_on == "public" else ""
     columns = [
         Column("run", on="paste"),
         Column("run id", on="paste"),
@@ -129,7 +128,7 @@ def leaderboard_table(one: Board) -> Table:
         Column(one.runs.metric, "value"),
         Column("raw", "value", on="screen"),
         Column("difference", "difference", on="paste"),
-        Column(_p_title(one), "p"),
+        Column(f"p (Holm, {pairs:,} pairs{part})" if pairs > 1 else "p", "p"),
         Column("public", "value", on="screen"),
         Column("private", "value", on="screen"),
         Column("ms/query", "rough"),
@@ -157,16 +156,11 @@ def leaderboard_table(one: Board) -> Table:
     ]
     note = (
         f"Bold: the highest. {MARK} differs from the first at {ALPHA}: two-sided paired randomisation test, Holm's "
-        f"correction over {counted(len(runs) - 1, 'pair')}. Differences are to the first run."
+        f"correction over {counted(pairs, 'pair')}. Differences are to the first run."
     )
     notes = [*one.leaderboard.notes] if estimated else [note]
     caption = f"{_title(one)}, 95 % intervals in brackets."
     return Table(caption, columns, cells, notes, "board").without_empty()
-
-
-def _p_title(one: Board) -> str:
-    pairs, part = len(one.runs.runs) - 1, ", public" if one.runs.select_on == "public" else ""
-    return f"p (Holm, {pairs:,} pairs{part})" if pairs > 1 else "p"
 
 
 def _next(one: Board, place: Place) -> list[str]:

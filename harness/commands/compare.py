@@ -121,7 +121,10 @@ def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     with recording.live_run(tracker, record, target) as live:
         peeks = tracker.count_private_view(record.experiment)
         compared = Compared(found, live.run_id, None if files else record.experiment, target, peeks)
-        _write(live.folder, compared, html)
+        document = json.dumps(compared_document(compared), ensure_ascii=False, allow_nan=False) + "\n"
+        details = report.report_markdown(page.comparison_report(found, details=True))
+        for ending, text in {"json": document, "md": details, "html": html}.items():
+            write_text(live.folder / f"comparison.{ending}", text)
     return compared
 
 
@@ -130,30 +133,18 @@ def compared_document(one: Compared) -> dict[str, Any]:
     return head | one.comparison.to_json() | {"files": one.files, "private_peeks": one.private_peeks}
 
 
-def _write(folder: Path, compared: Compared, html: str) -> None:
-    details = page.comparison_report(compared.comparison, details=True)
-    document = json.dumps(compared_document(compared), ensure_ascii=False, allow_nan=False)
-    write_text(folder / "comparison.json", document + "\n")
-    write_text(folder / "comparison.md", report.report_markdown(details))
-    write_text(folder / "comparison.html", html)
-
-
 def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> RunRecord:
     runs = [one.run for one in comparison.runs]
     inputs = [tag.removeprefix("data.") for tag in kind.shared(config.metric) if tag.startswith("data.")]
     names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
+    found = {f"{one.pair.first}-{one.pair.second}": one.found for one in comparison.in_metric}
+    numbers = {f"difference/{pair}": one.mean for pair, one in found.items()}
+    numbers |= {f"p_holm/{pair}": one.p_holm for pair, one in found.items()}
     return RunRecord(
         runs[0].experiment,
         f"compare {' '.join(run.short_id for run in runs)}",
         params={"runs": [run.run_id for run in runs]}
         | {"metric": config.metric, "resamples": config.resamples, "seed": config.seed, "pairs": config.pairs},
         tags=provenance.provenance({name: runs[0].tags.get(f"data.{name}") for name in inputs}) | names,
-        metrics=_logged(comparison),
+        metrics={name: value for name, value in numbers.items() if value == value},
     )
-
-
-def _logged(comparison: Comparison) -> dict[str, float]:
-    found = {f"{one.pair.first}-{one.pair.second}": one.found for one in comparison.in_metric}
-    numbers = {f"difference/{pair}": one.mean for pair, one in found.items()}
-    numbers |= {f"p_holm/{pair}": one.p_holm for pair, one in found.items()}
-    return {name: value for name, value in numbers.items() if value == value}

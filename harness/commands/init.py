@@ -36,12 +36,12 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
     Raise BadInput if the file exists with other contents.
     """
     settings = _settings(config, invocation)
-    start = None if config.task is not None else _start(config, invocation)
+    start = _start(config, invocation) if config.task is None else None
     if start and start.better:
         settings.setdefault("tokenizer", start.better.name)
     path = Path(defaults.FILE)
     text = HEADER + "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items())
-    folders = [Path(folder) for folder in [invocation.config_dir] if folder]
+    folders = [Path(invocation.config_dir)] if invocation.config_dir else []
     defaults.parse_defaults(text, path, folders)
     if path.exists() and {one.key: one.value for one in defaults.read_defaults(path, folders)} != settings:
         raise BadInput(
@@ -49,12 +49,12 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
         )
     if not path.exists():
         write_text(path, text)
-    rows = start.rows if start else {}
+    rows, better = (start.rows, start.better) if start else ({}, None)
     counts = ", ".join(f"{count:,} {name}" for name, count in rows.items())
     lines = [
         f"{path} is what every command in this folder starts from{f' ({counts})' if counts else ''}:",
         *(f"  {key}: {_yaml(value)}" for key, value in settings.items()),
-        *([f"Data: {start.better.why}"] if start and start.better else []),
+        *([f"Data: {better.why}"] if better else []),
     ]
     verb, *words = ["run"] if start else ["score", "predictions=FILE", "references=FILE"]
     first = shlex.join(["harness", verb, *flag(invocation.config_dir), *words])

@@ -58,16 +58,9 @@ class PowerReport:
 
     @property
     def notes(self) -> list[str]:
-        total, n = len(self.pair.gaps), self.told.found.n
-        some = [
-            f"{self.pair.metric} applies to {n:,} of {total:,} labelled queries: all numbers here are of such queries."
-        ]
+        metric, total, n = self.pair.metric, len(self.pair.gaps), self.told.found.n
+        some = [f"{metric} applies to {n:,} of {total:,} labelled queries: all numbers here are of such queries."]
         return [*self.pair.notes, *(some if n < total else []), *self.told.notes]
-
-    @property
-    def title(self) -> str:
-        n = counted(self.told.found.n, f"{self.pair.judges}query")
-        return f"{self.pair.first.name} (A) and {self.pair.second.name} (B): {self.pair.metric} on {n}"
 
 
 def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
@@ -94,8 +87,17 @@ def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
     """
     check_by_query(asked.metric)
     if asked.runs is not None:
-        return _pair(tracker, asked, _named(tracker, asked), [], folder)
-    (best, *others), notes = _best(tracker, asked)
+        if len(asked.runs) != 2:
+            said = counted(len(asked.runs), "run")
+            raise BadInput(f"runs names {said}. Name the two that are to be told apart: 'runs=[ID,ID]'.")
+        return _pair(tracker, asked, [run.run_id for run in recommended_runs(tracker, asked.runs)], [], folder)
+    best, *others = (one.run.run_id for one in chosen_runs(tracker, asked).runs)
+    notes = [f"The best two of {counted(len(others) + 1, 'run')} by {asked.metric} that differ on any query."]
+    if len(others) > 1:
+        notes = [
+            f"{notes[0]} Of runs that were chosen for their scores the lead is partly luck: the true difference is "
+            "likely smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
+        ]
     for other in others:
         own = folder / other
         own.mkdir()
@@ -122,27 +124,6 @@ def _pair(tracker: Tracker, asked: Asked, ids: list[str], notes: Sequence[str], 
         )
     judges = "private " if found.select_on == "public" else ""
     return PairValues(found.metric, first, second, values[0] - values[1], judges, [*notes, *found.notes])
-
-
-def _named(tracker: Tracker, asked: Asked) -> list[str]:
-    words = asked.runs or ()
-    if len(words) != 2:
-        raise BadInput(
-            f"runs names {counted(len(words), 'run')}. Name the two that are to be told apart: 'runs=[ID,ID]'."
-        )
-    return [run.run_id for run in recommended_runs(tracker, words)]
-
-
-def _best(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
-    """Return the ids of at least two runs, the best first, and notes on the choice."""
-    ranked = chosen_runs(tracker, asked).runs
-    notes = [f"The best two of {counted(len(ranked), 'run')} by {asked.metric} that differ on any query."]
-    if len(ranked) > 2:
-        notes = [
-            f"{notes[0]} Of runs that were chosen for their scores the lead is partly luck: the true difference is "
-            "likely smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
-        ]
-    return [one.run.run_id for one in ranked], notes
 
 
 def _check(pair: PairValues) -> None:
@@ -176,17 +157,12 @@ def _document(one: PowerReport) -> dict[str, Any]:
         "mean_difference": found.mean,
         "mean_difference_interval": [found.low, found.high],
         "sd": told.sd,
-        "p": found.p,
-        "wins": found.wins,
-        "ties": found.ties,
-        "losses": found.losses,
+        **{name: getattr(found, name) for name in ("p", "wins", "ties", "losses")},
         "power": told.wanted,
         "alpha": told.alpha,
         "queries_needed": told.queries_needed,
         "queries_needed_interval": [told.low, told.high],
-        "smallest_difference": told.smallest_difference,
-        "power_now": told.power_now,
-        "curve": told.curve,
+        **{name: getattr(told, name) for name in ("smallest_difference", "power_now", "curve")},
         "notes": one.notes,
     }
 
@@ -194,7 +170,7 @@ def _document(one: PowerReport) -> dict[str, Any]:
 def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
     """Return the queries needed, with the curve. steps: the next commands."""
     told, found = one.told, one.told.found
-    share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {one.pair.judges}queries"
+    share, n = f"{100 * told.wanted:.0f} % power", _queries(one)
     smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
     answers = [
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
@@ -207,7 +183,12 @@ def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
         f"B: {one.pair.second.run.named}",
     ]
     shown = replace(power_curve(one), caption="With other numbers of queries", notes=())
-    return Report(one.title, answers, [shown], one.notes, steps=steps)
+    title = f"{one.pair.first.name} (A) and {one.pair.second.name} (B): {one.pair.metric} on {_queries(one)}"
+    return Report(title, answers, [shown], one.notes, steps=steps)
+
+
+def _queries(one: PowerReport) -> str:
+    return counted(one.told.found.n, f"{one.pair.judges}query")
 
 
 def _between(told: TellingApart) -> str:
@@ -234,8 +215,8 @@ def power_curve(one: PowerReport) -> Table:
     ]
     legend = (
         f"A: {one.pair.first.name}; B: {one.pair.second.name}. Power for the observed difference, A − B "
-        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {found.n:,} {one.pair.judges}queries; smallest "
-        f"difference with power {told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
+        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {_queries(one)}; smallest difference with power "
+        f"{told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
     )
     caption = f"Queries that tell two runs apart in {one.pair.metric}: {_count(told.queries_needed)} needed"
     return Table(f"{caption}{_between(told)}.", columns, rows, [legend], "power")

@@ -26,14 +26,8 @@ from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
-EXPERIMENTS = (
-    Column("experiment"),
-    Column("runs", "count"),
-    Column("sweeps", "count"),
-    Column("best", "value"),
-    Column("objective"),
-    Column("latest run"),
-)
+COUNTS = Column("runs", "count"), Column("sweeps", "count")
+EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("objective"), Column("latest run"))
 
 
 @dataclass(frozen=True)
@@ -55,6 +49,14 @@ class RunRow:
     @property
     def began(self) -> str:
         return datetime.datetime.fromtimestamp(self.run.began / 1000, datetime.UTC).isoformat("T", "seconds")
+
+    def in_words(self, differs: Mapping[str, str]) -> str:
+        if self.trials is not None:
+            best = self.run.tags.get("best.overrides")
+            return f"sweep, {counted(self.trials, 'trial')}" + (f"; best: {best}" if best else "")
+        said = " ".join(f"{name}={value}" for name, value in differs.items())
+        automatic = "sweep.trial" in self.run.tags or self.run.name.startswith(self.run.params.get("retriever", ""))
+        return said if said and automatic else " ".join(filter(None, (self.run.name, said and f"({said})")))
 
 
 @dataclass(frozen=True)
@@ -112,30 +114,20 @@ class RunGroup:
 
     def table(self, title: str, top: int) -> Table:
         """Return the first rows, with the columns that apply."""
-        columns = [
-            Column(
-                "estimate" if any(row.objective and row.objective.estimate for row in self.rows) else "value", "value"
-            ),
-            Column("raw", "value"),
-            Column("kind"),
-            Column("status"),
-            Column("what differs"),
-            Column("age"),
-            Column("run"),
-        ]
+        estimated = any(row.objective and row.objective.estimate for row in self.rows)
+        columns = [Column("estimate" if estimated else "value", "value"), Column("raw", "value")]
+        columns += map(Column, ("kind", "status", "what differs", "age", "run"))
         ended = all(row.run.status == "FINISHED" for row in self.rows)
         cells: Rows = []
         for place, (row, differs) in enumerate(zip(self.rows[:top], self.differs, strict=False)):
             others = (above.shown for above in self.rows[:place] if above.shown.run_id != row.shown.run_id)
             twin = next((other for other in others if is_same(row.shown, other)), None)
-            said = _in_words(row, differs) + (f" (returns the same as {twin.short_id})" if twin else "")
+            said = row.in_words(differs) + (f" (returns the same as {twin.short_id})" if twin else "")
             kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
             status = "" if ended else row.run.status
             cells.append([*_score(row.objective), kind, status, said, _age(row.run.began), row.run.short_id])
-        left_out = len(self.rows) - top
         lines = [self.expected.sentence] if self.expected else []
-        lines += [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
-        return Table(title, columns, cells, lines, "runs").without_empty()
+        return Table(title, columns, cells, [*lines, *_left_out(len(self.rows), top)], "runs").without_empty()
 
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
@@ -146,7 +138,9 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
             sweep = tracker.run(config.run)
             title, groups = f"Trials of {sweep.named}", grouped(_trials(tracker, sweep))
         elif (name := _experiment(tracker, config, invocation)) is not None:
-            title, groups = f"Experiment {name!r}", _expecting(tracker, grouped(_rows(tracker.runs(name, {}))))
+            title, found = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
+            best = [shown_of_run(tracker, one.rows[0].shown, one.measure) if one.measure else None for one in found]
+            groups = [replace(group, expected=expected) for group, expected in zip(found, best, strict=True)]
         else:
             return _show_experiments(tracker, config, Place.of(config, invocation))
     top = config.top
@@ -156,8 +150,15 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
         group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
         for group in groups
     ]
-    next_steps = _next(groups, Place.of(config, invocation))
-    return CommandAnswer(document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
+    rows = [row for group in groups for row in group.rows]
+    sweeps = sum(row.trials is not None for row in rows)
+    count = counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
+    steps = _next(groups, Place.of(config, invocation))
+    return CommandAnswer(document, Report(f"{title}: {count}", tables=shown, steps=steps))
+
+
+def _left_out(rows: int, top: int) -> list[str]:
+    return [f"{rows - top} more: top={rows} lists all."] if rows > top else []
 
 
 def _group_document(group: RunGroup, top: int) -> dict[str, Any]:
@@ -200,10 +201,8 @@ def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
     for run in logged:
         verb, parent = run.tags.get("harness.verb"), run.tags.get("mlflow.parentRunId")
         if verb == "sweep":
-            member = member_tag(run.tags.get("sweep.id", ""))
-            rows.append(
-                RunRow(run, by_id.get(run.tags.get("best.run_id", ""), run), sum(member in a.tags for a in logged))
-            )
+            trials = sum(member_tag(run.tags.get("sweep.id", "")) in one.tags for one in logged)
+            rows.append(RunRow(run, by_id.get(run.tags.get("best.run_id", ""), run), trials))
         elif verb in SCORED and parent not in by_id:
             rows.append(RunRow(run, run))
     return rows
@@ -238,13 +237,6 @@ def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
     return [*groups, *([RunGroup(rest)] if rest else [])]
 
 
-def _expecting(tracker: Tracker, groups: Sequence[RunGroup]) -> list[RunGroup]:
-    return [
-        replace(group, expected=shown_of_run(tracker, group.rows[0].shown, group.measure)) if group.measure else group
-        for group in groups
-    ]
-
-
 def _score(one: Objective | None) -> list[Cell]:
     if one is None:
         return [None, None]
@@ -257,26 +249,11 @@ def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
     return len(values - {None} if "." in name else values) > 1
 
 
-def _in_words(row: RunRow, differs: Mapping[str, str]) -> str:
-    if row.trials is None:
-        said = " ".join(f"{name}={value}" for name, value in differs.items())
-        automatic = "sweep.trial" in row.run.tags or row.run.name.startswith(row.run.params.get("retriever", ""))
-        return said if said and automatic else " ".join(filter(None, (row.run.name, said and f"({said})")))
-    best = row.run.tags.get("best.overrides")
-    return f"sweep, {counted(row.trials, 'trial')}" + (f"; best: {best}" if best else "")
-
-
 def _age(began: int) -> str:
     """Return how long ago a time in milliseconds since 1970 was: `3 h`."""
     minutes = max(0, int(time.time() - began / 1000)) // 60
     unit, size = next(((unit, size) for unit, size in (("d", 1440), ("h", 60)) if minutes >= size), ("min", 1))
     return f"{minutes // size:,} {unit}"
-
-
-def _count(groups: Sequence[RunGroup]) -> str:
-    rows = [row for group in groups for row in group.rows]
-    sweeps = sum(row.trials is not None for row in rows)
-    return counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
 
 
 def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
@@ -309,9 +286,9 @@ def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> Com
         score: list[Cell] = [best.value, best.title] if best else [None, ""]
         cells.append([name, found[-1]["runs"], found[-1]["sweeps"], *score, f"{_age(latest.run.began)} ago"])
     top = config.top
-    left_out = [f"{len(cells) - top} more: top={len(cells)} lists all."] if len(cells) > top else []
     document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
     title = f"{counted(len(cells), 'experiment')} in {shown_address(tracker.uri)}"
-    tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
+    notes = _left_out(len(cells), top)
+    tables = [Table("The latest first", EXPERIMENTS, cells[:top], notes, "experiments")] if cells else []
     return CommandAnswer(document, Report(title, tables=tables, steps=steps))

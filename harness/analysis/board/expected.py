@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from harness.gates.calibration import CLOSE, folds
 from harness.measures.score_table import ScoreTable
 from harness.reports.markup import interval
 from harness.statistics.bootstrap import bootstrap_means
-from harness.storage.typed import encoded
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
@@ -121,9 +120,6 @@ class Expected:
             return Words("Replay of the whole sweep, out of fold.", "스윕 전체를 폴드 밖에서 되풀이한 값")
         among = f"{self.runs:,} trials of this sweep" if self.alone else f"{self.runs:,} runs"
         return Words(f"Cross-validated choice among {among}.", f"실행 {self.runs:,}개 가운데 고르기를 교차 검증한 값")
-
-    def to_json(self) -> dict[str, Any]:
-        return encoded(self)
 
 
 @dataclass(frozen=True)
