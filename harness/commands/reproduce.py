@@ -68,27 +68,28 @@ class Proof:
     def check_repeated(self, rows: Sequence[Row]) -> None:
         """Compare new rows with the run's own, both without document texts."""
         self.now = rows_sha256(rows)
-        self.differences = _differences(self.rows, rows)
+        before = {str(row["eval_id"]): row for row in self.rows}
+        pairs = [(before.get(str(row["eval_id"])), row) for row in rows]
+        changed = [(old, new) for old, new in pairs if old != new]
+        first = [
+            {"query_id": str(new["eval_id"]), "query": new["standalone_query"]}
+            | {"then": _listed(old), "now": _listed(new)}
+            for old, new in changed[:LISTED]
+        ]
+        self.differences = {"queries": len(changed), "first": first}
         if self.now != self.then:
             self.wrong.append("The predictions made now differ from those that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare metrics with the logged ones, by MLflow names; leave out metrics that were not logged."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        times = {name: value for name, value in logged.items() if name.startswith(TIMES)}
-        changed = [
-            {"name": name, "then": then[name], "now": value}
-            for name, value in logged.items()
-            if abs(then[name] - value) > TOLERANCE
-        ]
-        differ = [one for one in changed if one["name"] not in times]
-        self.metrics = {
-            "compared": len(logged) - len(times),
-            "differ": differ,
-            "times": [one for one in changed if one["name"] in times],
-        }
-        if differ:
-            compared = self.metrics["compared"]
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether it is a time -> those that differ
+        for name, value in logged.items():
+            if abs(then[name] - value) > TOLERANCE:
+                changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
+        compared = sum(not name.startswith(TIMES) for name in logged)
+        self.metrics = {"compared": compared, "differ": changed[False], "times": changed[True]}
+        if differ := changed[False]:
             self.wrong.append(f"{len(differ)} of {compared} metrics differ from those that the run logged.")
 
 
@@ -109,21 +110,8 @@ def bare_rows(file: Path) -> list[Row]:
     return rows
 
 
-def _differences(then: Sequence[Row], now: Sequence[Row]) -> dict[str, Any]:
-    before = {str(row["eval_id"]): row for row in then}
-    pairs = [(before.get(str(row["eval_id"])), row) for row in now]
-    changed = [(old, new) for old, new in pairs if old != new]
-    first = [
-        {"query_id": str(new["eval_id"]), "query": new["standalone_query"], "then": _listed(old), "now": _listed(new)}
-        for old, new in changed[:LISTED]
-    ]
-    return {"queries": len(changed), "first": first}
-
-
 def _listed(row: Row | None) -> list[list[Any]] | None:
-    if row is None:
-        return None
-    return [[doc_id, one.get("score")] for doc_id, one in zip(row["topk"], row["references"], strict=False)]
+    return row and [[doc_id, one.get("score")] for doc_id, one in zip(row["topk"], row["references"], strict=False)]
 
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
@@ -208,7 +196,10 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
+        if "cluster" in ours:  # this machine, with the run's shard size, which may decide the last digits
+            cluster = logged.get("cluster")
+            shard = cluster.get("shard") if isinstance(cluster, dict) else None
+            ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check_config(merged, command)
         if command == "run":
@@ -254,23 +245,16 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
             )
 
 
-def _here(logged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return this machine as the cluster, with the run's shard size, which may decide the last digits."""
-    cluster = logged.get("cluster")
-    return {"_target_": "cluster/local", "shard": cluster.get("shard") if isinstance(cluster, dict) else None}
-
-
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
     """Return the run's dataset config with the new paths in `data`, and with the cache of this command."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
-    for name in new_paths:
-        if name not in known:
-            raise BadInput(
-                f"data.{name}: {source['_target_']} has no such path.{did_you_mean(name, known)} "
-                f"It has: {', '.join(known) or 'none'}."
-            )
+    if unknown := [name for name in new_paths if name not in known]:
+        raise BadInput(
+            f"data.{unknown[0]}: {source['_target_']} has no such path.{did_you_mean(unknown[0], known)} "
+            f"It has: {', '.join(known) or 'none'}."
+        )
     kept = {"runtime": {**runtime, "store": config.store.path}} if runtime and "store" in runtime else {}
     return {**source, **new_paths, **kept}
 
@@ -349,9 +333,8 @@ def _report(run: LoggedRun, document: Mapping[str, Any]) -> Report:
 
 
 def _in_words(shown: Sequence[Sequence[Any]] | None) -> str:
-    if shown is None:
-        return "no row"
-    return ", ".join(f"{doc_id} ({score})" for doc_id, score in shown) or "no documents"
+    said = ", ".join(f"{doc_id} ({score})" for doc_id, score in shown or ())
+    return "no row" if shown is None else said or "no documents"
 
 
 def _verdict(document: Mapping[str, Any]) -> str:
@@ -362,14 +345,10 @@ def _verdict(document: Mapping[str, Any]) -> str:
         return f"{found}. Nothing was run."
     if predictions["now"] != predictions["then"]:
         return f"Not reproduced: {counted(document['differences']['queries'], 'query')} with other predictions."
-    times = _times(metrics["times"])
+    medians = [one for one in metrics["times"] if one["name"].startswith(LATENCY)]
+    shown = [f"p50{one['name'].removeprefix(LATENCY)} {one['then']:.0f} → {one['now']:.0f} ms" for one in medians]
+    named = f" ({', '.join(shown)})" if shown else ""
+    times = f" Times differ, as usual{named}." if metrics["times"] else ""
     if differ:
         return f"Not reproduced: equal predictions, but {counted(differ, 'metric')} with other values.{times}"
     return f"Reproduced: equal predictions (sha256 {predictions['now']}), {equal}.{times}"
-
-
-def _times(differ: Sequence[Mapping[str, Any]]) -> str:
-    medians = [one for one in differ if one["name"].startswith(LATENCY)]
-    shown = [f"p50{one['name'].removeprefix(LATENCY)} {one['then']:.0f} → {one['now']:.0f} ms" for one in medians]
-    named = f" ({', '.join(shown)})" if shown else ""
-    return f" Times differ, as they do{named}." if differ else ""

@@ -115,7 +115,12 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
         session = open_session(plan, dataset, clock)
         outcome = steps.run_steps(plan, session)
         with stage("writing files and figures"):
-            write_results(live.folder, record, live.run_id, plan, session, outcome, invocation.overrides)
+            record.end_tags |= retrieval_run.write_run_files(live.folder, plan, dataset, outcome, plan.light)
+            costs = retrieval_run.cost_numbers(plan, session)
+            retrieval_run.log_numbers(live.folder, record, outcome, costs, plan.light)
+            if not plan.light:
+                run_id, words = live.run_id, invocation.overrides
+                retrieval_run.write_page(live.folder, record, run_id, plan, dataset, outcome, words)
     writing = Writing.of(dataset.documents)
     better = writing.better_tokenizer(plan.tokenizer_of(invocation.choices))
     run_id, sent = live.run_id, not record.unsent
@@ -177,22 +182,6 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
         inputs=retrieval_run.retrieval_inputs(dataset, plan.dataset),
     )
     return dataset, record
-
-
-def write_results(
-    folder: Path,
-    record: RunRecord,
-    run_id: str | None,
-    plan: Plan,
-    session: Session,
-    outcome: steps.Outcome,
-    overrides: Sequence[str],
-) -> None:
-    """Write a run's files and page, and put its numbers into the record. overrides: of the command line."""
-    record.end_tags |= retrieval_run.write_run_files(folder, plan, session.dataset, outcome, plan.light)
-    retrieval_run.log_numbers(folder, record, outcome, retrieval_run.cost_numbers(plan, session), plan.light)
-    if not plan.light:
-        retrieval_run.write_page(folder, record, run_id, plan, session.dataset, outcome, overrides)
 
 
 def run_document(one: Result) -> dict[str, Any]:

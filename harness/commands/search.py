@@ -82,10 +82,8 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])
     texts = searcher.documents
-    hits = [
-        Hit(doc_id, value, texts[doc_id].title, texts[doc_id].text)
-        for doc_id, value in candidates.top(config.top_k).row(0)
-    ]
+    best = candidates.top(config.top_k).row(0)
+    hits = tuple(Hit(doc_id, value, texts[doc_id].title, texts[doc_id].text) for doc_id, value in best)
     signal = None if decision.signal is None else float(decision.signal[0])
-    found = Hits(text, tuple(hits), signal, bool(decision.keep[0]), invocation.choices["gate"])
+    found = Hits(text, hits, signal, bool(decision.keep[0]), invocation.choices["gate"])
     return CommandAnswer(found, found.report, value=found)

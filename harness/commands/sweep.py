@@ -1,8 +1,7 @@
-"""The command `sweep`: many trials under one parent run, each retrieval computed once.
+"""`harness sweep`: many trials under one parent run, each retrieval computed once.
 
-A sweep is planned first (plan.py): every trial is composed, checked and given its key before anything runs. Trials
-that need the same retrievals share a Hydra job (trials.py, execution.py). Trials that have finished before are
-skipped. At the end (ending.py), the parent run gets the best trial's metrics, a table of all trials and figures.
+A sweep is planned first: every trial is composed, checked and given its key before anything runs. Trials that need the
+same retrievals share a Hydra job; those that have finished before are skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`harness doctor` and `harness doctor cache`: checks of the installation; entries of the cache."""
+"""`harness doctor` checks the installation; `harness doctor cache` lists and prunes the cache."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
         return Finding("cache", "warning", said, f"Mount it with locks. {ELSEWHERE}")
     if damaged := sum(entry.state == "damaged" for entry in entries):
         said += f"; damaged: {counted(damaged, 'entry')}"
-        return Finding("cache", "warning", said, "What is damaged is built again when needed.")
+        return Finding("cache", "warning", said, "Damaged entries are built again when needed.")
     return Finding("cache", "ok", f"{said}; locks work ({_file_system(root)})")
 
 
@@ -170,12 +170,9 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
         retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
-    lines = [
-        line
-        for one in findings
-        for line in (f"{one.state:<9}{one.about}: {one.said}", f"{'':<9}{one.remedy}" if one.remedy else "")
-        if line
-    ]
+    lines = []
+    for one in findings:
+        lines += [f"{one.state:<9}{one.about}: {one.said}", *([f"{'':<9}{one.remedy}"] if one.remedy else [])]
     broken = any(finding.state == "error" for finding in findings)
     return CommandAnswer({"findings": findings}, Report("", files=lines), failed="" if broken else None)
 
@@ -207,19 +204,18 @@ def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _cache_report(document: Mapping[str, Any], rows: int) -> Report:
-    numbers = [Column("MB", "value", 1), Column("days unused", "value", 1)]
-    columns = [*numbers, Column("kind"), Column("of"), Column("key")]
+    def size(sums: Mapping[str, int]) -> str:
+        return f"{counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB"
+
+    columns = [Column("MB", "value", 1), Column("days unused", "value", 1), *map(Column, ("kind", "of", "key"))]
     entries: list[list[Cell]] = []
     for entry in document["entries"][:rows]:
         kind = entry["kind"].split("/")[0] + ("" if entry["state"] == "finished" else f" ({entry['state']})")
         entries.append([entry["bytes"] / 1e6, entry["unused_days"], kind, entry["about"], entry["key"][:12]])
-    lines = [
-        f"{kind}: {counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB"
-        for kind, sums in document["kinds"].items()
-    ]
+    lines = [f"{kind}: {size(sums)}" for kind, sums in document["kinds"].items()]
     lines.append(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
-    if pruned := document["pruned"]["entries"]:
-        lines.append(f"Pruned {counted(pruned, 'entry')}, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
+    if document["pruned"]["entries"]:
+        lines.append(f"Pruned {size(document['pruned'])}.")
     if document["damaged"]:
         lines.append(f"Damaged: {counted(document['damaged'], 'entry')}, built again when needed, or pruned.")
     if document["foreign"]:
@@ -229,12 +225,9 @@ def _cache_report(document: Mapping[str, Any], rows: int) -> Report:
     return Report("", tables=[Table("", columns, entries)], files=lines)
 
 
-Entries = list[CacheEntry]
-
-
 def _prune(
     store: Cache, unused_days: float | None, keep_gb: float | None, now: float
-) -> tuple[Entries, Entries, Entries]:
+) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
     Remove damaged entries too. Keep foreign folders, and do not count them. now: seconds since 1970. Return the
@@ -311,22 +304,19 @@ def _tracking(config: DoctorConfig) -> Iterator[Finding]:
     except Exception as error:
         yield Finding("tracking", "error", str(error), "Check tracking.uri and MLFLOW_TRACKING_URI.")
         return
-    if not tracker.keeps_runs:
-        yield Finding("tracking", "ok", "none: runs are not logged")
-    else:
-        experiments = counted(len(tracker.experiments()), "experiment")
-        yield Finding("tracking", "ok", f"{shown_address(tracker.uri)}, {experiments}")
+    known = f"{shown_address(tracker.uri)}, {counted(len(tracker.experiments()), 'experiment')}"
+    yield Finding("tracking", "ok", known if tracker.keeps_runs else "none: runs are not logged")
 
 
 def _disk(config: DoctorConfig) -> Iterator[Finding]:
     folder = config.outputs.absolute()
     folder = next(one for one in (folder, *folder.parents) if one.exists())
     free = shutil.disk_usage(folder).free
-    text = f"{free / 1e9:,.1f} GB free at {folder}"
-    if free < FREE_BYTES:
-        yield Finding("disk", "warning", text, "Free some space, or choose another folder: outputs=FOLDER.")
-    else:
-        yield Finding("disk", "ok", text)
+    text, remedy = (
+        f"{free / 1e9:,.1f} GB free at {folder}",
+        "Free some space, or choose another folder: outputs=FOLDER.",
+    )
+    yield Finding("disk", "warning", text, remedy) if free < FREE_BYTES else Finding("disk", "ok", text)
 
 
 def _cluster(config: DoctorConfig) -> Iterator[Finding]:
