@@ -16,7 +16,6 @@ from harness.config.check import Invocation
 from harness.config.commands import InitConfig
 from harness.data.scripts import Better, Writing
 from harness.errors import BadInput
-from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset
 from harness.reports.next_steps import flag
@@ -100,7 +99,7 @@ def _start(config: InitConfig, invocation: Invocation) -> _Start:
     """Raise BadInput if a file is invalid, or if the gate lacks labels."""
     run_config = Plan.of(config.document)
     dataset = open_dataset(run_config, invocation.choices["dataset"])
-    steps.check_plan(run_config, dataset.qrels)
+    run_config.check(dataset.qrels)
     grades = dataset.qrels.grades if dataset.qrels else {}
     rows = {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": len(grades)}
     writing = Writing.of(dataset.documents)

@@ -16,7 +16,7 @@ from typing import Any
 from harness.analysis.ranking import chosen_run, settled
 from harness.config.check import Invocation, check_config
 from harness.config.commands import ReproduceConfig, ScoreConfig, config_class
-from harness.config.components import reusable, target_class
+from harness.config.components import reusable, target_class, with_absolute_paths
 from harness.config.schema import Role, schema_defaults, with_role
 from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
@@ -130,22 +130,23 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
     began = time.perf_counter()
     tracker = open_store(config)
     run, command = _reproducible(tracker, config)
-    run_config = _run_config(run, logged_config(tracker, run), command, config)
+    made = _made_with(run, logged_config(tracker, run), command, config)
     if not config.verify_only:
-        require_allowed_hosts(run, run_config, config.allow, asks=False)
+        require_allowed_hosts(run, made.document, config.allow, asks=False)
     with scratch_folder(config.outputs.absolute()) as scratch:
         fresh = config.fresh and not config.verify_only
         place = str(scratch / "cache") if fresh else config.store.path
-        read = partial(documents_of, cluster=run_config.get("cluster", {}), cache=place)
-        dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY, read)
-        versions = _versions(run, run_config, dataset)
-        if command == "score":
-            proof = _verified_scores(tracker, run, run_config, scratch)
+        plan = made if isinstance(made, Plan) else None
+        read = partial(documents_of, shard=plan.workers.shard if plan else None, store=place)
+        dataset = load_unchanged(run, made.dataset, DATA[command], REMEDY, read)
+        versions = _versions(run, plan, dataset)
+        if isinstance(made, ScoreConfig):
+            proof = _verified_scores(tracker, run, made, scratch)
         else:
-            proof = _verified_run(tracker, run, run_config, dataset, scratch)
-            _require_own(run, run_config, dataset, versions)
-        if not config.verify_only:
-            _repeat(run, run_config, dataset, open_cache(place), proof)
+            proof = _verified_run(tracker, run, made, dataset, scratch)
+            _require_own(run, made, dataset, versions)
+        if plan and not config.verify_only:
+            _repeat(run, plan, dataset, open_cache(place), proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})
     document = {
@@ -186,7 +187,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
     return run, command
 
 
-def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> dict[str, Any]:
+def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
     """Return the run's logged config, checked as its command checks it, with this command's paths and tracking."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
@@ -204,7 +205,8 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         check_config(merged, command)
         if command == "run":
             _require_same_files(run, Plan.of(merged))
-        return retrieval_run.with_absolute_paths(merged | {"dataset": _moved(merged["dataset"], config)})
+        merged["dataset"] = _moved(merged["dataset"], config)
+        return Plan.of(merged) if command == "run" else ScoreConfig.of(with_absolute_paths(merged))
     except BadInput as error:
         used = run.tags.get(provenance.PLUGINS)
         needs = f" The run used plug-ins, which must be installed here: {used}." if used else ""
@@ -214,14 +216,12 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
         ) from None
 
 
-def _require_own(
-    run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, versions: Mapping[str, Mapping[str, str]]
-) -> None:
+def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping[str, Mapping[str, str]]) -> None:
     """Raise BadInput if the config has another trial key than the run and no changed version explains it."""
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
-    if explained or not all(map(reusable, config["retriever"].values())):
+    if explained or not all(map(reusable, plan.retriever.values())):
         return
-    if retrieval_run.trial_key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
+    if retrieval_run.trial_key_of(plan, dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
             "file, a model or this program has changed. Run the experiment again."
@@ -259,14 +259,12 @@ def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]
     return {**source, **new_paths, **kept}
 
 
-def _verified_run(
-    tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, scratch: Path
-) -> Proof:
+def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset, scratch: Path) -> Proof:
     """Check the scores that depend on the stored predictions alone."""
     file = tracker.download(run, "predictions.jsonl", scratch)
     rows = bare_rows(file)
     proof = Proof(rows_sha256(rows), rows=rows)
-    if written := config["query"]["file"]:
+    if written := plan.query_file:
         texts = [query.text for query in search_queries(dataset, "file", written)]
         if texts != [row.get("standalone_query") for row in proof.rows]:
             raise BadInput(
@@ -274,42 +272,41 @@ def _verified_run(
                 "file back."
             )
     if dataset.qrels:
-        proof.check_metrics(run.metrics, _means(read_predictions(file), dataset.qrels, config))
+        proof.check_metrics(run.metrics, _means(read_predictions(file), dataset.qrels, plan))
     return proof
 
 
-def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
+def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
     """Return measure -> mean, for the measures that depend on the shown documents alone."""
     families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # by the documents shown, whatever the cut-off
-    measures = map(parse_measure, requested(config["metrics"], qrels, config["top_k"]))
-    wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
+    measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
+    wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())
     return {name: summary.mean for name, summary in scores.summary.items()}
 
 
-def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], scratch: Path) -> Proof:
-    file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
+def _verified_scores(tracker: Tracker, run: LoggedRun, config: ScoreConfig, scratch: Path) -> Proof:
+    file = tracker.download(run, f"predictions{config.predictions.suffix}", scratch)
     predictions = read_predictions(file)
     proof = Proof(file_scores.lists_digest(predictions))
-    scores, *_ = file_scores.file_scores(ScoreConfig.of(config), predictions)
+    scores, *_ = file_scores.file_scores(config, predictions)
     proof.check_metrics(run.metrics, retrieval_run.scores_by_name(scores))
     return proof
 
 
-def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
-    run_config = Plan.of(config)
-    steps.check_plan(run_config, dataset.qrels)
-    session = replace(open_session(run_config, dataset, unasked=UNASKED), cache=cache, timed="never")
-    outcome = steps.run_steps(run_config, session)
+def _repeat(run: LoggedRun, plan: Plan, dataset: Dataset, cache: Cache, proof: Proof) -> None:
+    plan.check(dataset.qrels)
+    session = replace(open_session(plan, dataset, unasked=UNASKED), cache=cache, timed="never")
+    outcome = steps.run_steps(plan, session)
     rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False, answers=outcome.answers)
     proof.check_repeated(list(rows))
     numbers = retrieval_run.retrieval_numbers(outcome) | objective_metrics(outcome.objective)
     proof.check_metrics(run.metrics, numbers)
 
 
-def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> dict[str, dict[str, str]]:
+def _versions(run: LoggedRun, plan: Plan | None, dataset: Dataset) -> dict[str, dict[str, str]]:
     """Return name -> {then, now} of changed versions, and of a checkout with uncommitted changes."""
-    now = provenance.provenance(dataset.fingerprints, Plan.of(config) if "retriever" in config else None)
+    now = provenance.provenance(dataset.fingerprints, plan)
     known = [name for name in now if name.startswith(("version.", "git.")) and name in run.tags]
     uncommitted = ("git.dirty", "true")
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ from harness.analysis.ranking import GET_LABELS, leader
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
 from harness.config.text import short_id
-from harness.data.dataset import Dataset
 from harness.data.scripts import Writing
 from harness.experiment import preflight, steps, timing
 from harness.experiment.plan import Plan
-from harness.experiment.session import Clock, Session, foreseen_queries, open_dataset, open_session
+from harness.experiment.session import Clock, open_session
 from harness.measures.measures import OOF
 from harness.measures.scores import UNANSWERABLE
 from harness.progress import stage
-from harness.recording import provenance, recording, retrieval_run, traces
+from harness.recording import recording, retrieval_run, traces
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
@@ -31,9 +30,7 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.run_note import ShownScores
 from harness.reports.tables import Table
-from harness.storage.cache import open_cache
-from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
 SHOWN = 5  # measures that are printed, with the one that ranks
@@ -106,9 +103,9 @@ def run(config: RunConfig, invocation: Invocation) -> CommandAnswer:
 def experiment(config: RunConfig, invocation: Invocation) -> Result:
     """Prepare, execute and record one experiment."""
     began = time.perf_counter()
-    plan = Plan.of(retrieval_run.with_absolute_paths(config.document))
+    plan = Plan.of(config.document)
     clock = Clock()
-    dataset, record = prepare_run(plan, invocation, clock)
+    dataset, record = retrieval_run.prepare_run(plan, invocation, clock)
     tracker = recording.open_tracker(config)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
@@ -121,11 +118,11 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
             if not plan.light:
                 run_id, words = live.run_id, invocation.overrides
                 retrieval_run.write_page(live.folder, record, run_id, plan, dataset, outcome, words)
-    writing = Writing.of(dataset.documents)
-    better = writing.better_tokenizer(plan.tokenizer_of(invocation.choices))
+    setup = Setup(plan, invocation.choices, Writing.of(dataset.documents), len(dataset.documents))
+    better = setup.writing.better_tokenizer(plan.tokenizer_of(invocation.choices))
     run_id, sent = live.run_id, not record.unsent
     logged = run_id if sent else None
-    traced, untraced = _trace(plan, session, outcome, tracker, logged) if logged else (0, "")
+    traced, untraced = traces.write_traces(plan, session, outcome, tracker, logged) if logged else (0, "")
     return Result(
         scores=outcome.scores,
         held_out=outcome.held_out,
@@ -144,44 +141,13 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
             *preflight.notes(session.dataset, outcome.candidates),
             *([better.why] if better else []),
         ),
-        next_commands=_next_commands(plan, invocation, dataset, writing, outcome) if run_id else [],
+        next_commands=_next_commands(setup, invocation, outcome) if run_id else [],
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
         traces=traced,
         untraced=untraced,
         seconds=round(time.perf_counter() - began, 3),
     )
-
-
-def _trace(plan: Plan, session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
-    """Write the run's traces; return their number, and why some are missing. Its numbers do not need them."""
-    try:
-        return traces.write_traces(plan, session.dataset, outcome, session.cache, tracker, run_id), ""
-    except Unreachable as error:
-        lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
-        return 0, f"{lacking} Repeat the command to have them."
-
-
-def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
-    """Read the data, check that the run can work, and name it. Compute and log nothing yet."""
-    with clock.stage("read"):
-        dataset = open_dataset(plan, invocation.choices["dataset"])
-    labelled = dataset.qrels is not None
-    facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
-    preflight.check_inputs(plan, facts, open_cache(plan.cache))
-    traces.check_traces(plan, labelled)
-    tags = {
-        "harness.verb": "run",
-        "trial_key": retrieval_run.retrieval_trial_key(plan, dataset.fingerprints, facts.texts),
-    }
-    record = RunRecord(
-        plan.experiment_name,
-        plan.run_name or retrieval_run.run_name(plan, invocation),
-        params=retrieval_run.retrieval_params(plan, invocation.choices),
-        tags=provenance.provenance(dataset.fingerprints, plan) | tags,
-        inputs=retrieval_run.retrieval_inputs(dataset, plan.dataset),
-    )
-    return dataset, record
 
 
 def run_document(one: Result) -> dict[str, Any]:
@@ -248,12 +214,9 @@ def _beside(result: Result) -> list[str]:
     return [" ".join(also)] if also else []
 
 
-def _next_commands(
-    plan: Plan, invocation: Invocation, dataset: Dataset, writing: Writing, outcome: steps.Outcome
-) -> list[str]:
+def _next_commands(setup: Setup, invocation: Invocation, outcome: steps.Outcome) -> list[str]:
     """Return the commands that may win back what a run loses; none without scores."""
     if (scores := outcome.held_out or outcome.scores) is None:
         return []
-    needless = scores.counts["needs_no_retrieval"]
-    setup = Setup(plan, invocation.choices, writing, len(dataset.documents), needless)
+    setup = replace(setup, needless=scores.counts["needs_no_retrieval"])
     return Ladder(setup, invocation).commands(scores.losses)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from harness.config.check import Invocation
 from harness.config.commands import SearchConfig
-from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.data.shards import IndexedTexts
 from harness.errors import BadInput
@@ -18,7 +17,6 @@ from harness.reports import markup
 from harness.reports.report import Report, report_html
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
-from harness.storage.cache import open_cache
 from harness.storage.typed import HIDDEN
 from retrievers.base import Query
 
@@ -72,12 +70,13 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
     text = config.query.strip()
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
-    source = build(config.dataset, where="dataset")
-    documents = documents_of(source, config.cluster, config.store.path)
+    plan = Plan.of(config.document)
+    source = plan.made("dataset")
+    documents = documents_of(source, plan.workers.shard, plan.store)
     searcher = Searcher(
-        Plan.of(config.document),
+        plan,
         Dataset(invocation.choices["dataset"], documents, (), None),
-        open_cache(config.store.path),
+        plan.cache,
         lambda: random_queries(IndexedTexts(documents), source.queries()),
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])

@@ -14,7 +14,7 @@ from harness.config.commands import config_class
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.manual import shipped
 from harness.config.places import bucket_place
-from harness.config.schema import IF_GROUP, Config, check_value, keys, one_spelling, schema_groups
+from harness.config.schema import IF_GROUP, Config, Node, check_value, keys, schema_groups
 from harness.errors import BadInput, did_you_mean
 
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
@@ -40,25 +40,13 @@ def primary(command: str) -> str:
     return command.replace(" ", "_")
 
 
-def check_values(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The config in which each value has one spelling, such as 1.0 for 1 where a float is expected.
+def check_values(document: Node, name: str) -> dict[str, Any]:
+    """Return the config in which each value has one spelling, such as 1.0 for 1 where a float is expected.
 
-    Trial keys, params and results in the cache are of this form. Arguments and errors as for `check_config`.
+    Trial keys, params and results in the cache are made of this form. Arguments and errors as for `check_config`.
     """
-    check_config(config, name)
-    return _spelled(config, config_class(name))
-
-
-def _spelled(config: Mapping[str, Any], cls: type[Config], prefix: str = "") -> dict[str, Any]:
-    known = keys(cls)
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        place = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            found[key] = components.spelled(value) if "_target_" in value else _spelled(value, cls, f"{place}.")
-        else:
-            found[key] = one_spelling(value, known[place].hint) if place in known else value
-    return found
+    check_config(document, name)
+    return components.spelled(document, keys(config_class(name)))
 
 
 def check_config(config: Mapping[str, Any], name: str) -> None:

@@ -20,8 +20,9 @@ from operator import or_
 from typing import Any
 
 from harness.config import plugins
+from harness.config.commands import RunConfig
 from harness.config.places import conf_folder
-from harness.config.schema import Key, Role, absolute_path, check_value, keys, one_spelling
+from harness.config.schema import Key, Node, Role, absolute_path, check_value, keys, one_spelling
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost
 
@@ -29,8 +30,8 @@ LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
 
 # Called for each component inside a component as wrap(key, config, make); returns the object to use for it.
-Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
-
+Wrap = Callable[[str, Node, Callable[[], Any]], Any]
+Change = Callable[[Key, Any], Any]
 
 SHARED = ("tokenizer", "encoder", "index", "llm")  # groups that other components refer to by interpolation
 # The protocols that arguments of components are annotated with -> the group of the components that have them.
@@ -40,10 +41,9 @@ KINDS = {
 }  # fmt: skip
 # Groups with one component each; `retriever` has one for each name.
 GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
-WRITTEN = ("rewrite", "expand")  # values of query.text for which a language model writes the queries
 
 
-def target_class(node: Mapping[str, Any], where: str) -> type:
+def target_class(node: Node, where: str) -> type:
     """The class that `_target_` names by its path or its recorded name: a public one of `retrievers.`, `harness.` or
     an installed plug-in."""
     target = node["_target_"]
@@ -118,13 +118,13 @@ def recorded(value: Any) -> Any:
     return {key: recorded(inner) for key, inner in value.items()} | named
 
 
-def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(node: Node) -> dict[str, Any]:
     """The constructor's arguments in a component's config, those under `runtime:` included."""
     runtime = node.get("runtime") or {}
     return {k: v for k, v in node.items() if k not in ("_target_", "runtime")} | dict(runtime)
 
 
-def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "config") -> Any:
+def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
     """Make the object that a component's config describes, components inside it first."""
     made = {}
     for key, value in arguments(node).items():
@@ -146,7 +146,7 @@ def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "confi
         raise BadInput(f"{where}: {error}") from None
 
 
-def component_identity(node: Mapping[str, Any]) -> dict[str, Any]:
+def component_identity(node: Node) -> dict[str, Any]:
     """What decides a component's results: class, version, packages, and all arguments but those of `runtime:`.
 
     Defaults that the config leaves out are filled in, so that writing out a default changes nothing. A class may
@@ -174,60 +174,40 @@ def component_identity(node: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({} if reusable(node) else {"cache": False}) | (plugin.identity if plugin else {})
 
 
-def spelled(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked component's config in which every value has the one spelling that its argument has."""
-    known = argument_keys(target_class(node, "config"))
+def changed_values(document: Node, known: Mapping[str, Key], change: Change, prefix: str = "") -> dict[str, Any]:
+    """Return the config with the value of every known key changed, in the components inside it too.
 
-    def plain(name: str, value: Any) -> Any:
-        if name == "runtime" and isinstance(value, Mapping):
-            return {inner: plain(inner, one) for inner, one in value.items()}
+    known: dotted name -> key. prefix: of the names in `document`.
+    """
+    found: dict[str, Any] = {}
+    for name, value in document.items():
         if isinstance(value, Mapping) and "_target_" in value:
-            return spelled(value)
-        return one_spelling(value, known[name].hint) if name in known else value
-
-    return {name: plain(name, value) for name, value in node.items()}
-
-
-def absolute_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A component's config in which every file that it reads, or component inside it, is named by its full path."""
-    known = argument_keys(target_class(node, "config"))
-
-    def full(name: str, value: Any) -> Any:
+            found[name] = changed_values(value, argument_keys(target_class(value, "config")), change)
+            continue
+        place = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            if "_target_" in value:
-                return absolute_node(value)
-            return {key: full(key if name == "runtime" else f"{name}.{key}", inner) for key, inner in value.items()}
-        return absolute_path(value) if name in known and known[name].places else value
-
-    return {name: full(name, value) for name, value in node.items()}
+            value = changed_values(value, known, change, "" if name == "runtime" else f"{place}.")
+        found[name] = change(known[place], value) if place in known else value
+    return found
 
 
-def reusable(node: Mapping[str, Any]) -> bool:
+def spelled(document: Node, known: Mapping[str, Key]) -> dict[str, Any]:
+    """Return a checked config in which each value has one spelling, such as 1.0 for 1 where a float is expected."""
+    return changed_values(document, known, lambda key, value: one_spelling(value, key.hint))
+
+
+def with_absolute_paths(document: Node) -> dict[str, Any]:
+    """Return the config of a run with the full paths of its data files, so that it means the same in any folder."""
+
+    def full(key: Key, value: Any) -> Any:
+        return absolute_path(value) if key.places and not isinstance(value, Mapping) else value
+
+    return changed_values(document, {name: key for name, key in keys(RunConfig).items() if key.reads}, full)
+
+
+def reusable(node: Node) -> bool:
     """Whether other processes may use a retriever's results again: unless its argument `cache` is false."""
     return arguments(node).get("cache") is not False
-
-
-def active_groups(config: Mapping[str, Any]) -> list[str]:
-    """The groups beside `retriever` and `gate` that affect a run.
-
-    Those are the shared groups that a retriever, the gate, the queries or the answers use, fusion of several rankings,
-    reranking, and answers.
-    """
-    query, answer = config.get("query"), config.get("answer") or {}  # `search` and earlier versions have fewer keys
-    nodes = [*config["retriever"].values(), answer]
-    parts = [*build(config["gate"], where="gate").parts]
-    parts += ["llm"] if isinstance(query, Mapping) and query["text"] in WRITTEN else []
-    shared = [name for name in SHARED if name in config]
-    found = [name for name in shared if name in parts or any(node.get(name) == config[name] for node in nodes)]
-    found += ["fusion"] if len(config["retriever"]) > 1 else []
-    found += ["rerank"] if build(config["rerank"], where="rerank").depth else []
-    return found + (["answer"] if "llm" in answer else [])
-
-
-def asks_model(config: Mapping[str, Any]) -> bool:
-    """Whether a run of a config asks a language model about each query, for the text to search for or at the gate."""
-    query, gate = config.get("query"), config.get("gate")
-    return (isinstance(query, Mapping) and query["text"] in WRITTEN) or (isinstance(gate, Mapping) and "llm" in gate)
 
 
 def _recorded_class(name: str, where: str) -> type:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config.components import build, component_identity, target_class
-from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.experiment import timing
 from harness.experiment.plan import Plan
@@ -24,7 +22,6 @@ from harness.fusion.learned import LearnedFusion, Learning
 from harness.fusion.pool import FusionLabels
 from harness.gates.payoff import payoffs
 from harness.progress import watch
-from harness.statistics.split import Split
 from retrievers.base import Query, Ranking
 
 if TYPE_CHECKING:
@@ -34,43 +31,11 @@ if TYPE_CHECKING:
 Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """What a fusion that learns is fitted to, beside the labels."""
-
-    objective: str
-    top_k: int
-    split: Split
-
-
-@dataclass(frozen=True)
-class Ordering:
-    """What decides the order of the candidates once the component rankings are there.
-
-    fitting: None for a fusion that does not learn.
-    """
-
-    fusion: Node
-    rerank: Node
-    depth: int
-    fitting: Fitting | None = None
-
-    @classmethod
-    def of(cls, plan: Plan) -> Ordering:
-        fitting = Fitting(plan.objective, plan.top_k, plan.split) if learns(plan) else None
-        return cls(plan.fusion, plan.rerank, plan.depth, fitting)
-
-
 class LearntOrder:
-    """What a fusion has learnt from labels, and the orders that it would have learnt without some of them.
+    """What a fusion has learnt from labels, and the orders that it would have learnt without some of them."""
 
-    learning: of the fusion. fitting: what it is fitted to. folds, repeats: as of the fusion.
-    """
-
-    def __init__(self, learning: Learning, ordering: Ordering, session: Session) -> None:
-        assert ordering.fitting is not None
-        self._learning, self._ordering, self._session = learning, ordering, session
-        self._fitting = ordering.fitting
+    def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
+        self._learning, self._plan, self._session = learning, plan, session
         self._values: dict[bytes, np.ndarray] = {}
 
     @cached_property
@@ -82,23 +47,23 @@ class LearntOrder:
     def held_out(self) -> list[Ranking]:
         """The candidates in each repetition, every query in an order learnt without its fold; empty where none can be
         held out."""
-        fusion: LearnedFusion = build(self._ordering.fusion, where="fusion")
+        fusion: LearnedFusion = self._plan.made("fusion")
         if len(self._learning.pool.rows) < 2:
             return []
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """The candidates, every query to learn from in an order learnt without its fold. fold: int [n]."""
-        return rerank(self._ordering.rerank, self._learning.crossed(fold), self._session)
+        """Return the candidates, each query to learn from in an order learnt without its fold. fold: int [n]."""
+        return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """What showing 0 to top_k candidates is worth, as `Payoff.unseen` says. used: bool [n]."""
+        """Return what showing 0 to top_k candidates is worth, as `Payoff.unseen` says. used: bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
-            dataset, fitting = self._session.dataset, self._fitting
-            assert dataset.qrels is not None
-            candidates = rerank(self._ordering.rerank, self._learning.unseen(used), self._session)
-            self._values[key] = payoffs(candidates, dataset.qrels, fitting.objective, fitting.top_k).values
+            qrels = self._session.dataset.qrels
+            assert qrels is not None
+            candidates = rerank(self._plan, self._learning.unseen(used), self._session)
+            self._values[key] = payoffs(candidates, qrels, self._plan.objective, self._plan.top_k).values
         return self._values[key]
 
 
@@ -113,46 +78,42 @@ class Ordered:
     learnt: LearntOrder | None = None
 
 
-def learns(plan: Plan) -> bool:
-    """Whether the fusion learns from labels."""
-    return "fusion" in plan.active and getattr(target_class(plan.fusion, "fusion"), "learns", False)
-
-
-def order(ordering: Ordering, rankings: Mapping[str, Ranking], session: Session) -> Ordered:
-    """The ranking that is gated and cut: fused and reranked. A fusion that learns does so first."""
+def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Ordered:
+    """Fuse and rerank. A fusion that learns does so first."""
     learnt = None
     with session.clock.stage("fuse", "fusing"):
-        if ordering.fitting is None:
-            fused = fuse(ordering.fusion, rankings, ordering.depth)
+        if plan.fusion_learns:
+            learning = _learning(plan, rankings, session.dataset)
+            learnt, fused = LearntOrder(learning, plan, session), learning.fused()
         else:
-            learning = _learning(ordering, ordering.fitting, rankings, session.dataset)
-            learnt, fused = LearntOrder(learning, ordering, session), learning.fused()
+            fused = fuse(plan, rankings)
     with session.clock.stage("rerank", "reranking"):
-        return Ordered(rerank(ordering.rerank, fused, session), learnt)
+        return Ordered(rerank(plan, fused, session), learnt)
 
 
-def _learning(ordering: Ordering, fitting: Fitting, rankings: Mapping[str, Ranking], dataset: Dataset) -> Learning:
+def _learning(plan: Plan, rankings: Mapping[str, Ranking], dataset: Dataset) -> Learning:
     assert dataset.qrels is not None
-    fusion: LearnedFusion = build(ordering.fusion, where="fusion")
+    fusion: LearnedFusion = plan.made("fusion")
     turns = conversations(dataset.queries)
-    labels = FusionLabels(dataset.qrels, fitting.objective, fitting.top_k, fitting.split, turns)
-    return fusion.learn(rankings, ordering.depth, labels)
+    return fusion.learn(
+        rankings, plan.depth, FusionLabels(dataset.qrels, plan.objective, plan.top_k, plan.split, turns)
+    )
 
 
-def fuse(node: Node, rankings: Mapping[str, Ranking], depth: int) -> Ranking:
-    """One ranking from the component rankings; a single one is taken as it is."""
+def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
+    """Return one ranking from the component rankings; a single one is taken as it is."""
     if len(rankings) == 1:
         return next(iter(rankings.values()))
-    fused: Ranking = build(node, where="fusion").fuse(rankings, depth)
+    fused: Ranking = plan.made("fusion").fuse(rankings, plan.depth)
     return fused
 
 
-def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
-    """The first documents of each query in the order of the reranker's scores, the others below them.
+def rerank(plan: Plan, candidates: Ranking, session: Session) -> Ranking:
+    """Return the first documents of each query in the order of the reranker's scores, the others below them.
 
     A pair of query and document text is scored once for all runs. A reranker of depth 0 changes nothing.
     """
-    reranker: Reranker = build(node, where="rerank")
+    reranker: Reranker = plan.made("rerank")
     computed = False
 
     def answers(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
@@ -161,13 +122,13 @@ def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
             computed = True
             yield from compute(missing)
 
-        return session.cache.pairs(component_identity(node), keys, noted)
+        return session.cache.pairs(plan.rerank_identity, keys, noted)
 
     result = reranked(reranker, answers, candidates, session.dataset, session.queries)
     if result is candidates:
         return candidates
     data = {"documents": session.dataset.fingerprints["documents"], "queries": session.queries_digest}
-    about = timing.subject({"pairs": component_identity(node), **data}, node)
+    about = timing.subject({"pairs": plan.rerank_identity, **data}, plan.rerank)
     pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
 
     def score(rows: Sequence[int]) -> int:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.config.components import active_groups, build
+from harness.cluster.cluster import Cluster, Local
+from harness.config.canonical import digest
+from harness.config.components import SHARED, build, component_identity, reusable, target_class, with_absolute_paths
 from harness.config.schema import Node
+from harness.data.dataset import Dataset, search_queries
+from harness.errors import BadInput
+from harness.experiment.writing import WRITTEN, QueryWriter
+from harness.gates.payoff import fixed_mean
+from harness.measures.measures import Measure, check_labels, parse_measure
 from harness.statistics.split import Split
+from harness.storage.cache import Cache, open_cache
+from retrievers.base import Qrels, Query
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The plan of a run, of a trial, or of a search, which scores nothing.
 
-    Its attributes named after config groups are configs of components; `made` returns the components themselves.
+    Attributes named after config groups are configs of components; `made` returns the components themselves.
 
+    document: the checked config with the full paths of its data files, from which trial keys, params and `config.yaml`
+        are made.
     retriever: name -> retriever. query_text, query_file, query_prompt: the keys of `query`.
     top_k: documents returned for a query. depth: documents retrieved before fusing, reranking, gating and cutting.
-    cache: where it is, as `open_cache` takes it.
-    document: the config as it was checked; trial keys, params and `config.yaml` are made of it.
+    store: where the cache is, as `open_cache` takes it.
     """
 
     document: Mapping[str, Any]
@@ -48,17 +58,18 @@ class Plan:
     tracking: Node = field(default_factory=dict)
     experiment_name: str = ""
     run_name: str | None = None
-    cache: str = "."
+    store: str = "."
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Plan:
-        """document: a config that `config.check` accepts; what it lacks takes its default."""
+        """Return the plan of a config that `check_config` accepts; keys that it lacks take their defaults."""
+        document = with_absolute_paths(document)
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        query, store = document.get("query"), document.get("store")
+        query = document.get("query")
         if isinstance(query, Mapping):
             plain |= {f"query_{name}": value for name, value in query.items()}
-        if store:
-            plain["cache"] = str(store["path"])
+        if store := document.get("store"):
+            plain["store"] = str(store["path"])
         split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}
         metrics = tuple(document.get("metrics") or ())
         return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
@@ -74,20 +85,106 @@ class Plan:
         return {}
 
     @cached_property
+    def cache(self) -> Cache:
+        return open_cache(self.store)
+
+    @cached_property
+    def workers(self) -> Cluster:
+        """The cluster that works on shards of the documents; this process where the config names none."""
+        made: Cluster = self.made("cluster") if self.cluster else Local()
+        return made
+
+    @cached_property
+    def writer(self) -> QueryWriter | None:
+        """What writes the queries; None where they are taken from the data. Raise BadInput for a bad prompt."""
+        return QueryWriter.of(self.query_text, self.query_file, self.query_prompt, self.llm)
+
+    def given_queries(self, dataset: Dataset) -> tuple[Query, ...]:
+        """Return the queries as they are searched where no model writes them. Raise BadInput for bad `query` keys."""
+        return search_queries(dataset, self.query_text, self.query_file)
+
+    @cached_property
     def active(self) -> tuple[str, ...]:
-        """The groups beside `retriever` and `gate` that have a say in the run."""
-        return tuple(active_groups(self.document))
+        """The groups beside `retriever` and `gate` that affect the run.
+
+        These are the shared groups that a retriever, the gate, the queries or the answers use, fusion of several
+        rankings, reranking, and answers.
+        """
+        nodes = [*self.retriever.values(), self.answer]
+        parts = {*self.made("gate").parts, *(["llm"] if self.query_text in WRITTEN else [])}
+        shared = {name: node for name in SHARED if (node := getattr(self, name))}
+        found = [name for name, own in shared.items() if name in parts or any(node.get(name) == own for node in nodes)]
+        found += ["fusion"] if len(self.retriever) > 1 else []
+        found += ["rerank"] if self.made("rerank").depth else []
+        return (*found, *(["answer"] if "llm" in self.answer else []))
 
     @property
     def components(self) -> list[Node]:
-        """The components that have a say in the run, without those inside them."""
-        return [*self.retriever.values(), self.gate, *(self.document[group] for group in self.active)]
+        """The components that affect the run, without those inside them."""
+        return [*self.retriever.values(), self.gate, *(getattr(self, group) for group in self.active)]
+
+    @cached_property
+    def fusion_learns(self) -> bool:
+        """Whether the fusion learns from labels."""
+        return "fusion" in self.active and bool(getattr(self.made("fusion"), "learns", False))
+
+    @cached_property
+    def order_key(self) -> str:
+        """Digest of what decides the order of the candidates once the component rankings are there."""
+        fitting = [self.objective, self.top_k, asdict(self.split)] if self.fusion_learns else None
+        return digest([self.fusion, self.rerank, self.depth, fitting])
+
+    @cached_property
+    def rerank_identity(self) -> dict[str, Any]:
+        """What decides the scores of the reranker."""
+        return component_identity(self.rerank)
+
+    @cached_property
+    def measure(self) -> Measure:
+        """The measure that the objective names."""
+        return parse_measure(self.objective)
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a language model is asked about each query, for the text to search for or at the gate."""
+        return self.query_text in WRITTEN or "llm" in self.gate
+
+    @property
+    def deciding_shard(self) -> int | None:
+        """`cluster.shard` where it decides numbers, since some retriever's shards are independent; else None."""
+        independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
+        return self.cluster.get("shard") if independent else None
 
     def tokenizer_of(self, choices: Mapping[str, str | None]) -> str | None:
-        """The choice of the tokenizer; None where the run uses none. choices: config group -> choice."""
+        """Return the choice of the tokenizer; None where the run uses none. choices: config group -> choice."""
         return choices.get("tokenizer") if "tokenizer" in self.active else None
 
     @property
     def light(self) -> bool:
         """Whether the run logs means, params, predictions and config alone."""
         return bool(self.tracking["detail"] == "light")
+
+    def check(self, qrels: Qrels | None) -> None:
+        """Raise BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
+        for name in (names := [*self.metrics, self.objective]):
+            parse_measure(name)
+        if qrels is not None:
+            check_labels(names, qrels)
+        self.check_learning(labelled=qrels is not None)
+
+    def check_learning(self, labelled: bool) -> None:
+        """Raise BadInput where gate or fusion learns and there are no labels, or the objective cannot be learnt."""
+        learning = {"gate": self.made("gate").learns, "fusion": self.fusion_learns}
+        for part in (part for part, learns in learning.items() if learns):
+            if not labelled:
+                raise BadInput(
+                    f"This {part} learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply "
+                    f"what was learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
+                )
+            fixed_mean(self.objective, part)
+
+
+def sharding(node: Node) -> str | None:
+    """Return how a retriever's index can be cut: independent, summed, or None: not at all."""
+    found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
+    return found

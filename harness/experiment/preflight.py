@@ -19,7 +19,7 @@ from harness.data.files import some
 from harness.data.qrels import Qrels
 from harness.data.shards import Shard
 from harness.errors import BadInput
-from harness.experiment import ordering, sharded, steps
+from harness.experiment import sharded, steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import queries_digest
 from harness.gates.payoff import queries_to_learn_from
@@ -82,19 +82,19 @@ def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify 
 
     identify: `components.identity`, or a version of it with a memory.
     """
-    steps.check_plan(plan, facts.qrels)
-    _check_learning(plan, facts)
+    plan.check(facts.qrels)
     if facts.unwritten or "answer" in plan.active:
         plan.made("llm").require()
     for node in plan.retriever.values():
         _check_retriever(node, plan.depth, facts, cache, identify)
-    if "rerank" in plan.active and not cache.holds_pairs(identify(plan.rerank)):
+    if "rerank" in plan.active and not cache.holds_pairs(plan.rerank_identity):
         _require_model(plan.made("rerank"))
+    _check_learning(plan, facts)
 
 
 def _check_learning(plan: Plan, facts: DataFacts) -> None:
     """BadInput where gate or fusion learns and the selected part has no query to learn from."""
-    if facts.qrels and (plan.made("gate").learns or ordering.learns(plan)):
+    if facts.qrels and (plan.made("gate").learns or plan.fusion_learns):
         ids = [query.query_id for query in facts.queries]
         queries_to_learn_from(ids, facts.qrels, plan.objective, plan.split, facts.turns)
 

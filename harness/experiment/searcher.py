@@ -19,8 +19,7 @@ from harness.errors import BadInput
 from harness.experiment import ordering, sharded, steps
 from harness.experiment.cached_parts import CachedEncoder, Caching
 from harness.experiment.plan import Plan
-from harness.experiment.session import cache_for, cluster_of
-from harness.experiment.writing import QueryWriter
+from harness.experiment.session import cache_for
 from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
 from harness.progress import watch
@@ -69,19 +68,19 @@ class Searcher:
     """
 
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
-        steps.check_learning(plan, labelled=False)
+        plan.check_learning(labelled=False)
         for name, node in plan.retriever.items():
             steps.require_search(name, node, "A search is for a new query")
         self._config, self._dataset, self._drawn = plan, dataset, drawn
-        self._writer = QueryWriter.of(plan)
+        self._writer = plan.writer
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in plan.retriever.items()}
         self._reranker: Reranker = plan.made("rerank")
         self._gate: Gate = plan.made("gate")
         if "tokenizer" in self._gate.parts:
-            self._tokenizer: Tokenizer = build(plan.tokenizer, where="tokenizer")
+            self._tokenizer: Tokenizer = plan.made("tokenizer")
         if "encoder" in self._gate.parts:
-            self._encoder: Encoder = build(plan.encoder, where="encoder")
+            self._encoder: Encoder = plan.made("encoder")
             self._learnt = self._learnt_folder(cache)
         self._backgrounds: dict[str, tuple[Sequence[Query], Ranking]] = {}
 
@@ -127,7 +126,7 @@ class Searcher:
         """The component rankings, and the fused and reranked one."""
         depth = self._config.depth
         rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
-        fused = ordering.fuse(self._config.fusion, rankings, depth)
+        fused = ordering.fuse(self._config, rankings)
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
@@ -161,7 +160,7 @@ class Searcher:
     def _over_shards(self, name: str, node: Node, documents: Sequence[Shard], cache: Cache) -> sharded.Opened:
         """All shards of a retriever's index, open in this process."""
         with watch(name) as progress:
-            shards = sharded.Shards(node, documents, cache, cluster_of(self._config.cluster), progress)
+            shards = sharded.Shards(node, documents, cache, self._config.workers, progress)
             shards.index()
         opened = shards.opened(f"retriever.{name}")
         self.folders += opened.folders

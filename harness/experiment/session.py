@@ -18,14 +18,13 @@ from typing import Any, Literal
 from harness import progress
 from harness.cluster.cluster import Cluster, Local
 from harness.config.canonical import digest
-from harness.config.components import build, reusable
+from harness.config.components import reusable
 from harness.config.schema import Node
-from harness.data.dataset import Dataset, checked_dataset, in_memory, search_queries
+from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.source import Source
 from harness.experiment import timing
 from harness.experiment.ingest import sharded
 from harness.experiment.plan import Plan
-from harness.experiment.writing import QueryWriter
 from harness.llm.chat import Chat, ChatModel
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
@@ -97,53 +96,46 @@ class Session:
 
 
 def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
-    """A session on a dataset with the queries and the cache that the config names.
+    """Return a session on a dataset with the queries and the cache that the config names. unasked: as in `Session`.
 
-    Where a language model writes the queries, it is asked for those that are not cached; Failed where it writes none.
-    BadInput for bad `query` keys. unasked: as in `Session`.
+    A language model that writes the queries is asked for those that are not cached. Raise Failed if it writes no usable
+    text, and BadInput for bad `query` keys.
     """
-    cache, clock = open_cache(plan.cache), clock or Clock()
-    if writer := QueryWriter.of(plan):
+    clock = clock or Clock()
+    if plan.writer:
         with clock.stage("queries", "writing queries"):
-            queries = writer.queries(dataset.queries, _writing(plan, cache, unasked))
+            queries = plan.writer.queries(dataset.queries, _chat(plan, unasked))
     else:
-        queries = search_queries(dataset, plan.query_text, plan.query_file)
-    return Session(dataset, queries, cache, clock, cluster=cluster_of(plan.cluster), replies=cache, unasked=unasked)
-
-
-def cluster_of(node: Node) -> Cluster:
-    """The cluster of a config; this process where it is empty."""
-    made: Cluster = build(node, where="cluster") if node else Local()
-    return made
+        queries = plan.given_queries(dataset)
+    return Session(dataset, queries, plan.cache, clock, cluster=plan.workers, replies=plan.cache, unasked=unasked)
 
 
 def foreseen_queries(plan: Plan, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
-    """(the queries as far as they are known without asking a language model, how many it would be asked for).
+    """Return the queries as far as they are known without asking a language model, and how many it would be asked for.
 
-    Unless a usable text is cached for each, they are stand-ins, the same for the same writer. BadInput for bad `query`
-    keys.
+    Unless a usable text is cached for each, they are stand-ins, the same for the same writer. Raise BadInput for bad
+    `query` keys.
     """
-    if not (writer := QueryWriter.of(plan)):
-        return search_queries(dataset, plan.query_text, plan.query_file), 0
+    if not plan.writer:
+        return plan.given_queries(dataset), 0
     if not plan.llm.get("model"):  # to be refused, without an entry in the cache
-        return writer.stand_ins(dataset.queries), len(dataset.queries)
-    return writer.foreseen(dataset.queries, _writing(plan, open_cache(plan.cache)))
+        return plan.writer.stand_ins(dataset.queries), len(dataset.queries)
+    return plan.writer.foreseen(dataset.queries, _chat(plan))
 
 
-def _writing(plan: Plan, cache: Cache, unasked: str = "") -> Chat:
-    return chat_for(plan.made("llm"), cache, "queries", unasked)
+def _chat(plan: Plan, unasked: str = "") -> Chat:
+    return chat_for(plan.made("llm"), plan.cache, "queries", unasked)
 
 
 def open_dataset(plan: Plan, name: str) -> Dataset:
-    """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
+    """Read the dataset that the config names. name: as logs call it. Raise BadInput where its files are wrong."""
     with progress.stage("reading the data"):
-        return read_dataset(plan.dataset, plan.cluster, plan.cache, name)
+        return read_dataset(plan.made("dataset"), plan.workers.shard, plan.store, name)
 
 
-def read_dataset(dataset: Node, cluster: Node, cache: str, name: str) -> Dataset:
-    """As `open_dataset`. dataset, cluster: their configs. cache: where it is."""
-    source = build(dataset, where="dataset")
-    found = checked_dataset(source, name, documents_of(source, cluster, cache))
+def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Dataset:
+    """Read and check a dataset. shard, store: as for `documents_of`. name: as logs call it."""
+    found = checked_dataset(source, name, documents_of(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
         note = (
             f"{len(found.documents):,} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
@@ -152,12 +144,12 @@ def read_dataset(dataset: Node, cluster: Node, cache: str, name: str) -> Dataset
     return found
 
 
-def documents_of(source: Source, cluster: Node, cache: str) -> Sequence[Document]:
-    """The documents of a dataset in ascending order of doc_id: in memory, or in shards if the cluster names a size."""
-    shard = cluster_of(cluster).shard
-    if shard is None:
-        return in_memory(source)
-    return sharded(source, shard, open_cache(cache))
+def documents_of(source: Source, shard: int | None, store: str) -> Sequence[Document]:
+    """Return the documents by ascending doc_id: in memory, or in shards of about `shard` documents in a cache.
+
+    store: where the cache is, as `open_cache` takes it.
+    """
+    return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:

@@ -27,7 +27,7 @@ from harness.data.files import json_lines, json_text
 from harness.data.shards import Shard, ShardedDocuments, open_shard
 from harness.errors import Failed
 from harness.experiment.cached_parts import Caching
-from harness.experiment.plan import Plan
+from harness.experiment.plan import sharding
 from harness.experiment.session import queries_digest
 from harness.progress import silent, watch
 from harness.storage.cache import Cache, open_cache
@@ -143,12 +143,6 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
     return folders
 
 
-def kind(node: Node) -> str | None:
-    """How a retriever's index can be cut: independent, summed, or None: not at all."""
-    found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
-    return found
-
-
 def whole(shards: Sequence[Shard]) -> tuple[str, ...]:
     """The fingerprints of shards."""
     return tuple(shard.fingerprint for shard in shards)
@@ -248,12 +242,12 @@ def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
 
 def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
     """Those of the shards that a retriever indexes one by one: all, or () where it works on the whole corpus."""
-    return shards if kind(node) and reusable(node) else ()
+    return shards if sharding(node) and reusable(node) else ()
 
 
 def cut_identity(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
     """What a cut adds to what decides a retriever's ranking; {} where the ranking is that of the whole corpus."""
-    if kind(node) != "independent" or len(shards) < 2 or not reusable(node):
+    if sharding(node) != "independent" or len(shards) < 2 or not reusable(node):
         return {}
     return {"shards": digest(whole(shards))}
 
@@ -270,12 +264,6 @@ def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str,
     return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
 
 
-def deciding_size(plan: Plan) -> int | None:
-    """Return cluster.shard where it decides numbers, since some retriever's shards are independent; else None."""
-    independent = any(kind(node) == "independent" and reusable(node) for node in plan.retriever.values())
-    return plan.cluster.get("shard") if independent else None
-
-
 class Shards:
     """The shards of a corpus, which a retriever indexes and searches.
 
@@ -288,7 +276,7 @@ class Shards:
         self._sizes = [shard.size for shard in shards]
         self._store = cache.location if "://" in cache.location else str(Path(cache.location).absolute())
         self._expected, names = digest(component_identity(node)), whole(shards)
-        summed = kind(node) == "summed"
+        summed = sharding(node) == "summed"
         self._summary = SummaryJob(self._store, node, names, self._expected) if summed else None
 
     @cached_property

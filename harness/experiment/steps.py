@@ -22,20 +22,19 @@ from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
-from harness.data.qrels import Qrels
 from harness.data.shards import IndexedTexts
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, timing
 from harness.experiment.cached_parts import CachedEncoder, Caching
-from harness.experiment.ordering import Ordered, Ordering, learns, order
+from harness.experiment.ordering import Ordered, order
 from harness.experiment.plan import Plan
 from harness.experiment.session import Session, cache_for
 from harness.experiment.writing import LlmAnswers
 from harness.gates.gate import Decision, Gate
-from harness.gates.payoff import Payoff, fixed_mean, payoffs
+from harness.gates.payoff import Payoff, payoffs
 from harness.gates.signals import random_queries
 from harness.llm.chat import Chat, ChatModel
-from harness.measures.measures import check_labels, parse_measure, requested
+from harness.measures.measures import requested
 from harness.measures.objective import Objective, objective_of
 from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
 from harness.progress import silent, watch
@@ -45,45 +44,45 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Progress, Retriever
 
-Search = Callable[[str, Sequence[Query]], Ranking]  # (name of a retriever, queries) -> their first documents
-
 
 class CachedInputs:
     """The `GateInputs` of a run; everything slow is cached on disk. Creating one computes nothing.
 
     rankings: name -> component ranking.
-    search: ranks documents for other queries, with the run's retrievers.
     """
 
-    def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session, search: Search) -> None:
+    def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> None:
         self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
-        self._config, self._session, self._search = plan, session, search
+        self._plan, self._session = plan, session
         self._dataset, self._cache = session.dataset, session.cache
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         with watch("gate") as progress:
-            terms: list[list[str]] = build(self._config.tokenizer, where="tokenizer")(texts, progress).lists()
+            terms: list[list[str]] = self._plan.made("tokenizer")(texts, progress).lists()
         return terms
 
     def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
         return [self._dataset.by_id[doc_id].indexed_text for doc_id in doc_ids]
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        retriever, session = {source: self._plan.retriever[source]}, self._session
+        require_search(source, retriever[source], "The signal background searches for random queries")
         drawn = random_queries(IndexedTexts(self._dataset.documents), self.queries)
-        return drawn, self._search(source, drawn)
+        elsewhere = Session(self._dataset, tuple(drawn), self._cache, timed="never", cluster=session.cluster)
+        return drawn, retrieve(retriever, elsewhere, 1)[source]
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
         signal_identity = {
             **decides,
-            "tokenizer": component_identity(self._config.tokenizer),
-            "retriever": component_identity(self._config.retriever[decides["source"]]),
+            "tokenizer": component_identity(self._plan.tokenizer),
+            "retriever": component_identity(self._plan.retriever[decides["source"]]),
             "documents": self._dataset.fingerprints["documents"],
         }
 
         def save(folder: Path) -> None:
             np.save(folder / "signal.npy", compute(), allow_pickle=False)
 
-        cache = cache_for(self._config.retriever[decides["source"]], self._cache)
+        cache = cache_for(self._plan.retriever[decides["source"]], self._cache)
         folder = cache.folder("signals", signal_identity, save)
         signal: np.ndarray = np.load(folder / "signal.npy", allow_pickle=False)
         return signal
@@ -92,7 +91,7 @@ class CachedInputs:
         return self._session.chat(model, "gate")
 
     def embeddings(self) -> np.ndarray:
-        node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
+        node, corpus = self._plan.encoder, str(self._dataset.fingerprints["documents"])
         with watch("gate") as progress, tempfile.TemporaryDirectory() as name:
             wrap = Caching(self._cache, corpus, progress)
             encoder = CachedEncoder(self._cache, node, lambda: build(node, wrap, "encoder"), corpus)
@@ -132,37 +131,13 @@ class Outcome:
     fusion: Mapping[str, Any] | None = None
 
 
-def check_plan(plan: Plan, qrels: Qrels | None) -> None:
-    """BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
-    for name in (names := [*plan.metrics, plan.objective]):
-        parse_measure(name)
-    if qrels is not None:
-        check_labels(names, qrels)
-    check_learning(plan, qrels is not None)
-
-
-def check_learning(plan: Plan, labelled: bool) -> None:
-    """BadInput where gate or fusion learns from labels and there are none, or the objective cannot be learnt."""
-    learning = {"gate": plan.made("gate").learns, "fusion": learns(plan)}
-    for part, learning_from_labels in learning.items():
-        if not learning_from_labels:
-            continue
-        if not labelled:
-            raise BadInput(
-                f"This {part} learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply what "
-                f"was learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
-            )
-        fixed_mean(plan.objective, part)
-
-
 def run_steps(plan: Plan, session: Session) -> Outcome:
-    """The whole pipeline, from a dataset to scores."""
+    """Run the whole pipeline, from a dataset to scores, and to answers where the config asks for them.
+
+    Raise Failed where a language model writes no usable answer.
+    """
     rankings = retrieve(plan.retriever, session, plan.depth)
-    return answered(plan, conclude(plan, rankings, session), session)
-
-
-def answered(plan: Plan, outcome: Outcome, session: Session) -> Outcome:
-    """The outcome with the answers that the config asks for. Failed where the language model writes none."""
+    outcome = conclude(plan, rankings, session)
     if "answer" not in plan.active:
         return outcome
     answer: LlmAnswers = plan.made("answer")
@@ -182,10 +157,10 @@ def conclude(
     """What follows the component rankings: fuse, rerank, gate, cut, score.
 
     detailed: the measures that get an interval and a public and a private part; None: all.
-    ordered: the result of `order` for the same `Ordering`, if it is known.
+    ordered: the result of `order` for the same `Plan.order_key`, if it is known.
     """
     if ordered is None:
-        ordered = order(Ordering.of(plan), rankings, session)
+        ordered = order(plan, rankings, session)
     candidates, learnt = ordered.candidates, ordered.learnt
     with session.clock.stage("gate", "deciding at the gate"):
         decision = decide(plan, rankings, ordered, session)
@@ -227,21 +202,11 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
 def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
     """The decision of the gate, which learns from the labels first where it learns."""
     gate: Gate = plan.made("gate")
+    inputs = CachedInputs(plan, rankings, session)
     payoff = payoff_of(plan, plan.objective, ordered.candidates, session.dataset) if gate.learns else None
     if payoff and ordered.learnt:
         payoff = replace(payoff, unseen=ordered.learnt.unseen)
-    return gate.decide(gate_inputs(plan, rankings, session), payoff)
-
-
-def gate_inputs(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> CachedInputs:
-    """What the gate reads, computed when it asks for it."""
-
-    def search(source: str, queries: Sequence[Query]) -> Ranking:
-        require_search(source, plan.retriever[source], "The signal background searches for random queries")
-        elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never", cluster=session.cluster)
-        return retrieve({source: plan.retriever[source]}, elsewhere, 1)[source]
-
-    return CachedInputs(plan, rankings, session, search)
+    return gate.decide(inputs, payoff)
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import digest
-from harness.config.components import WRITTEN, component_identity
+from harness.config.components import component_identity
 from harness.config.schema import Node, ReadPath
 from harness.data.files import some
 from harness.errors import BadInput, Failed
-from harness.experiment.plan import Plan
 from harness.gates.llm import transcript
 from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
 from harness.llm.structured import PromptText, read_prompt
@@ -102,6 +101,7 @@ def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -
 VERSION = 1  # raise it when the same replies give other texts
 # query.text -> characters of the longest text that a model may write, tokens of a usual one
 LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
+WRITTEN = tuple(LENGTHS)  # values of query.text for which a language model writes the queries
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,11 @@ class QueryWriter:
     prompt: PromptText
 
     @classmethod
-    def of(cls, plan: Plan) -> QueryWriter | None:
-        """The writer that a config asks for; None where texts are taken from the data. BadInput for a bad prompt."""
-        how, prompt, texts = plan.query_text, plan.query_prompt, plan.query_file
+    def of(cls, how: str, file: str | None, prompt: str | None, llm: Node) -> QueryWriter | None:
+        """Return the writer that the keys of `query` ask for; None where texts are taken from the data.
+
+        Raise BadInput for a bad prompt, and for keys that exclude each other.
+        """
         if how not in WRITTEN:
             if prompt:
                 raise BadInput(
@@ -127,11 +129,11 @@ class QueryWriter:
                     "query.text=expand, or leave it out."
                 )
             return None
-        if texts:
+        if file:
             raise BadInput(
-                f"query.file={texts} is not read with query.text={how}. Use query.text=file, or leave it out."
+                f"query.file={file} is not read with query.text={how}. Use query.text=file, or leave it out."
             )
-        return cls(how, plan.llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
+        return cls(how, llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
         """What decides the texts, beside the conversations. identify: as for `retrieval_run.trial_key`."""
@@ -201,7 +203,7 @@ class LlmAnswers:
     prompt: ReadPath | None = None
 
     def __post_init__(self) -> None:
-        self._task = Task("answer=llm", "answer", MOST, EXPECTED, _read(self.prompt), "answer.prompt")
+        self.task = Task("answer=llm", "answer", MOST, EXPECTED, _read(self.prompt), "answer.prompt")
 
     @classmethod
     def identify(cls, llm: Mapping[str, Any], prompt: str | None) -> dict[str, Any]:
@@ -219,8 +221,8 @@ class LlmAnswers:
         Failed, which names a conversation, where the model writes no usable answer.
         """
         rows = [[documents[doc_id] for doc_id, _ in shown.row(row)] for row in range(len(conversations))]
-        prompts = self._task.prompts(conversations, [{"references": _references(row)} for row in rows])
-        return tuple(self._task.texts(conversations, prompts, chat))
+        prompts = self.task.prompts(conversations, [{"references": _references(row)} for row in rows])
+        return tuple(self.task.texts(conversations, prompts, chat))
 
 
 def _references(documents: Sequence[Document]) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from harness.config.components import component_identity, plugin_of, recorded, target_class
 from harness.config.schema import Node
 from harness.experiment.plan import Plan
-from harness.experiment.writing import QueryWriter
 from harness.measures import measures
 from harness.tasks.scored_file import TextPlan
 
@@ -99,10 +98,9 @@ def sources(plan: Plan) -> dict[str, str]:
 
 def prompts(plan: Plan) -> dict[str, str]:
     """Return tags with the sha256 of the prompts by which a language model writes queries and answers."""
-    writer = QueryWriter.of(plan)
-    found = {"prompt.query": writer.prompt.sha256} if writer else {}
+    found = {"prompt.query": plan.writer.prompt.sha256} if plan.writer else {}
     if "llm" in plan.answer:
-        found["prompt.answer"] = component_identity(plan.answer)["arguments"]["prompt"]
+        found["prompt.answer"] = plan.made("answer").task.prompt.sha256
     return found
 
 

@@ -16,27 +16,26 @@ from harness.config.check import Invocation
 from harness.config.commands import RunConfig, SweepConfig
 from harness.config.components import (
     SHARED,
-    absolute_node,
     component_identity,
     recorded_name,
     reusable,
     target_class,
 )
-from harness.config.schema import Node, Role, absolute_path, keys, recipes, with_role
+from harness.config.schema import Node, Role, recipes, with_role
 from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text
 from harness.data.submissions import bare_text, submission_rows
-from harness.experiment import sharded, steps, timing
+from harness.experiment import preflight, steps, timing
 from harness.experiment.file_scores import lists_digest
 from harness.experiment.plan import Plan
-from harness.experiment.session import Session, foreseen_queries, moment
-from harness.experiment.writing import QueryWriter
+from harness.experiment.session import Clock, Session, foreseen_queries, moment, open_dataset
 from harness.measures import checked_values, measures
 from harness.measures.objective import Objective
 from harness.measures.score_table import score_table_text
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
-from harness.recording.provenance import requirements, resolved
+from harness.recording import provenance
+from harness.recording.traces import check_traces
 from harness.reports import run_page
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
@@ -66,18 +65,22 @@ CHARTED = (
 UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
 
 
-def with_absolute_paths(document: Mapping[str, Any]) -> dict[str, Any]:
+def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
     """Return the config with absolute paths of its data files: it means the same in any folder."""
-    known = keys(RunConfig)
-
-    def full(value: Any, name: str) -> Any:
-        if isinstance(value, Mapping):
-            if "_target_" in value:
-                return absolute_node(value)
-            return {key: full(inner, f"{name}.{key}") for key, inner in value.items()}
-        return absolute_path(value) if name in known and known[name].reads else value
-
-    return {name: full(value, name) for name, value in document.items()}
+    with clock.stage("read"):
+        dataset = open_dataset(plan, invocation.choices["dataset"])
+    facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
+    preflight.check_inputs(plan, facts, plan.cache)
+    check_traces(plan, labelled=dataset.qrels is not None)
+    tags = {"harness.verb": "run", "trial_key": retrieval_trial_key(plan, dataset.fingerprints, facts.texts)}
+    record = RunRecord(
+        plan.experiment_name,
+        plan.run_name or run_name(plan, invocation),
+        params=retrieval_params(plan, invocation.choices),
+        tags=provenance.provenance(dataset.fingerprints, plan) | tags,
+        inputs=retrieval_inputs(dataset, plan.dataset),
+    )
+    return dataset, record
 
 
 def retrieval_trial_key(
@@ -99,8 +102,7 @@ def retrieval_trial_key(
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
-    writer = QueryWriter.of(plan)
-    searched = writer.identity(identify) if writer else texts
+    searched = plan.writer.identity(identify) if plan.writer else texts
     nodes = [*plan.retriever.items(), *((group, plan.document[group]) for group in shared)]
     apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
     decides = {key: value for key, value in plan.document.items() if key not in apart}
@@ -108,8 +110,7 @@ def retrieval_trial_key(
     identities = {name: identify(node) for name, node in nodes}
     depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
-    shard = sharded.deciding_size(plan)
-    cut = [{"shard": shard}] if shard else []
+    cut = [{"shard": plan.deciding_shard}] if plan.deciding_shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
 
@@ -132,8 +133,8 @@ def run_name(plan: Plan, invocation: Invocation) -> str:
 def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the choice in each group, and every plain value that decides a result."""
     found = plain_params(plan.document, choices, set(OPTIONAL) - set(plan.active))
-    if size := sharded.deciding_size(plan):
-        found["cluster.shard"] = size
+    if plan.deciding_shard:
+        found["cluster.shard"] = plan.deciding_shard
     return found
 
 
@@ -253,7 +254,7 @@ def write_page(
         parts = (word.partition("=") for word in overrides)
         shown = {"tracking.uri": shown_address}
         overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
-    write_text(folder / "requirements.txt", requirements())
+    write_text(folder / "requirements.txt", provenance.requirements())
     table, note = run_page.write_run_page(folder, record.name, run_id, plan, dataset, outcome, overrides)
     record.tables[run_page.TABLE] = table
     record.end_tags[NOTE] = as_note(note)
@@ -331,7 +332,7 @@ def write_run_files(
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
     found[LISTS] = lists_digest(outcome.final)
     rows = bare if light else json_text(_rows(outcome, dataset, contents=True))
-    files = {"config.yaml": resolved(plan.document), "predictions.jsonl": rows}
+    files = {"config.yaml": provenance.resolved(plan.document), "predictions.jsonl": rows}
     if outcome.scores:
         found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
         files["scores.csv"] = score_table_text(outcome.scores, outcome.held_out)

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.config.canonical import digest
 from harness.config.check import Invocation
 from harness.config.commands import FilesConfig, ScoreConfig
+from harness.config.components import with_absolute_paths
 from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.predictions import read_predictions
@@ -41,7 +42,7 @@ class FileScores:
     def of(cls, config: ScoreConfig, choices: Mapping[str, str]) -> FileScores:
         for name in [*(config.metrics or ()), config.objective]:
             measures.parse_measure(name)
-        config = ScoreConfig.of(retrieval_run.with_absolute_paths(config.document))
+        config = ScoreConfig.of(with_absolute_paths(config.document))
         predictions = read_predictions(config.predictions)
         scores, qrels = file_scores(config, predictions)
         objective = objective_of(config.objective, scores, None, "all")

@@ -13,20 +13,23 @@ import numpy as np
 
 from harness.config.components import build
 from harness.config.schema import Node
+from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment.cached_parts import CachedTokenizer
 from harness.experiment.ordering import fuse
 from harness.experiment.plan import Plan
+from harness.experiment.session import Session
 from harness.experiment.steps import Outcome
 from harness.experiment.timing import MS
 from harness.fusion.rule import FusionRule
 from harness.measures.judged import judge_lists
-from harness.measures.measures import SPAN_MEASURES, MeasureFamily, losses, parse_measure
+from harness.measures.measures import SPAN_MEASURES, MeasureFamily, losses
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.storage.typed import row_as
+from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.tracker import Tracker
 from retrievers.base import Ranking
@@ -50,7 +53,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
     if trace == "errors" and not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if trace == "errors" and (
-        parse_measure(objective).family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES)
+        plan.measure.family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES)
     ):
         raise BadInput(
             f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
@@ -58,17 +61,24 @@ def check_traces(plan: Plan, labelled: bool) -> None:
         )
 
 
-def write_traces(plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str) -> int:
-    """Write the requested traces, link them to the run, and return how many they are."""
+def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
+    """Write the requested traces, and link them to the run.
+
+    Return how many, and why the tracking server does not have all of them; "" if it has.
+    """
     if not (rows := traced_rows(plan, outcome)):
-        return 0
-    tracer = Tracer(plan, dataset, outcome, cache)
-    with watch("traces") as progress:
-        for done in range(0, len(rows), BATCH):
-            batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
-            tracker.trace(run_id, plan.experiment_name, batch)
-            progress(done + len(batch), len(rows), "traces")
-    return len(rows)
+        return 0, ""
+    tracer = Tracer(plan, session.dataset, outcome, session.cache)
+    try:
+        with watch("traces") as progress:
+            for done in range(0, len(rows), BATCH):
+                batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
+                tracker.trace(run_id, plan.experiment_name, batch)
+                progress(done + len(batch), len(rows), "traces")
+    except Unreachable as error:  # the run's numbers are complete without them
+        lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
+        return 0, f"{lacking} Repeat the command to have them."
+    return len(rows), ""
 
 
 def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
@@ -87,10 +97,6 @@ class Tracer:
 
     def __init__(self, plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
         self.plan, self.dataset, self.outcome = plan, dataset, outcome
-        # An outcome has only the reranked lists.
-        rankings, depth, learnt = outcome.rankings, plan.depth, outcome.fusion
-        rule = row_as(FusionRule, learnt["rule"], "rule") if learnt else None
-        self.fused = rule.fuse(rankings, depth) if rule else fuse(plan.fusion, rankings, depth)
         self.scores = _by_query(outcome, plan.objective)
         self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
         texts = [query.text for query in outcome.queries]
@@ -99,6 +105,9 @@ class Tracer:
             for name, node in plan.retriever.items()
             if "tokenizer" in node
         }
+        # An outcome has only the reranked lists.
+        rule = row_as(FusionRule, outcome.fusion["rule"], "rule") if outcome.fusion else None
+        self.fused = rule.fuse(outcome.rankings, plan.depth) if rule else fuse(plan, outcome.rankings)
 
     def trace(self, row: int, run_id: str) -> Trace:
         """Return the trace of the query in a row of the outcome."""

@@ -18,7 +18,7 @@ from harness.gates.calibration import Curve
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
-from harness.measures.measures import MeasureFamily, parse_measure
+from harness.measures.measures import MeasureFamily
 from harness.measures.scores import Summary
 from harness.reports.figure import COLOURS, WIDTH, new_figure
 
@@ -81,15 +81,13 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
     return float(low - margin), float(high + margin)
 
 
-def curve_measure(plan: Plan) -> str:
-    """The measure of the curve: the run's objective if it is a mean over queries that does not depend on the gate."""
-    mean = parse_measure(plan.objective).family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
-    return plan.objective if mean else FALLBACK
-
-
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """The score of each query with 0 to top_k of its documents; None without labels."""
-    return payoff_of(plan, curve_measure(plan), outcome.candidates, dataset)
+    """Return the score of each query with 0 to top_k of its documents; None without labels.
+
+    By the run's objective if it is a mean over queries that does not depend on the gate.
+    """
+    mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
+    return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 
 
 def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView | None:

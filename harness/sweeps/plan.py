@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from harness.analysis.board.settings import overrides_in_words
 from harness.config import check
 from harness.config.canonical import digest
 from harness.config.commands import RunConfig, SweepConfig
-from harness.config.components import WRITTEN, asks_model, component_identity
+from harness.config.components import component_identity
 from harness.config.composing import Composer
 from harness.config.places import full_place
 from harness.config.schema import Node, Role, keys, schema_groups
@@ -27,10 +27,9 @@ from harness.data.files import sha256_of
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment import preflight, steps
-from harness.experiment.ordering import Ordering, learns
 from harness.experiment.plan import Plan
 from harness.experiment.preflight import DataFacts
-from harness.experiment.session import foreseen_queries, read_dataset
+from harness.experiment.session import foreseen_queries, open_dataset
 from harness.measures.measures import requested
 from harness.recording import retrieval_run, task_run
 from harness.recording.run_kind import RunKind
@@ -80,7 +79,7 @@ class Trial:
 
     @property
     def asks_model(self) -> bool:
-        return self.plan is not None and asks_model(self.plan.document)
+        return isinstance(self.plan, Plan) and self.plan.asks_model
 
 
 @dataclass
@@ -140,7 +139,7 @@ class Planner:
         trial.data = sha256_of(plan.references)
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        plan = Plan.of(retrieval_run.with_absolute_paths(document))
+        plan = Plan.of(document)
         dataset = self._facts(plan, choices["dataset"] or "")
         _check_scores(plan, dataset.qrels)
         indexes = [dataset.index(node, self._identity) for node in plan.retriever.values()]
@@ -153,7 +152,7 @@ class Planner:
         trial.ranking_keys = ranking_keys
         trial.unwritten = dataset.unwritten, dataset.queries_digest
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
-        trial.order_key = digest(asdict(Ordering.of(plan)))
+        trial.order_key = plan.order_key
         self._check_possible(trial, plan, dataset)
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
@@ -167,7 +166,7 @@ class Planner:
     def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:
         """Raise BadInput where the trial would fail for its data or models; check equal trials once."""
         learning = [plan.gate if plan.made("gate").learns else None]
-        learning += [plan.fusion] if learns(plan) else []
+        learning += [plan.fusion] if plan.fusion_learns else []
         split = [plan.split.public, plan.split.seed, plan.split.select_on, plan.objective]
         alike = digest([trial.job_key, plan.depth, learning, split])
         if alike not in self._refused:
@@ -180,12 +179,12 @@ class Planner:
             raise refused
 
     def _facts(self, plan: Plan, name: str) -> DataFacts:
-        writes = plan.llm if plan.query_text in WRITTEN else None
+        writes = plan.llm if plan.writer else None
         query = [plan.query_text, plan.query_file, plan.query_prompt, writes]
-        wanted = json.dumps([plan.dataset, plan.cluster, query, plan.cache], sort_keys=True)
+        wanted = json.dumps([plan.dataset, plan.cluster, query, plan.store], sort_keys=True)
         if wanted not in self._datasets:
             try:
-                dataset = read_dataset(plan.dataset, plan.cluster, plan.cache, name)
+                dataset = open_dataset(plan, name)
                 self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(plan, dataset))
             except (BadInput, OSError) as error:
                 self._datasets[wanted] = error
@@ -315,7 +314,7 @@ def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
 
 def cache_of(trial: Trial) -> Cache:
     assert trial.plan is not None
-    return open_cache(trial.plan.cache)
+    return open_cache(trial.plan.store)
 
 
 def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
@@ -367,7 +366,7 @@ def _sizes(jobs: Sequence[int]) -> str:
 
 def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
     """Raise BadInput unless the trial will have its objective, and pay for nothing else."""
-    steps.check_plan(plan, qrels)
+    plan.check(qrels)
     if "answer" in plan.active:
         raise BadInput(
             "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "

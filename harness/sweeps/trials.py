@@ -21,13 +21,13 @@ from typing import Any, Literal
 
 from harness.config import plugins
 from harness.config.canonical import digest
+from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.errors import BadInput, Failed
 from harness.experiment import steps
-from harness.experiment.ordering import Ordered, Ordering, order
+from harness.experiment.ordering import Ordered, order
 from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, open_session, queries_digest, read_dataset
-from harness.experiment.writing import QueryWriter
 from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
 from harness.storage.append_log import START, AppendLog, Position
@@ -53,9 +53,9 @@ class RetrievalTrials:
         session = open_session(plan, dataset)
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
-        queries, writer = {session.queries_digest}, QueryWriter.of(plan)
-        if writer:  # something stood for the queries until a language model had written them
-            queries.add(queries_digest(writer.stand_ins(session.dataset.queries)))
+        queries = {session.queries_digest}
+        if plan.writer:  # something stood for the queries until a language model had written them
+            queries.add(queries_digest(plan.writer.stand_ins(session.dataset.queries)))
         if first.ranking_keys[0] not in {digest(steps.ranking_identity(index, one)) for one in queries}:
             raise RuntimeError(CHANGED)
         self._deepest: list[Ranking] = []
@@ -63,7 +63,7 @@ class RetrievalTrials:
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(plan, session)
         self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
+        self._last_order: tuple[str, Ordered] | None = None  # jobs are sorted by it: one is enough
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
         """Write a trial's files, tags and metrics. full: all that a run logs, with its page for `run_id`."""
@@ -80,9 +80,8 @@ class RetrievalTrials:
             self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
         rankings = dict(zip(plan.retriever, self._at_depth[depth], strict=True))
         session = replace(self.session, clock=Clock())
-        ordering = Ordering.of(plan)
-        if self._last_order is None or self._last_order[0] != ordering:
-            self._last_order = ordering, order(ordering, rankings, session)
+        if self._last_order is None or self._last_order[0] != plan.order_key:
+            self._last_order = plan.order_key, order(plan, rankings, session)
         return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
 
 
@@ -101,14 +100,14 @@ def _write_scored_file(trial: Trial, folder: Path, record: RunRecord, full: bool
 def dataset_of(trial: Trial) -> Dataset:
     """Return the dataset of a trial. Raise RuntimeError if it has changed since the trial was planned."""
     plan = trial.retrieval
-    expected = json.dumps([plan.dataset, plan.cluster, plan.cache, dict(trial.fingerprints)])
+    expected = json.dumps([plan.dataset, plan.workers.shard, plan.store, dict(trial.fingerprints)])
     return _read_expected(expected, trial.choices["dataset"] or "")
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
 def _read_expected(expected: str, name: str) -> Dataset:
-    node, cluster, cache, fingerprints = json.loads(expected)
-    dataset = read_dataset(node, cluster, cache, name)
+    node, shard, store, fingerprints = json.loads(expected)
+    dataset = read_dataset(build(node, where="dataset"), shard, store, name)
     if dataset.fingerprints != fingerprints:
         raise RuntimeError(CHANGED)
     return dataset

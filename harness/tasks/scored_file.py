@@ -124,7 +124,7 @@ class TextPlan:
     references: Path
     objective: str
     split: Split
-    cache: str
+    store: str
     experiment_name: str
 
     @classmethod
@@ -162,7 +162,7 @@ class TextPlan:
 def judge_files(plan: TextPlan) -> ScoredFile:
     """Read, pair and score the two files of a plan."""
     task, split, objective = plan.task, plan.split, plan.objective
-    judged = task.judge(plan.predictions, plan.references, plan.measures, open_cache(plan.cache))
+    judged = task.judge(plan.predictions, plan.references, plan.measures, open_cache(plan.store))
     public = in_public(judged, split.seed, split.public)
     chosen = summary = summaries(task, judged.item_counts, plan.measures, split.seed)
     if split.select_on == "public":

@@ -16,9 +16,9 @@ from harness.analysis.board.expected import Expected
 from harness.analysis.board.recommendation import Pick, Row, Words, pick
 from harness.analysis.board.runs import CLOSE, LOSSES, BoardRuns
 from harness.analysis.board.settings import changes
-from harness.config.components import WRITTEN
 from harness.config.text import counted
 from harness.experiment.timing import MS
+from harness.experiment.writing import WRITTEN
 from harness.measures.measures import LOSING, MERGED
 from harness.statistics.significance import ALPHA
 from harness.storage.typed import key_named

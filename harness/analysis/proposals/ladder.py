@@ -20,14 +20,15 @@ from harness.config import manual
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
-from harness.config.components import SHARED, active_groups, recorded
+from harness.config.components import SHARED, recorded, with_absolute_paths
 from harness.config.composing import compose
 from harness.config.defaults import chosen_groups as chosen_defaults
 from harness.config.overrides import as_typed
 from harness.config.schema import Role, with_role
 from harness.errors import BadInput
+from harness.experiment.plan import Plan
 from harness.gates.payoff import fixed_mean
-from harness.recording.retrieval_run import ELSEWHERE, OPTIONAL, with_absolute_paths
+from harness.recording.retrieval_run import ELSEWHERE, OPTIONAL
 from harness.reports.next_steps import flag
 
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate", "llm", "answer")
@@ -122,7 +123,7 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
     choices = {name: choice for name, choice in wanted.items() if name in first or choice != implied.get(name)}
     needed = _required(choices, leaves)
     known = CommandLine(choices, needed, config_dir).composed()
-    unused = {*ELSEWHERE, *OPTIONAL} - {*active_groups(config), *(name for name in OPTIONAL if name in wanted)}
+    unused = {*ELSEWHERE, *OPTIONAL} - {*Plan.of(config).active, *(name for name in OPTIONAL if name in wanted)}
     values = needed | _differences(_plain(config, unused), _plain(known.config, unused), SHARED)
     if any(key.lstrip("+").partition(".")[0] in SHARED for key in values):  # components that refer to them follow
         known = CommandLine(choices, values, config_dir).composed()

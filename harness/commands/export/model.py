@@ -12,24 +12,22 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import flatten
-from harness.config.components import asks_model, build, component_identity, reusable, target_class
+from harness.config.components import component_identity, reusable, target_class
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
 from harness.data.shards import IndexedTexts
 from harness.data.source import turns
 from harness.errors import BadInput
-from harness.experiment import sharded, steps
+from harness.experiment import steps
 from harness.experiment.cached_parts import link
-from harness.experiment.ordering import learns
 from harness.experiment.plan import Plan
 from harness.experiment.searcher import Searcher
 from harness.experiment.session import open_session
-from harness.experiment.writing import QueryWriter
 from harness.gates.signals import random_queries
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import ValidRun, read_config, require_allowed_hosts
@@ -58,22 +56,17 @@ UNASKED = "The model would be asked again for what the run searched for. Run the
 class ServedRun:
     """The contents of a package.
 
-    config: of the run, resolved. dataset: the run's data, unchanged. queries: those that the run searched for.
+    dataset: the run's data, unchanged. queries: those that the run searched for.
     cache: with the run's indexes; missing ones are built there.
     rules: group, gate or fusion -> file of the rule that the run learnt or was given.
     """
 
     run: LoggedRun
-    config: Mapping[str, Any]
+    plan: Plan
     dataset: Dataset
     queries: tuple[Query, ...]
     cache: Cache
     rules: Mapping[str, Path]
-
-    @property
-    def served_config(self) -> Mapping[str, Any]:
-        """Return the config with gate and fusion that apply their rules instead of learning them again."""
-        return _with_rules(self.config, self.rules)
 
 
 def prepare_model(
@@ -86,33 +79,33 @@ def prepare_model(
     refuses the name. allow: as for `require_allowed_hosts`.
     """
     assert valid.dataset is not None
-    config, dataset, client = valid.config, valid.dataset, tracker.client
-    require_allowed_hosts(run, config, allow, asks_model(config))
-    for retriever, node in config["retriever"].items():
+    plan, dataset, client = Plan.of(valid.config), valid.dataset, tracker.client
+    require_allowed_hosts(run, valid.config, allow, plan.asks_model)
+    for retriever, node in plan.retriever.items():
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
             raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
-    if size := sharded.deciding_size(Plan.of(config)):
+    if size := plan.deciding_shard:
         raise BadInput(
             f"Run {run.short_id} encoded its documents in shards of about {size:,}, and a model carries one index: its "
             "vectors may differ in the last digits. Run the experiment again with cluster.shard=null, and export that "
             "run."
         )
-    _require_same_key(run, config, dataset)
+    _require_same_key(run, plan, dataset)
     with tempfile.TemporaryDirectory() as scratch:
-        _rule_files(tracker, run, config, Path(scratch))
-    _searched(config, dataset, cache)
+        _rule_files(tracker, run, plan, Path(scratch))
+    _searched(plan, dataset, cache)
     _register(client, name)
 
 
 def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
     """Package a run that `prepare_model` accepted, and give the new version of `name` the alias `champion`."""
     assert valid.dataset is not None
-    config, dataset, client = valid.config, valid.dataset, tracker.client
-    queries = _searched(config, dataset, cache)
+    plan, dataset, client = Plan.of(valid.config), valid.dataset, tracker.client
+    queries = _searched(plan, dataset, cache)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        served = ServedRun(run, config, dataset, queries, cache, _rule_files(tracker, run, config, folder))
+        served = ServedRun(run, plan, dataset, queries, cache, _rule_files(tracker, run, plan, folder))
         packed = _pack(served, folder)
         logged = client.create_logged_model(
             client.get_run(run.run_id).info.experiment_id,
@@ -173,14 +166,14 @@ def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name
 def load_model(folder: Path) -> Searcher:
     """Return the searcher of a package. Raise BadInput, naming the file, if one has changed or is missing."""
     verify_entry(folder)
-    config: Mapping[str, Any] = read_config(folder / "config.yaml")
-    config = _with_rules(config, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
+    plan = Plan.of(read_config(folder / "config.yaml"))
+    plan = _with_rules(plan, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
     if (folder / PROMPT).exists():
-        config = {**config, "query": {**config["query"], "prompt": str(folder / PROMPT)}}
+        plan = replace(plan, query_prompt=str(folder / PROMPT))
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
     cache = Cache(folder / "store", sealed=True)
-    return Searcher(Plan.of(config), Dataset("served", documents, (), None), cache, lambda: drawn)
+    return Searcher(plan, Dataset("served", documents, (), None), cache, lambda: drawn)
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
@@ -214,20 +207,19 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     return DataFrame(answers)
 
 
-def _searched(config: Mapping[str, Any], dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
+def _searched(plan: Plan, dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
     """Return the queries that a run searched for. Raise BadInput if a language model's are no longer cached."""
-    here = {**config, "store": {"path": cache.location}, "cluster": {}}
-    return open_session(Plan.of(here), dataset, unasked=UNASKED).queries
+    return open_session(replace(plan, store=cache.location, cluster={}), dataset, unasked=UNASKED).queries
 
 
-def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> None:
-    for name, node in config["retriever"].items():
+def _require_same_key(run: LoggedRun, plan: Plan, dataset: Dataset) -> None:
+    for name, node in plan.retriever.items():
         if not reusable(node):
             raise BadInput(
                 f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
                 "model can answer as the run did."
             )
-    if retrieval_run.trial_key_of(Plan.of(config), dataset) != run.tags.get("trial_key"):
+    if retrieval_run.trial_key_of(plan, dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
             "package or this program has changed, so the exported model might not answer as the run did. "
@@ -250,20 +242,20 @@ def _register(client: MlflowClient, name: str) -> None:
 
 def _pack(served: ServedRun, folder: Path) -> Path:
     documents = served.dataset.documents
-    searcher = Searcher(Plan.of(served.served_config), served.dataset, served.cache, tuple)
+    searcher = Searcher(_with_rules(served.plan, served.rules), served.dataset, served.cache, tuple)
     drawn = random_queries(IndexedTexts(documents), served.queries)
 
     def fill(package: Path) -> None:
         files = {
-            "config.yaml": provenance.resolved(served.config),
+            "config.yaml": provenance.resolved(served.plan.document),
             "documents.jsonl": json_text(
                 {"doc_id": one.doc_id, "text": one.text, "title": one.title} for one in documents
             ),
             "background.jsonl": json_text({"query_id": one.query_id, "text": one.text} for one in drawn),
         }
         files |= {f"{group}.json": file.read_text("utf-8") for group, file in served.rules.items()}
-        if writer := QueryWriter.of(Plan.of(served.config)):
-            files[PROMPT] = writer.prompt.text
+        if served.plan.writer:
+            files[PROMPT] = served.plan.writer.prompt.text
         for name, text in files.items():
             (package / name).write_text(text, "utf-8")
         for cached in dict.fromkeys(searcher.folders):
@@ -273,20 +265,21 @@ def _pack(served: ServedRun, folder: Path) -> Path:
     return made.rename(folder / "package")
 
 
-def _rule_files(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+def _rule_files(tracker: Tracker, run: LoggedRun, plan: Plan, folder: Path) -> dict[str, Path]:
     """Return gate and fusion -> the rule that this run learnt or read from a file, where it did."""
-    learn = {"gate": build(config["gate"], where="gate").learns, "fusion": learns(Plan.of(config))}
+    learn = {"gate": plan.made("gate").learns, "fusion": plan.fusion_learns}
     found = {}
     for group, learnt in learn.items():
         if learnt:
             found[group] = tracker.download(run, f"{group}.json", folder)
-        elif "file" in config[group]:
-            found[group] = Path(config[group]["file"])
+        elif "file" in (node := getattr(plan, group)):
+            found[group] = Path(node["file"])
     return found
 
 
-def _with_rules(config: Mapping[str, Any], rules: Mapping[str, Path]) -> dict[str, Any]:
-    return {**config, **{group: {"_target_": FITTED[group], "file": str(file)} for group, file in rules.items()}}
+def _with_rules(plan: Plan, rules: Mapping[str, Path]) -> Plan:
+    fitted: dict[str, Any] = {name: {"_target_": FITTED[name], "file": str(file)} for name, file in rules.items()}
+    return replace(plan, **fitted)
 
 
 def _linked(source: str, target: str) -> None:
@@ -305,7 +298,7 @@ def _save(served: ServedRun, packed: Path, logged: LoggedModel, path: Path) -> P
         artifacts={"package": str(packed)},
         signature=_signature(),
         input_example=DataFrame([{"query": example.text, "query_id": example.query_id}]),
-        pip_requirements=_requirements(served.served_config),
+        pip_requirements=_requirements(_with_rules(served.plan, served.rules)),
         mlflow_model=Model(logged.artifact_location, logged.source_run_id, model_id=logged.model_id),
     )
     return path
@@ -336,7 +329,7 @@ def _signature() -> ModelSignature:
     )
 
 
-def _requirements(config: Mapping[str, Any]) -> list[str]:
+def _requirements(plan: Plan) -> list[str]:
     """Return this package, its dependencies, and what decides the results of a config, in the installed versions.
 
     This package is not on PyPI: to rebuild the environment, pip needs its wheel (`PIP_FIND_LINKS=dist`).
@@ -345,9 +338,9 @@ def _requirements(config: Mapping[str, Any]) -> list[str]:
     from packaging.utils import canonicalize_name
 
     ours, dense = "retrieval-harness", {"extra": "dense"}
-    components = {**config["retriever"], "rerank": config["rerank"]}
-    if "encoder" in build(config["gate"], where="gate").parts:
-        components["encoder"] = config["encoder"]
+    components = {**plan.retriever, "rerank": plan.rerank}
+    if "encoder" in plan.made("gate").parts:
+        components["encoder"] = plan.encoder
     identities = flatten({name: component_identity(node) for name, node in components.items()})
     names = {canonicalize_name(name.rpartition(".packages.")[2]) for name in identities if ".packages." in name}
     needed = [Requirement(line) for line in importlib.metadata.requires(ours) or ()]

@@ -18,7 +18,7 @@ import numpy as np
 from harness.analysis.board.expected import Replay
 from harness.config.commands import SweepConfig
 from harness.config.text import counted
-from harness.experiment import ordering, steps
+from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import Session, open_session
 from harness.gates.calibration import folds
@@ -54,7 +54,7 @@ class _Retrieved:
 
     @property
     def learns(self) -> bool:
-        return bool(self.plan.made("gate").learns) or ordering.learns(self.plan)
+        return bool(self.plan.made("gate").learns) or self.plan.fusion_learns
 
     def payoff(self, candidates: Ranking) -> Payoff:
         """Return what showing candidates earns each query, by all labels."""
