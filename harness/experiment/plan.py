@@ -12,13 +12,14 @@ from harness.config.canonical import digest
 from harness.config.components import SHARED, build, component_identity, reusable, target_class, with_absolute_paths
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, search_queries
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment.writing import WRITTEN, QueryWriter
 from harness.gates.payoff import fixed_mean
 from harness.measures.measures import Measure, check_labels, parse_measure
 from harness.statistics.split import Split
 from harness.storage.cache import Cache, open_cache
-from retrievers.base import Qrels, Query
+from retrievers.base import Query
 
 
 @dataclass(frozen=True, eq=False)

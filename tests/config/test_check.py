@@ -93,7 +93,7 @@ def test_a_value_has_one_spelling(value, hint, expected):
 
 
 def test_values_inside_components_have_one_spelling():
-    spelled = components.spelled(GATE | {"threshold": 2, "runtime": {"parallel": 3}})
+    spelled = components.spelled({"gate": GATE | {"threshold": 2, "runtime": {"parallel": 3}}}, {})["gate"]
     assert repr(spelled["threshold"]) == "2.0"
     assert spelled["runtime"] == {"parallel": 3}
 

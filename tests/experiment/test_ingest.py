@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.config.canonical import digest
+from harness.config.components import build
 from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.files import json_text
@@ -24,7 +25,6 @@ from harness.storage.cache import Cache
 from retrievers.base import Document
 
 SAMPLE = {"_target_": "harness.data.contest.Sample"}
-LOCAL = {"_target_": "harness.cluster.cluster.Local"}
 
 
 @pytest.fixture
@@ -277,17 +277,17 @@ def test_a_full_disk_names_the_place_and_leaves_nothing(tmp_path, own, monkeypat
     assert own.entries() == []
 
 
-def test_a_config_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monkeypatch):
-    cache = str(tmp_path / "cache")
-    whole = read_dataset(SAMPLE, LOCAL, cache, "sample")
+def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monkeypatch):
+    source, cache = build(SAMPLE), str(tmp_path / "cache")
+    whole = read_dataset(source, None, cache, "sample")
     assert isinstance(whole.documents, tuple)
-    cut = read_dataset(SAMPLE, LOCAL | {"shard": 20}, cache, "sample")
+    cut = read_dataset(source, 20, cache, "sample")
     assert cut.notes == whole.notes
     monkeypatch.setattr("harness.experiment.session.IN_MEMORY", 30)
-    (*before, note) = read_dataset(SAMPLE, LOCAL, cache, "sample").notes
+    (*before, note) = read_dataset(source, None, cache, "sample").notes
     assert tuple(before) == whole.notes
     assert (
         note
         == f"{len(whole.documents)} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
     )
-    assert read_dataset(SAMPLE, LOCAL | {"shard": 20}, cache, "sample").notes == whole.notes
+    assert read_dataset(source, 20, cache, "sample").notes == whole.notes

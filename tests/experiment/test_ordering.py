@@ -90,7 +90,7 @@ def outcome_parts(config, session, rankings, qrels):
     vars(dataset).update(vars(session.dataset), qrels=qrels)
     made = object.__new__(type(session))
     vars(made).update(vars(session), dataset=dataset)
-    ordered = steps.order(steps.Ordering.of(config), rankings, made)
+    ordered = steps.order(config, rankings, made)
     return steps._held_out(ordered, steps.decide(config, rankings, ordered, made))
 
 

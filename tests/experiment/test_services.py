@@ -13,6 +13,7 @@ import harness as package
 from harness.commands.export import model
 from harness.errors import BadInput
 from harness.experiment import session
+from harness.experiment.plan import Plan
 from retrievers.base import Document, Query
 from retrievers.external import http_client
 from retrievers.lexical.bm25 import BM25
@@ -109,9 +110,9 @@ def test_a_sweep_over_a_service_that_changes(harness, toy, server, monkeypatch):
 
 
 def test_a_run_that_cannot_be_repeated_is_no_model():
-    run, config = SimpleNamespace(short_id="3f2a91b0"), {"retriever": {"far": {"_target_": "x", "cache": False}}}
+    run, plan = SimpleNamespace(short_id="3f2a91b0"), Plan({}, {}, {"far": {"_target_": "x", "cache": False}}, {}, 3, 9)
     with pytest.raises(BadInput, match=r"Run 3f2a91b0 has retriever\.far\.cache=false: what it finds may change"):
-        model._require_same_key(run, config, None)
+        model._require_same_key(run, plan, None)
 
 
 # Times

@@ -209,7 +209,7 @@ def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
 
 def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     def deciding(node):
-        return sharded.deciding_size(Plan({}, {}, {"one": node}, {}, 3, 10, cluster={"shard": 50}))
+        return Plan({}, {}, {"one": node}, {}, 3, 10, cluster={"shard": 50}).deciding_shard
 
     assert deciding(DENSE) == 50
     assert deciding(LEXICAL) is None

@@ -14,7 +14,7 @@ from html_pages import Parts, data_of
 from harness.gates.gate import Decision
 from harness.recording import provenance
 from harness.reports import gate_view, run_page
-from harness.reports.gate_view import SignalRule, curve_measure
+from harness.reports.gate_view import SignalRule
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
@@ -265,11 +265,6 @@ def test_requirements_are_pinned_names():
     assert lines == sorted(lines, key=lambda line: line.partition("==")[0].lower())
     assert all(re.fullmatch(r"[\w.-]+==[^\s/@]+", line) for line in lines)
     assert {f"numpy=={np.__version__}"} <= set(lines)
-
-
-def test_an_objective_that_depends_on_the_gate_falls_back_to_the_contest_measure():
-    assert curve_measure(SimpleNamespace(objective="abstention_f1")) == "modified_map@3"
-    assert curve_measure(SimpleNamespace(objective="ndcg@3")) == "ndcg@3"
 
 
 @pytest.mark.parametrize(
