@@ -485,7 +485,7 @@ def _filled_in(folder: Path) -> None:
     from openpyxl import load_workbook
 
     documents = {doc_id: Document(doc_id, f"+ 달은 {doc_id}", "제목") for doc_id in ("d1", "d2")}
-    asked, path = items("audit", "kim", STATE, SAMPLE).items, folder / "filled.xlsx"
+    asked, path = [*items("audit", "kim", STATE, SAMPLE)], folder / "filled.xlsx"
     queries = {query_id: one.query for query_id, one in STATE.queries.items()}
     write_workbook(path, Questions("human:kim", "audit", asked, queries, documents, "docs/documents.jsonl"))
     book = load_workbook(path)

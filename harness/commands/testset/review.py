@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness import interruption
@@ -21,25 +22,20 @@ from harness.reports.result import CommandAnswer
 from harness.testset.audit.auditing import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, judged_now, read_judged_set
 from harness.testset.pool.pool import pooled_documents
-from harness.testset.review.desk import (
-    AskedItems,
-    Desk,
-    Item,
-    Reviewer,
-    ReviewLedger,
-    ReviewMaterial,
-    Target,
-    Value,
-    items,
-    reviewers_of,
-    value_of,
-)
+from harness.testset.review.desk import Desk, Item, ReviewLedger, items, reviewers_of
 from harness.testset.review.server import ReviewServer
 from harness.testset.review.workbook import Questions, read_workbook, write_workbook
 from retrievers.base import Document, Query
 
 WORKBOOK = "xlsx"  # the value of `via`
 OPEN, AUDIT = "open", "audit"  # samples
+NOTHING = {
+    AUDIT: "people have judged all drawn queries. A larger audit.queries draws more; harness testset audit says "
+    "what they tell of the model",
+    OPEN: 'there are no disagreements and no "cannot tell" answers left: harness testset freeze says what else is open',
+    "repair": "nothing looks wrong: no model has judged (harness testset judge), or people have looked at it",
+    "all": "people have judged all that is pooled",
+}
 
 
 @dataclass(frozen=True)
@@ -59,46 +55,45 @@ class ReviewWork:
         return cls(config, judged, draw(folder, judged, audit.queries, audit.seed) if drawn else read_audit(folder))
 
     @property
-    def pilot(self) -> str:
-        """Return a sentence on the queries that are not drawn yet; "" if all are."""
+    def pilot(self) -> list[str]:
+        """Return a sentence on the queries that are not drawn yet; none if all are."""
         drawn = len(self.audit.drawn) if self.audit and self.config.sample == AUDIT else None
         wanted = min(self.config.audit.queries, len(self.judged.queries))
         if drawn is None or drawn >= wanted:
-            return ""
-        return (
+            return []
+        return [
             f"These are the first {drawn:,} of {wanted:,} queries. Once people have judged them, the same command "
             "draws the others, more of them where people and the model differ more."
-        )
+        ]
 
     @property
     def queries(self) -> dict[str, Query]:
         return {query_id: one.query for query_id, one in self.judged.queries.items()}
 
-    def new(self, reviewer: Reviewer) -> AskedItems:
-        """Return what a reviewer is to judge."""
-        return items(self.config.sample, reviewer.name, self.judged, self.audit)
+    def new(self, name: str) -> dict[Item, str]:
+        return items(self.config.sample, name, self.judged, self.audit)
 
-    def asked(self, reviewer: Reviewer) -> list[Item]:
+    def asked(self, name: str, by: str) -> list[Item]:
         """Return what a reviewer is to judge, after what the reviewer has judged for the same sample."""
         pooled = {(one.query_id, one.doc_id) for one in self.judged.pairs}
         mine = [
             Item(one.query_id, one.doc_id, one.round, one.sample, one.pi)
             for one in self.judged.judgements
-            if one.by == reviewer.by and one.sample == self.config.sample and (one.doc_id is None or one.pair in pooled)
+            if one.by == by and one.sample == self.config.sample and (one.doc_id is None or one.pair in pooled)
         ]
-        return list(dict.fromkeys([*mine, *self.new(reviewer).items]))
+        return list(dict.fromkeys([*mine, *self.new(name)]))
 
-    def documents(self, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
+    def documents(self, asked: Iterable[Item]) -> dict[str, Document]:
         """Return the documents that are judged.
 
         Raise BadInput if there is nothing to judge, or if documents are not in the documents folder.
         """
         asked = [*asked]
-        if not any(asked):
+        if not asked:
             raise BadInput(
                 f"testset={self.config.testset}, sample={self.config.sample}: {NOTHING[self.config.sample]}."
             )
-        wanted = {one.doc_id for items in asked for one in items if one.doc_id is not None}
+        wanted = {one.doc_id for one in asked if one.doc_id is not None}
         folder = pooled_documents(self.config.testset, self.config.documents)
         found = {one.document.doc_id: one.document for one in folder.chunks() if one.document.doc_id in wanted}
         if missing := sorted(wanted - found.keys()):
@@ -108,28 +103,6 @@ class ReviewWork:
             )
         return found
 
-    def given(self, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tuple[str, Value]]]:
-        """Return what others have said of the items, for those who settle them."""
-        judged = self.judged
-        return {
-            one.target: [
-                (other.judge, value_of(other))
-                for other in (*judged.first_round(one.pair), *judged.of_models.get(one.pair, ())[-1:])
-            ]
-            for items in asked
-            for one in items
-        }
-
-
-NOTHING = {
-    AUDIT: "people have judged all drawn queries. A larger audit.queries draws more; harness testset audit says "
-    "what they tell of the model",
-    OPEN: "people disagree about nothing, and there is nothing that nobody can tell: harness testset freeze says "
-    "what else is open",
-    "repair": "nothing looks wrong: no model has judged (harness testset judge), or people have looked at it",
-    "all": "people have judged all that is pooled",
-}
-
 
 def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
     """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one.
@@ -137,24 +110,24 @@ def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
     Raise BadInput if there is nothing to judge, and for a workbook in which something is wrong.
     """
     check_keys(config)
-    reviewers = reviewers_of(config.reviewer, adjudicates=config.sample == OPEN)
+    reviewers = reviewers_of(config.reviewer, adjudicate=config.sample == OPEN)
     if config.via == WORKBOOK:
         if len(reviewers) > 1:
             raise BadInput("reviewer names several people, but a workbook is for one. Write one for each.")
-        return (_read_workbook if config.from_ else _write_workbook)(config, reviewers[0])
+        [(name, by)] = reviewers.items()
+        return _read_workbook(config, config.from_, name) if config.from_ else _write_workbook(config, name, by)
     with stage("reading the test set"):
         work = ReviewWork.read(config)
-        asked = {one: work.asked(one) for one in reviewers}
-        documents = work.documents(asked.values())
-    ledger = ReviewLedger(JudgementLog(config.testset), work.queries, [one.by for one in reviewers])
-    material = ReviewMaterial(work.queries, documents, work.given(asked.values()) if config.sample == OPEN else {})
-    desks = [Desk(one, found, material, ledger) for one, found in asked.items()]
+        asked = {by: work.asked(name, by) for name, by in reviewers.items()}
+        documents = work.documents(one for found in asked.values() for one in found)
+    ledger = ReviewLedger(JudgementLog(config.testset), work.queries, [*asked])
+    desks = [Desk(by, found, work.judged, documents, ledger) for by, found in asked.items()]
     with ReviewServer(desks, config.host, config.port) as server:
         document = {"testset": str(config.testset), "sample": config.sample, "links": server.links}
         with interruption.until_interrupted():
             lines = [
-                *filter(None, [work.pilot]),
-                "Each reviewer opens a link of their own. It holds until the server stops:",
+                *work.pilot,
+                "Each reviewer opens another link. It holds until the server stops:",
                 *(f"  {name}: {link}" for name, link in server.links.items()),
                 "Every judgement is on the disk before the page says so. Press Ctrl-C to stop the server.",
             ]
@@ -177,9 +150,9 @@ def check_keys(config: ReviewConfig) -> None:
         raise BadInput(f"via={WORKBOOK} needs output=FILE to write a workbook, or from=FILE to read one: {what}.")
 
 
-def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> CommandAnswer:
+def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
     """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing."""
-    path, folder, name = Path(config.from_ or ""), config.testset, reviewer.name
+    folder = config.testset
     read_testset_manifest(folder, "testset")  # holding the log would make its folder
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
         work = ReviewWork.read(config)
@@ -200,26 +173,26 @@ def _read_workbook(config: ReviewConfig, reviewer: Reviewer) -> CommandAnswer:
     return CommandAnswer(document, Report(title, files=lines, steps=steps))
 
 
-def _write_workbook(config: ReviewConfig, reviewer: Reviewer) -> CommandAnswer:
-    """Write a workbook for one reviewer."""
-    path, name = Path(config.output or ""), reviewer.name
+def _write_workbook(config: ReviewConfig, name: str, by: str) -> CommandAnswer:
+    path = Path(config.output or "")
     with stage("reading the test set"):
         work = ReviewWork.read(config)
-        asked = work.new(reviewer)
-        documents = work.documents([asked.items])
+        asked = work.new(name)
+        documents = work.documents(asked)
     place = str(pooled_documents(config.testset, config.documents).path / DOCUMENTS)
     with stage(f"writing {path}"):
-        write_workbook(path, Questions(reviewer.by, config.sample, asked.items, work.queries, documents, place))
-    needs = sum(one.doc_id is None for one in asked.items)
-    pairs, queries = len(asked.items) - needs, len({one.query_id for one in asked.items})
+        write_workbook(path, Questions(by, config.sample, [*asked], work.queries, documents, place))
+    needs = sum(one.doc_id is None for one in asked)
+    pairs, queries = len(asked) - needs, len({one.query_id for one in asked})
+    why = Counter(asked.values()).most_common()
     about = {"testset": str(config.testset), "output": str(path), "reviewer": name, "sample": config.sample}
-    document = {**about, "queries": queries, "needs": needs, "pairs": pairs, "reasons": dict(asked.reasons)}
-    reasons = "; ".join(f"{why}: {count:,}" for why, count in asked.reasons.items())
+    document = {**about, "queries": queries, "needs": needs, "pairs": pairs, "reasons": dict(why)}
+    reasons = "; ".join(f"{reason}: {count:,}" for reason, count in why)
     title = (
         f"{path}: {counted(queries, 'query')}, with {counted(needs, 'question')} on the need for retrieval and "
         f"{counted(pairs, 'document')} to grade ({reasons})."
     )
-    lines = [*filter(None, [work.pilot]), "Nothing in it tells who retrieved a document or what others said of it."]
+    lines = [*work.pilot, "Nothing in it tells who retrieved a document or what others said of it."]
     step = _command("review", config, "via=xlsx", f"reviewer={name}", f"from={path}")
     return CommandAnswer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
 
@@ -230,16 +203,15 @@ def _command(verb: str, config: ReviewConfig, *words: str) -> str:
 
 def _stopped(work: ReviewWork, desks: Sequence[Desk], invocation: Invocation) -> Report:
     """Return how far the reviewers have come, and what to do next."""
-    config, done = work.config, {desk.reviewer.name: desk.counts() for desk in desks}
-    present = replace(work, judged=read_judged_set(config.testset))
+    config, done = work.config, {desk.name: desk.counts() for desk in desks}
+    present = ReviewWork(config, read_judged_set(config.testset), work.audit)
     words, steps = flag(invocation.config_dir), []
-    if work.pilot or any(present.new(desk.reviewer).items for desk in desks):
+    if work.pilot or any(map(present.new, done)):
         names = f"[{','.join(done)}]" if len(done) > 1 else "".join(done)
         again = _command("review", config, *words, f"reviewer={names}", f"sample={config.sample}")
         steps.append(f"{again}    # goes on")
     if any(judged for judged, _ in done.values()):
         step = _command("audit", config, *words) if config.sample == AUDIT else ""
         steps.append(step or _command("freeze", config, *words, "leave_out=true"))
-    return Report(
-        "", files=[f"{name}: {judged:,} of {all_:,} judged." for name, (judged, all_) in done.items()], steps=steps
-    )
+    lines = [f"{name}: {judged:,} of {every:,} judged." for name, (judged, every) in done.items()]
+    return Report("", files=lines, steps=steps)

@@ -1,8 +1,7 @@
-"""The server of the page: a link for each reviewer, to whom it shows that reviewer's desk and nothing else.
+"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees the desk behind it alone.
 
-What protects it: links that nobody can guess; requests must name this machine (else a foreign page could reach it
-under a name of its own) and come from the page itself; a page that runs no script but its own and talks to no other
-machine; small requests of one shape. It is written for a few people at once, each with several windows.
+Requests must name this machine, lest a foreign page reaches it under another name, and come from the page itself, which
+runs no script but its own and talks to no other machine.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from harness.errors import BadInput
 from harness.reports.page import TEMPLATES
 from harness.storage.typed import row_as
-from harness.testset.review.desk import WORDS, Desk, JudgementChanged, Unfit, Value
+from harness.testset.review.desk import WORDS, Desk, RefusedRequest, Value
 
 HERE = Path(__file__).parent
 FILES = {
@@ -56,9 +55,9 @@ HEADERS = {
 
 
 class ReviewServer(ThreadingHTTPServer):
-    """Serves desks at http://HOST:PORT/r/TOKEN/, each at a token of its own. It listens once this returns.
+    """Serves each desk at http://HOST:PORT/r/TOKEN/.
 
-    host: an address or name of this machine. port: another one is taken if it is not free. BadInput for a wrong host.
+    host: an address or name of this machine, otherwise BadInput. port: another one is taken if it is not free.
     """
 
     daemon_threads = True  # an idle connection does not keep the command from ending
@@ -80,38 +79,24 @@ class ReviewServer(ThreadingHTTPServer):
     def links(self) -> dict[str, str]:
         """Reviewer -> the address to open."""
         shown = socket.gethostname() if _wildcard(self.host) else f"[{self.host}]" if ":" in self.host else self.host
-        return {
-            desk.reviewer.name: f"http://{shown}:{self.server_port}/r/{token}/" for token, desk in self.desks.items()
-        }
-
-    def desk(self, token: str) -> Desk | None:
-        """Return the desk of a token; takes as long for any token."""
-        found = None
-        for known, desk in self.desks.items():
-            if hmac.compare_digest(known.encode(), token.encode("utf-8", "replace")):
-                found = desk
-        return found
+        return {desk.name: f"http://{shown}:{self.server_port}/r/{token}/" for token, desk in self.desks.items()}
 
     def is_here(self, host: str) -> bool:
-        """Whether the value of a Host header names this machine; under any port, since a tunnel may have its own."""
+        """Return whether a Host header names this machine, at any port: a tunnel may have another one."""
         if (found := HOST.fullmatch(host)) is None:
             return False
-        name = (found["name"] or found["address"]).lower()
-        names = {"localhost", self.host.lower()} | ({socket.gethostname().lower()} if _wildcard(self.host) else set())
-        return name in names or _is_address(name, _wildcard(self.host))
+        name, any_network = (found["name"] or found["address"]).lower(), _wildcard(self.host)
+        if name in ("localhost", self.host.lower()) or (any_network and name == socket.gethostname().lower()):
+            return True
+        try:
+            return ipaddress.ip_address(name).is_loopback or any_network
+        except ValueError:
+            return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what went wrong outside of an answer; a browser that hangs up is no error."""
+        """Print what went wrong outside of an answer, unless the browser has hung up."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             traceback.print_exc()
-
-
-class _Refused(Exception):
-    """A request that gets no answer but this. status: of HTTP. why: for people."""
-
-    def __init__(self, status: int, why: str, **more: Any) -> None:
-        super().__init__(why)
-        self.status, self.document = status, {"error": why, **more}
 
 
 @dataclass(frozen=True)
@@ -137,30 +122,29 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(self._judged)
 
     def _reply(self, answer: Callable[[], tuple[str, bytes]]) -> None:
-        """Send an answer, or why there is none."""
         try:
             self._check_origin()
             kind, content = answer()
             self._send(200, kind, content)
-        except _Refused as refused:
+        except RefusedRequest as refused:
             self._send(refused.status, *_json(refused.document))
         except ConnectionError:
             self.close_connection = True
-        except BadInput as error:  # somebody has spoiled the log
+        except BadInput as error:  # the log was damaged
             self._send(500, *_json({"error": str(error)}))
         except Exception as error:
             traceback.print_exc()
             self._send(500, *_json({"error": f"{type(error).__name__}: {error}"}))
 
     def _check_origin(self) -> None:
-        """403 unless the request names this machine and comes from our own page, or from a link to it."""
+        """Refuse a request unless it names this machine and comes from the page itself, or from a link to it."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self._server.is_here(hosts[0]):
-            raise _Refused(403, "This server answers under the name of its own machine alone.")
+            raise RefusedRequest(403, "This server answers under the name of its own machine alone.")
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
         followed = self.command == "GET" and self.headers.get("Sec-Fetch-Mode") == "navigate"
         if origin not in (None, f"http://{hosts[0]}") or (site not in ("same-origin", "none") and not followed):
-            raise _Refused(403, "The request comes from another page.")
+            raise RefusedRequest(403, "The request comes from another page.")
 
     def _route(self) -> tuple[Desk, str, dict[str, list[str]]]:
         """Return (the desk, what is asked of it, the query string)."""
@@ -168,11 +152,15 @@ class _Handler(BaseHTTPRequestHandler):
             address = urlsplit(self.path)
             asked = parse_qs(address.query, errors="strict", max_num_fields=8)
         except ValueError:
-            raise _Refused(400, "The address is not well-formed.") from None
+            raise RefusedRequest(400, "The address is not well-formed.") from None
         head, _, rest = address.path.removeprefix("/r/").partition("/")
-        desk = self._server.desk(head) if address.path.startswith("/r/") else None
+        token = head.encode("utf-8", "replace") if address.path.startswith("/r/") else b""
+        desks = self._server.desks.items()
+        desk = next((desk for known, desk in desks if hmac.compare_digest(known.encode(), token)), None)
         if desk is None:
-            raise _Refused(404, "Open the whole link that harness testset review has printed; an earlier one is void.")
+            raise RefusedRequest(
+                404, "Open the whole link that harness testset review has printed; an earlier one is void."
+            )
         return desk, rest, asked
 
     def _shown(self) -> tuple[str, bytes]:
@@ -186,50 +174,44 @@ class _Handler(BaseHTTPRequestHandler):
         if rest == "api/texts":
             keys = _one(asked, "keys").split(",")
             if len(keys) > KEYS:
-                raise _Refused(400, f"At most {KEYS} texts are sent at once.")
-            return _json(_known(lambda: desk.texts(keys)))
+                raise RefusedRequest(400, f"At most {KEYS} texts are sent at once.")
+            return _json(desk.texts(keys))
         if rest == "api/found":
             return _json({"keys": desk.found(_one(asked, "words"))})
         if rest == "api/changes":
             since = _one(asked, "since")
             if not since.isdecimal() or len(since) > 15:
-                raise _Refused(400, "since is no revision.")
+                raise RefusedRequest(400, "since must be a revision number.")
             return _json(desk.changes(int(since)))
         if rest == "api/judgements":
-            raise _Refused(405, "Judgements are sent by POST.")
-        raise _Refused(404, "There is nothing at this address.")
+            raise RefusedRequest(405, "Judgements are sent by POST.")
+        raise RefusedRequest(404, "There is nothing at this address.")
 
     def _judged(self) -> tuple[str, bytes]:
-        """Take a judgement; the answer says that it is on the disk."""
+        """Take a judgement. It is on the disk when the answer leaves."""
         desk, rest, _ = self._route()
         if rest != "api/judgements":
-            raise _Refused(405, "Nothing can be sent to this address.")
+            raise RefusedRequest(405, "Nothing can be sent to this address.")
         said = self._body()
-        try:
-            _known(lambda: desk.judge(said.key, said.value, said.before))
-        except Unfit:
-            raise _Refused(400, "This cannot be said of it.") from None
-        except JudgementChanged as changed:
-            raise _Refused(409, "It has been judged elsewhere in the meantime.", value=changed.value) from None
+        desk.judge(said.key, said.value, said.before)
         return _json({"saved": said.value})
 
     def _body(self) -> _Said:
-        """Return what the request says."""
         lengths = self.headers.get_all("Content-Length") or []
         if self.headers.get_content_type() != "application/json":
-            raise _Refused(415, "Only application/json is taken.")
+            raise RefusedRequest(415, "Only application/json is taken.")
         if len(lengths) != 1 or "Transfer-Encoding" in self.headers:
-            raise _Refused(411, "The request must say how long it is.")
+            raise RefusedRequest(411, "The request must say how long it is.")
         if not lengths[0].isdecimal():
-            raise _Refused(400, "Content-Length is no number.")
+            raise RefusedRequest(400, "Content-Length must be a number.")
         if len(lengths[0]) > 9 or int(lengths[0]) > BODY_BYTES:
-            raise _Refused(413, f"A judgement has at most {BODY_BYTES:,} bytes.")
+            raise RefusedRequest(413, f"A judgement has at most {BODY_BYTES:,} bytes.")
         try:
             return row_as(_Said, json.loads(self.rfile.read(int(lengths[0])).decode("utf-8")), "A judgement")
         except BadInput as error:
-            raise _Refused(400, str(error)) from None
+            raise RefusedRequest(400, str(error)) from None
         except (ValueError, RecursionError):
-            raise _Refused(400, "This is no JSON.") from None
+            raise RefusedRequest(400, "Invalid JSON.") from None
 
     @property
     def _server(self) -> ReviewServer:
@@ -247,25 +229,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the base class refuses by itself: lines that are too long, unknown methods, broken requests."""
+        """Answer what the base class refuses: lines that are too long, unknown methods, broken requests."""
         self._send(code, *_json({"error": message or "The request is not well-formed."}))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged: addresses hold the links."""
-
-
-def _known(call: Callable[[], Any]) -> Any:
-    """Return what a call gives; 404 where it asks for a key that the desk does not have."""
-    try:
-        return call()
-    except KeyError:
-        raise _Refused(404, "This is not among what there is to judge: load the page again.") from None
+        """Log nothing: addresses hold the links."""
 
 
 def _one(asked: Mapping[str, list[str]], name: str) -> str:
-    """Return the only value of a name in the query string."""
     if len(values := asked.get(name, [])) != 1:
-        raise _Refused(400, f"{name} must be given once.")
+        raise RefusedRequest(400, f"{name} must be given once.")
     return values[0]
 
 
@@ -277,11 +250,3 @@ def _json(document: Mapping[str, Any]) -> tuple[str, bytes]:
 def _wildcard(host: str) -> bool:
     """Return whether this address stands for all of the machine's."""
     return host in ("0.0.0.0", "::", "")  # noqa: S104
-
-
-def _is_address(name: str, any_network: bool) -> bool:
-    """Return whether a name is an IP address: of this machine alone, unless the server is open to any network."""
-    try:
-        return ipaddress.ip_address(name).is_loopback or any_network
-    except ValueError:
-        return False

@@ -1,23 +1,18 @@
 """Excel workbooks for reviewers: how to judge, the queries, and the pairs of a query and a document.
 
-Rows have an id that says nothing of who ranked the document or what a model said of it. They may be sorted, filtered
-and deleted, and columns inserted. A workbook that comes back is opened only if it is an Excel file, is not too large,
-and declares no entities. Every cell is checked before anything counts.
-
-Blank cells and deleted rows are not judged. They take nothing back either: what the same person has judged elsewhere
-stays. "?" says that the reviewer cannot tell.
+Rows may be sorted, filtered and deleted, and columns inserted. A blank cell or a deleted row judges nothing, and takes
+nothing back that the same person has judged elsewhere; "?" says that the reviewer cannot tell.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time, timedelta
@@ -26,45 +21,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.data.files import some
-from harness.errors import BadInput, did_you_mean
+from harness.errors import BadInput
 from harness.progress import watch
 from harness.testset.audit.auditing import AuditSample
 from harness.testset.judge.judgements import ADJUDICATED, GRADES, HUMAN, JudgedSet, Judgement, text_digest
-from harness.testset.review.desk import UNKNOWN, WORDS, Item, Value, value_of
+from harness.testset.review.desk import UNKNOWN, WORDS, Item, Value
 from retrievers.base import Document, Query
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
 
-MOST = 32_767  # UTF-16 code units: what Excel keeps of a cell
-_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML has no control characters
-_SHOWN = {**_CONTROLS, 0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
-_ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
-
-
-def cell_text(text: str, whole: str) -> str:
-    """Return a text as a cell can hold it: control characters as their pictures, such as ␀, and long texts cut.
-
-    whole: where all of the text is, which the end of a cut text says.
-    """
-    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
-    text = _ESCAPED.sub("_x005F_", text)
-    if _units(text) <= MOST:
-        return text
-    mark = f"\n[… cut: {len(text):,} characters. All of it: {whole}]"
-    room = text.encode("utf-16-le")[: 2 * (MOST - _units(mark))]
-    return room.decode("utf-16-le", "ignore") + mark
-
-
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le")) // 2
-
-
-VERSION = 1
 HOW, QUERIES, PAIRS, ABOUT = "how to judge", "queries", "pairs", "about"  # the sheets; the last is hidden
 ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that are read
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
+MOST = 32_767  # UTF-16 code units: what Excel keeps of a cell
 MOST_ROWS = 1_048_575  # of a sheet, below its header
+_WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
+_ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 _CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
 _MEANINGS: dict[str, dict[str, Value]] = {  # of what may stand in a cell, in lower case
     QUERIES: {
@@ -74,7 +47,9 @@ _MEANINGS: dict[str, dict[str, Value]] = {  # of what may stand in a cell, in lo
     },
     PAIRS: {**{str(grade): grade for grade in GRADES}, UNKNOWN: UNKNOWN},
 }
-_ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
+_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML has no control characters
+_SHOWN = {**_CONTROLS, 0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
+_ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
 
 
 @dataclass(frozen=True)
@@ -93,20 +68,22 @@ class Questions:
     place: str
 
 
-def row_id(query_id: str, doc_id: str | None, again: int) -> str:
-    """Return the id of a row. It begins with a letter, so that no program takes it for a number. again: the round."""
-    return "r" + hashlib.sha256(f"{query_id}\0{doc_id or ''}\0{again}".encode()).hexdigest()[:15]
+def cell_text(text: str, whole: str) -> str:
+    """Return a text as a cell can hold it: control characters as their pictures, such as ␀, and long texts cut.
 
-
-def conversation(query: Query) -> str:
-    """Return the turns of a query, each after who speaks; of a single question, its text alone."""
-    if len(query.turns) == 1:
-        return query.turns[0].content
-    return "\n".join(f"[{turn.role}] {turn.content}" for turn in query.turns)
+    whole: where all of the text is, which the end of a cut text says.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
+    text = _ESCAPED.sub("_x005F_", text)
+    encoded = text.encode("utf-16-le")
+    if len(encoded) <= 2 * MOST:
+        return text
+    mark = f"\n[… cut: {len(text):,} characters. All of it: {whole}]"
+    return encoded[: 2 * MOST - len(mark.encode("utf-16-le"))].decode("utf-16-le", "ignore") + mark
 
 
 def write_workbook(path: Path, asked: Questions) -> None:
-    """Write the workbook. Raise BadInput if the file exists: what somebody filled in is never overwritten."""
+    """Write the workbook. Raise BadInput if the file exists: what a person filled in is never overwritten."""
     if path.suffix.lower() != ".xlsx":
         raise BadInput(f"output={path}: a workbook is a file .xlsx. Name it {path.with_suffix('.xlsx').name}.")
     if not path.parent.is_dir():
@@ -129,37 +106,62 @@ def _book(asked: Questions) -> Workbook:
     book = Workbook(write_only=True)
     book.properties.creator = "retrieval-harness"
     _guide(book)
-    order = {query_id: place for place, query_id in enumerate(dict.fromkeys(one.query_id for one in asked.items), 1)}
+    numbers = {query_id: place for place, query_id in enumerate(dict.fromkeys(one.query_id for one in asked.items), 1)}
+    about: list[tuple[str, Any]] = [("by", asked.by), ("sample", asked.sample)]
+    done = 0
     with watch("writing rows") as progress:
-        done = 0
         for title, header in ((QUERIES, (ID, NUMBER, QUERY, NEEDS)), (PAIRS, (ID, NUMBER, QUERY, DOCUMENT, GRADE))):
-            if some_items := [one for one in asked.items if (one.doc_id is None) == (title == QUERIES)]:
-                sheet = _sheet(book, title, header, len(some_items))
-                for cells in _rows(sheet, header, some_items, order, asked):
+            rows = [one for one in asked.items if (one.doc_id is None) == (title == QUERIES)]
+            about.append((f"rows of {title}", len(rows)))
+            if rows:
+                sheet = _sheet(book, title, header, len(rows))
+                for cells in _rows(sheet, header, rows, numbers, asked):
                     sheet.append(cells)
                     done += 1
                     progress(done, len(asked.items), "rows")
-    _about(book, asked, order)
+    hidden = book.create_sheet(ABOUT)  # for whom and what the workbook was written, and the queries as they were
+    hidden.sheet_state = "hidden"
+    for row in [*about, *((_query_key(one), text_digest(asked.queries[one])) for one in numbers)]:
+        hidden.append(row)
     return book
 
 
+def _query_key(query_id: str) -> str:
+    return Item(query_id, None, 1, "", 1.0).key
+
+
 def _rows(
-    sheet: Any, header: Sequence[str], items: Sequence[Item], order: Mapping[str, int], asked: Questions
+    sheet: Any, header: Sequence[str], items: Sequence[Item], numbers: Mapping[str, int], asked: Questions
 ) -> Iterator[list[Any]]:
     """Yield the header and the rows of a sheet: id, number, query, document if it is about one, and an empty answer."""
-    cells = _Cells(sheet)
-    yield [cells.header(name) for name in header]
-    texts = {one: cell_text(conversation(asked.queries[one]), f"queries.jsonl, {one}") for one in order}
+    from openpyxl.cell import WriteOnlyCell
+
+    styles = _styles(sheet)
+
+    def cell(value: Any, style: str) -> Any:
+        made = WriteOnlyCell(sheet, value)
+        if isinstance(value, str):
+            made.data_type = "s"  # whatever it begins with: a text is no formula
+        made._style = styles[style]
+        return made
+
+    yield [cell(name, "header") for name in header]
+    texts = {one: cell_text(_conversation(asked.queries[one]), f"queries.jsonl, {one}") for one in numbers}
     for one in items:
-        row = [row_id(one.query_id, one.doc_id, one.round), order[one.query_id], texts[one.query_id]]
+        shown = [texts[one.query_id]]
         if one.doc_id is not None:
             document = asked.documents[one.doc_id]
             whole = f"{document.title}\n\n{document.text}" if document.title else document.text
-            row.append(cell_text(whole, f"{asked.place}, {document.doc_id}"))
-        yield cells.row([*row, None])
+            shown.append(cell_text(whole, f"{asked.place}, {document.doc_id}"))
+        first = [cell(one.key, "id"), cell(numbers[one.query_id], "number")]
+        yield [*first, *(cell(text, "text") for text in shown), cell(None, "answer")]
 
 
-_WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
+def _conversation(query: Query) -> str:
+    """Return the turns of a query, each after who speaks; of a single question, its text alone."""
+    if len(query.turns) == 1:
+        return query.turns[0].content
+    return "\n".join(f"[{turn.role}] {turn.content}" for turn in query.turns)
 
 
 def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any:
@@ -180,45 +182,27 @@ def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any
     return sheet
 
 
-class _Cells:
-    """Styled cells of a sheet. Each style is made once and shared, which takes half of the time."""
+def _styles(sheet: Any) -> dict[str, Any]:
+    """Return the styles of cells by name. Making them once for all cells takes half of the time."""
+    from openpyxl.cell import WriteOnlyCell
+    from openpyxl.styles import Alignment, Font, PatternFill, Protection
 
-    def __init__(self, sheet: Any) -> None:
-        from openpyxl.cell import WriteOnlyCell
-        from openpyxl.styles import Alignment, Font, PatternFill, Protection
-
-        self._make: Any = WriteOnlyCell
-        self._sheet = sheet
-        wrapped = Alignment(wrap_text=True, vertical="top")
-        grey = PatternFill("solid", fgColor="E7E6E6")
-        self._header = self._style(font=Font(bold=True), fill=grey, alignment=wrapped)
-        self._id = self._style(font=Font(color="808080", size=8), fill=grey, alignment=Alignment(vertical="top"))
-        self._text = self._style(alignment=wrapped, quotePrefix=True)
-        self._plain = self._style(alignment=Alignment(vertical="top"))
-        self._answer = self._style(
-            alignment=Alignment(horizontal="center", vertical="top"), protection=Protection(locked=False)
-        )
-
-    def _style(self, **parts: Any) -> Any:
-        cell = self._make(self._sheet, None)
-        for name, value in parts.items():
-            setattr(cell, name, value)
-        return cell._style
-
-    def header(self, name: str) -> Any:
-        return self._cell(name, self._header)
-
-    def row(self, values: Sequence[Any]) -> list[Any]:
-        """Return the cells of a row: its id, numbers and texts, and the answer at the end."""
-        middle = [self._cell(one, self._text if isinstance(one, str) else self._plain) for one in values[1:-1]]
-        return [self._cell(values[0], self._id), *middle, self._cell(values[-1], self._answer)]
-
-    def _cell(self, value: Any, style: Any) -> Any:
-        cell = self._make(self._sheet, value)
-        if isinstance(value, str):
-            cell.data_type = "s"  # whatever it begins with: a text is no formula
-        cell._style = style
-        return cell
+    top, wrapped = Alignment(vertical="top"), Alignment(wrap_text=True, vertical="top")
+    grey = PatternFill("solid", fgColor="E7E6E6")
+    parts: dict[str, dict[str, Any]] = {
+        "header": {"font": Font(bold=True), "fill": grey, "alignment": wrapped},
+        "id": {"font": Font(color="808080", size=8), "fill": grey, "alignment": top},
+        "number": {"alignment": top},
+        "text": {"alignment": wrapped, "quotePrefix": True},
+        "answer": {"alignment": Alignment(horizontal="center", vertical="top"), "protection": Protection(locked=False)},
+    }
+    found = {}
+    for name, values in parts.items():
+        cell: Any = WriteOnlyCell(sheet, None)
+        for part, value in values.items():
+            setattr(cell, part, value)
+        found[name] = cell._style
+    return found
 
 
 def _guide(book: Workbook) -> None:
@@ -242,24 +226,9 @@ def _guide(book: Workbook) -> None:
         sheet.append(row)
 
 
-def _about(book: Workbook, asked: Questions, order: Iterable[str]) -> None:
-    """Add what the reader checks: for whom and what the workbook was written, and the queries as they were."""
-    sheet = book.create_sheet(ABOUT)
-    sheet.sheet_state = "hidden"
-    sheet.append(["version", VERSION])
-    sheet.append(["by", asked.by])
-    sheet.append(["sample", asked.sample])
-    for title, none in ((QUERIES, True), (PAIRS, False)):
-        sheet.append([f"rows of {title}", sum((one.doc_id is None) == none for one in asked.items)])
-    for query_id in order:
-        sheet.append([row_id(query_id, None, 1), text_digest(asked.queries[query_id])])
-
-
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
-_MOST_TEXTS = 128 << 20  # of the table of texts, which is in memory at twice its size
+_MOST_TEXTS = 128 << 20  # of the table of texts, which takes twice its size in memory
 _MOST_PART = 16 << 20  # of a part that is neither a sheet, which is read piece by piece, nor the table of texts
-_MOST_PARTS = 1_000
-_BLOCK = 1 << 16
 _TYPES = "[Content_Types].xml"
 _LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # ends of the types of those two
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
@@ -268,27 +237,10 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedErr
 
 
 @contextmanager
-def opened_workbook(path: Path) -> Iterator[Workbook]:
+def _opened(path: Path) -> Iterator[Workbook]:
     """Open a workbook, whose sheets are read row by row. Raise BadInput for anything that openpyxl cannot read."""
-    _check(path)
     from openpyxl import load_workbook
 
-    try:
-        book = load_workbook(path, read_only=True, keep_links=False)
-    except Exception as error:  # openpyxl raises errors of all kinds for damaged files
-        raise _damaged(path, error) from None
-    try:
-        yield book
-    finally:
-        book.close()
-
-
-def _damaged(path: Path, error: Exception, what: str = "the workbook is damaged") -> BadInput:
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return BadInput(f"{path}: {what} ({said}). Save it again as .xlsx.")
-
-
-def _check(path: Path) -> None:
     if path.suffix.lower() != ".xlsx":
         raise BadInput(f"{path}: a workbook is a file .xlsx. Save it as Excel workbook (.xlsx).")
     if not path.is_file():
@@ -304,20 +256,29 @@ def _check(path: Path) -> None:
             _check_parts(packed, path)
     except BadInput:
         raise
-    except zipfile.BadZipFile as error:
-        raise _damaged(path, error, "the file is not a whole Excel workbook") from None
     except _DAMAGED as error:
         raise _damaged(path, error) from None
+    try:
+        book = load_workbook(path, read_only=True, keep_links=False)
+    except Exception as error:  # openpyxl raises errors of all kinds for damaged files
+        raise _damaged(path, error) from None
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+def _damaged(path: Path, error: Exception, what: str = "the file is not a whole Excel workbook") -> BadInput:
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return BadInput(f"{path}: {what} ({said}). Save it again as .xlsx.")
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput for what would fill the memory, or what no workbook has. Sizes are counted, not those declared."""
-    if len(packed.filelist) > _MOST_PARTS:
-        raise BadInput(f"{path}: the file packs {len(packed.filelist):,} files, more than a workbook has.")
-    left, limits = _MOST_UNPACKED, _limits(packed, path)
+    """Raise BadInput for parts that would fill the memory, or that workbooks do not have. Sizes are counted, whatever
+    the file declares."""
+    left = _MOST_UNPACKED
+    limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
-        if part.flag_bits & 1:
-            raise BadInput(f"{path}: {part.filename:.60} is encrypted. Save the workbook without a password.")
         if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise BadInput(f"{path}: {part.filename:.60} is packed in a way that workbooks are not. Save it again.")
         left -= _unpacked(packed, part, min(left, limits.get(part.filename, _MOST_PART)), path)
@@ -330,8 +291,6 @@ def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
     """
     from xml.etree import ElementTree
 
-    if _TYPES not in packed.namelist():
-        return {}
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
     found: dict[str, int] = {}
     try:
@@ -348,7 +307,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
     """Return the size of a part, whose beginning must be that of an XML document without a document type."""
     size, prolog = 0, _prolog(f"{path}: {part.filename:.60}")
     with packed.open(part) as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(1 << 16):
             size += len(block)
             if size > most:
                 raise BadInput(
@@ -381,11 +340,6 @@ def _prolog(where: str) -> Callable[[bytes], None]:
     return read
 
 
-_SAMPLES = ("audit", "repair", "all", "open")
-_MOST_COLUMNS = 30  # that are read
-_MOST_ERRORS = 200  # that a message lists
-
-
 @dataclass(frozen=True)
 class Filled:
     """What a workbook says.
@@ -408,10 +362,9 @@ def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSamp
 
     reviewer: the name of who filled it in. judged: the test set as it is now. at: the time of the judgements.
     """
-    with opened_workbook(path) as book:
+    with _opened(path) as book:
         sheets = {sheet.title: sheet for sheet in book.worksheets}
-        about = _read_about(path, sheets)
-        _check_about(path, about, reviewer, judged)
+        about = _read_about(path, sheets, reviewer, judged)
         errors: list[str] = []
         known = _known(judged, str(about["sample"]), audit)
         answers: list[tuple[Item, Value]] = []
@@ -419,53 +372,43 @@ def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSamp
             if about.get(f"rows of {title}"):
                 answers += _read_sheet(title, _read_rows(path, sheets, title), known, errors)
     if errors:
-        more = f"\n  and {len(errors) - _MOST_ERRORS:,} more" if len(errors) > _MOST_ERRORS else ""
-        listed = "".join(f"\n  {one}" for one in errors[:_MOST_ERRORS])
+        more = f"\n  and {len(errors) - 200:,} more" if len(errors) > 200 else ""
+        listed = "".join(f"\n  {one}" for one in errors[:200])
         raise BadInput(f"{path}: nothing was taken from it. Correct this first:{listed}{more}")
     return _filled(answers, str(about["by"]), judged, at)
 
 
 def _read_rows(path: Path, sheets: Mapping[str, Any], title: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a sheet, from the first. Raise BadInput if it is missing or damaged or has too many."""
+    """Yield the rows of a sheet, from the first. Raise BadInput if it is missing or damaged."""
     if title not in sheets:
         raise BadInput(f"{path}: the sheet {title!r} is missing (sheets here: {some(sheets)}). Put it back.")
     sheet = sheets[title]
     try:
         sheet.reset_dimensions()  # the size that the file states need not be true
-        yield from islice(sheet.iter_rows(max_col=_MOST_COLUMNS), MOST_ROWS + 1)
+        yield from islice(sheet.iter_rows(max_col=30), MOST_ROWS + 1)
     except Exception as error:  # openpyxl raises errors of all kinds for damaged sheets
         raise _damaged(path, error, f"the sheet {title!r} is damaged") from None
 
 
-def _read_about(path: Path, sheets: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the hidden sheet says: name -> value."""
+def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: JudgedSet) -> dict[str, Any]:
+    """Return what the hidden sheet says: name -> value. Raise BadInput unless the workbook was written for this person
+    and for the queries as they are now."""
     if ABOUT not in sheets:
         raise BadInput(
             f"{path}: the hidden sheet {ABOUT!r} is missing, which says what was judged. Fill in the workbook that "
             "`harness testset review via=xlsx output=FILE` wrote; do not copy its rows to another."
         )
     found = {str(row[0].value): row[1].value for row in _read_rows(path, sheets, ABOUT) if len(row) > 1}
-    missing = [name for name in ("version", "by", "sample") if name not in found]
-    if missing or found["sample"] not in _SAMPLES:
-        raise BadInput(f"{path}: the hidden sheet {ABOUT!r} has been changed ({some(missing) or 'sample'}). Undo that.")
-    if found["version"] != VERSION:
-        said = f"{found['version']!r:.60}"
-        raise BadInput(f"{path}: version is {said}, but this harness reads version {VERSION}. Write the workbook anew.")
-    return found
-
-
-def _check_about(path: Path, about: Mapping[str, Any], reviewer: str, judged: JudgedSet) -> None:
-    """Raise BadInput unless the workbook was written for this person and for the queries as they are now."""
-    basis, _, name = str(about["by"]).partition(":")
+    if found.get("sample") not in ("audit", "repair", "all", "open") or "by" not in found:
+        raise BadInput(f"{path}: the hidden sheet {ABOUT!r} has been changed. Undo that.")
+    basis, _, name = str(found["by"]).partition(":")
     if basis not in (HUMAN, ADJUDICATED) or name != reviewer:
         raise BadInput(
             f"{path}: the workbook was written for {name or basis:.60}, and the command says reviewer={reviewer}. Give "
             "the right name or file: each workbook belongs to one reviewer."
         )
-    now = {row_id(query_id, None, 1): query_id for query_id in judged.queries}
-    asked = {
-        row: str(digest) for row, digest in about.items() if row.startswith("r") and not row.startswith("rows of ")
-    }
+    now = {_query_key(query_id): query_id for query_id in judged.queries}
+    asked = {row: str(digest) for row, digest in found.items() if row.startswith("r") and " " not in row}
     gone = [row for row in asked if row not in now]
     if asked and len(gone) == len(asked):
         raise BadInput(f"{path}: none of its queries is in this test set. Does the workbook belong to another?")
@@ -478,6 +421,7 @@ def _check_about(path: Path, about: Mapping[str, Any], reviewer: str, judged: Ju
             f"{path}: the workbook was written for another version of the test set; of its queries, "
             f"{'; '.join(said)}. Put those queries back, or write the workbook anew."
         )
+    return found
 
 
 def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[str, Item]:
@@ -491,7 +435,8 @@ def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[st
         pi = drawn[query_id] if why == "audit" else 1.0
         for again in (1, 2):
             for doc_id in (None, *(one.doc_id for one in pairs)):
-                found[row_id(query_id, doc_id, again)] = Item(query_id, doc_id, again, why, pi)
+                item = Item(query_id, doc_id, again, why, pi)
+                found[item.key] = item
     return found
 
 
@@ -502,8 +447,12 @@ def _read_sheet(
     from openpyxl.utils import get_column_letter
 
     header = [str(one.value).strip() if one.value is not None else "" for one in next(rows, ())]
-    if wrong := list(filter(None, (_column_problem(header, name) for name in (ID, _ANSWERS[title])))):
-        errors += [f"{title}!{one}" for one in wrong]
+    wrong = [name for name in (ID, _ANSWERS[title]) if header.count(name) != 1]
+    for name in wrong:
+        here = ", ".join(f"{one:.40}" for one in header if one) or "none"
+        what = "there twice. Delete one of them" if name in header else "missing. Put it back"
+        errors.append(f"{title}!A1: the column {name!r} is {what} (columns here: {here}).")
+    if wrong:
         return []
     id_at, answer_at = header.index(ID), header.index(_ANSWERS[title])
     found: list[tuple[Item, Value]] = []
@@ -543,8 +492,6 @@ def _answer(title: str, cell: Any) -> Value:
     value = cell.value
     if cell.data_type == "f":
         raise ValueError("is a formula. Write what it comes to")
-    if cell.data_type == "e":
-        raise ValueError(f"is the error {value!s:.20}")
     if isinstance(value, date | time | timedelta):
         raise ValueError(f"is the date or time {value!s:.30}. Format the cell as a number or text")
     if isinstance(value, str):
@@ -555,20 +502,6 @@ def _answer(title: str, cell: Any) -> Value:
     return _MEANINGS[title][word]
 
 
-def _column_problem(header: Sequence[str], name: str) -> str:
-    """Return why a column cannot be read, after the cell that it is about; "" if there is exactly one of this name."""
-    from openpyxl.utils import get_column_letter
-
-    places = [place for place, one in enumerate(header, start=1) if one == name]
-    if len(places) > 1:
-        return f"{get_column_letter(places[1])}1: the column {name!r} is there twice. Delete one of them."
-    if places:
-        return ""
-    near = did_you_mean(name, [one for one in header if one])
-    here = ", ".join(f"{one:.40}" for one in header if one) or "none"
-    return f"A1: the column {name!r} is missing (columns here: {here}).{near} Put it back."
-
-
 def _filled(answers: Sequence[tuple[Item, Value]], by: str, judged: JudgedSet, at: str) -> Filled:
     before = {(one.pair, one.round): one for one in judged.judgements if one.by == by}
     new: list[Judgement] = []
@@ -577,7 +510,7 @@ def _filled(answers: Sequence[tuple[Item, Value]], by: str, judged: JudgedSet, a
         earlier = before.get((item.pair, item.round))
         if value is None:
             empty, kept = empty + 1, kept + (earlier is not None)
-        elif earlier and (value_of(earlier), earlier.sample) == (value, item.sample):
+        elif item.value(earlier) == value:
             same += 1
         else:
             changed += earlier is not None

@@ -146,7 +146,7 @@ def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
     assert mine
     assert {(one.by, one.blind) for one in mine} == {("adjudicated:park", False)}
     refused = reviewed(settle, "reviewer=park", "sample=open")
-    assert (refused.code, "people disagree about nothing" in refused.err) == (2, True)
+    assert (refused.code, "there are no disagreements" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
         ([], "reviewer is missing. Say who judges"),
         (["reviewer=[]"], "reviewer is missing"),
         (["reviewer=[kim,Kim]"], "kim is named twice"),
-        (["reviewer=' '"], "is no name"),
-        (["reviewer=" + "k" * 61], "is no name: give one of 1 to 60 letters"),
+        (["reviewer=' '"], "is not a name"),
+        (["reviewer=" + "k" * 61], "is not a name: give one of 1 to 60 letters"),
         (["reviewer=kim", "sample=audits"], "Did you mean 'audit'"),
         (["reviewer=kim", "sample=repair"], "nothing looks wrong"),
         (["reviewer=kim", "host=192.0.2.1"], "Use an address of this machine"),

@@ -80,7 +80,7 @@ def test_a_workbook_with_one_wrong_cell_changes_nothing(harness, here):
         (["via=xlsx", "reviewer=kim", "from=none.xlsx"], "none.xlsx does not exist"),
         (["via=xlsx", "reviewer=kim", "output=a.csv"], "a workbook is a file .xlsx. Name it a.xlsx"),
         (["via=xls", "reviewer=kim", "output=a.xlsx"], "via='xls' is not one of page, xlsx"),
-        (["via=xlsx", "reviewer=kim", "output=a.xlsx", "sample=open"], "people disagree about nothing"),
+        (["via=xlsx", "reviewer=kim", "output=a.xlsx", "sample=open"], "there are no disagreements"),
     ],
 )
 def test_what_is_refused(harness, here, words, says):

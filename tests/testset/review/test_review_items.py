@@ -1,5 +1,6 @@
 """What a person is asked: all of an audit, a second round, suspicious pairs, and open questions."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -36,8 +37,12 @@ def asked(sample, *judgements, reviewer="kim", audit=SAMPLE):
     return items(sample, reviewer, JudgedSet(QUERIES, PAIRS, judgements), audit)
 
 
+def reasons(found):
+    return Counter(found.values())
+
+
 def pairs(found):
-    return {(one.query_id, one.doc_id, one.round) for one in found.items}
+    return {(one.query_id, one.doc_id, one.round) for one in found}
 
 
 ALL_OF_A = {("a", None, 1), ("a", "a1", 1), ("a", "a2", 1), ("a", "a3", 1)}
@@ -48,14 +53,14 @@ JUDGED_C = (said("c", None, needs=False),)
 def test_an_audit_asks_all_of_the_drawn_queries_with_the_need_first():
     found = asked("audit")
     assert pairs(found) == ALL_OF_A | {("c", None, 1), ("c", "c1", 1)}
-    assert {one.sample for one in found.items} == {"audit"}
-    assert {(one.query_id, one.pi) for one in found.items} == {("a", 0.5), ("c", 1.0)}
-    places = [(one.query_id, one.doc_id) for one in found.items]
+    assert {one.sample for one in found} == {"audit"}
+    assert {(one.query_id, one.pi) for one in found} == {("a", 0.5), ("c", 1.0)}
+    places = [(one.query_id, one.doc_id) for one in found]
     for query_id in ("a", "c"):
         own = [place for place, (query, _) in enumerate(places) if query == query_id]
         assert own == list(range(own[0], own[-1] + 1)), "a query's questions stand together"
         assert places[own[0]] == (query_id, None)
-    assert found.reasons == {"first round": 6}
+    assert reasons(found) == {"first round": 6}
 
 
 def test_what_a_person_has_judged_is_not_asked_again_and_documents_of_no_use_neither():
@@ -72,8 +77,8 @@ def test_the_second_round_is_for_another_person_and_for_the_same_one_at_the_end(
     assert pairs(asked("audit", *JUDGED_A)) == {("c", None, 1), ("c", "c1", 1)}
     lee = asked("audit", *JUDGED_A, reviewer="lee")
     assert pairs(lee) == again | {("c", None, 1), ("c", "c1", 1)}
-    assert [one.round for one in lee.items] == [1, 1, 2, 2, 2, 2]
-    assert lee.reasons == {"second round": 4, "first round": 2}
+    assert [one.round for one in lee] == [1, 1, 2, 2, 2, 2]
+    assert reasons(lee) == {"second round": 4, "first round": 2}
     own = asked("audit", *JUDGED_A, *JUDGED_C)
     assert pairs(own) == again
     twice = [replace(one, round=2, by="human:lee") for one in JUDGED_A]
@@ -99,7 +104,7 @@ def by_model(*grades, by="llm:m#1"):
 
 
 @pytest.mark.parametrize(
-    ("grades", "reasons"),
+    ("grades", "suspicious"),
     [
         ((3, 3, 0, 0, 1), {}),
         ((1, 1, 0, 0, 0), {"the document that the query was drafted from, not relevant to the model": {"a1"}}),
@@ -108,24 +113,24 @@ def by_model(*grades, by="llm:m#1"):
         ((3, 1, 0, 0, 0), {"a near-duplicate that the model graded unlike its twin": {"a2"}}),
     ],
 )
-def test_suspicious_pairs(grades, reasons):
+def test_suspicious_pairs(grades, suspicious):
     found = asked("repair", *by_model(*grades))
-    assert found.reasons == {why: len(ids) for why, ids in reasons.items()}
-    assert {one.doc_id for one in found.items} == set().union(*reasons.values())
-    assert all((one.sample, one.pi, one.round) == ("repair", 1.0, 1) for one in found.items)
+    assert reasons(found) == {why: len(ids) for why, ids in suspicious.items()}
+    assert {one.doc_id for one in found} == set().union(*suspicious.values())
+    assert all((one.sample, one.pi, one.round) == ("repair", 1.0, 1) for one in found)
 
 
 def test_two_models_that_differ_are_suspicious_until_a_person_has_judged():
     first, last = by_model(3, 3, 0, 1, 0), by_model(3, 3, 0, 2, 1, by="llm:other#2")
-    assert asked("repair", *first, *last).reasons == {"two models differ": 1}  # 0 and 1 are on the same side
-    assert not asked("repair", *first, *last, said("b", "b1", 2)).items
+    assert reasons(asked("repair", *first, *last)) == {"two models differ": 1}  # 0 and 1 are on the same side
+    assert not asked("repair", *first, *last, said("b", "b1", 2))
 
 
 def test_repair_begins_with_the_queries_that_have_most_suspicious_pairs():
     """By count, which everybody sees: an order by reason would tell what the model said."""
     for reviewer in ("kim", "lee", "ann", "bo"):
         found = asked("repair", *by_model(1, 2, 2, None), reviewer=reviewer)
-        assert [one.query_id for one in found.items] == ["a", "a", "a", "b"]
+        assert [one.query_id for one in found] == ["a", "a", "a", "b"]
 
 
 def test_all_is_what_no_person_has_judged():
@@ -139,14 +144,14 @@ def test_open_questions_are_what_people_disagree_about_or_cannot_tell():
     other = (said("a", "a1", 0, "human:lee"), said("b", None, needs=True, sample="all"), said("b", "b1", sample="all"))
     found = asked("open", *JUDGED_A, *JUDGED_C, *other)
     assert pairs(found) == {("a", "a1", 1), ("a", "a3", 1), ("b", "b1", 1)}
-    assert found.reasons == {"cannot tell": 2, "people disagree": 1}
-    assert {(one.query_id, one.sample, one.pi) for one in found.items} == {("a", "audit", 0.5), ("b", "repair", 1.0)}
+    assert reasons(found) == {"cannot tell": 2, "people disagree": 1}
+    assert {(one.query_id, one.sample, one.pi) for one in found} == {("a", "audit", 0.5), ("b", "repair", 1.0)}
 
 
 def test_what_a_model_cannot_tell_is_open():
     found = asked("open", said("b", "b1", None, "llm:m#1"), said("b", "b2", 1, "llm:m#1"))
     assert pairs(found) == {("b", "b1", 1)}
-    assert found.reasons == {"cannot tell": 1}
+    assert reasons(found) == {"cannot tell": 1}
 
 
 def test_an_answer_to_an_unanswerable_query_is_asked_about_once():
@@ -154,11 +159,11 @@ def test_an_answer_to_an_unanswerable_query_is_asked_about_once():
     answered = said("b", "b1", 3, "llm:m#1"), said("b", "b2", 0, "llm:m#1")
     assert pairs(items("open", "kim", JudgedSet(queries, PAIRS, answered))) == {("b", "b1", 1)}
     settled = said("b", "b1", 2, "adjudicated:kim", blind=False)
-    assert not items("open", "kim", JudgedSet(queries, PAIRS, (*answered, settled))).items
+    assert not items("open", "kim", JudgedSet(queries, PAIRS, (*answered, settled)))
 
 
 def test_the_order_depends_on_names_and_ids_alone():
     found = asked("audit")
-    assert shuffled(reversed(found.items), "kim") == list(found.items)
-    orders = {tuple(one.pair for one in asked("audit", reviewer=name).items) for name in "abcdefgh"}
+    assert shuffled(reversed(found), "kim") == list(found)
+    orders = {tuple(one.pair for one in asked("audit", reviewer=name)) for name in "abcdefgh"}
     assert len(orders) > 4

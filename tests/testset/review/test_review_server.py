@@ -10,8 +10,8 @@ from judged_sets import judged_set
 
 from harness.data.documents_folder import DocumentsFolder
 from harness.errors import BadInput
-from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
-from harness.testset.review.desk import Desk, Item, JudgementChanged, Reviewer, ReviewLedger, ReviewMaterial
+from harness.testset.judge.judgements import Judgement, JudgementLog, read_judged_set, text_digest
+from harness.testset.review.desk import Desk, Item, RefusedRequest, ReviewLedger
 from harness.testset.review.server import FILES, ReviewServer
 
 JSON = {"Content-Type": "application/json"}
@@ -29,10 +29,10 @@ class Served:
         documents = {one.document.doc_id: one.document for one in DocumentsFolder(self.made.documents).chunks()}
         self.items = [Item(one, None, 1, "audit", 0.5) for one in queries]
         self.items += [Item(one.query_id, one.doc_id, 1, "audit", 0.5) for one in pool.pairs]
-        reviewers = [Reviewer(name) for name in NAMES]
-        self.ledger = ReviewLedger(self.log, queries, [one.by for one in reviewers])
-        material = ReviewMaterial(queries, documents)
-        self.server = ReviewServer([Desk(one, self.items, material, self.ledger) for one in reviewers], "127.0.0.1", 0)
+        by = [f"human:{name}" for name in NAMES]
+        ledger, judged = ReviewLedger(self.log, queries, by), read_judged_set(self.made.folder)
+        desks = [Desk(one, self.items, judged, documents, ledger) for one in by]
+        self.server = ReviewServer(desks, "127.0.0.1", 0)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.host = f"127.0.0.1:{self.server.server_port}"
         self.root = {name: urlsplit(link).path for name, link in self.server.links.items()}
@@ -215,17 +215,15 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
     """Two servers of one test set: between a look at the log and the line that is added, no other line comes."""
     made = judged_set(tmp_path, 3)
     query_id, query = next(iter(made.queries.items()))
-    said = [
-        Judgement(query_id, text_digest(query), None, None, "human:kim", "2026-01-01", needs=needs, sample="audit")
-        for needs in (True, False)
-    ]
+    item = Item(query_id, None, 1, "audit", 0.5)
+    said = [item.judgement(query, "human:kim", "2026-01-01", value) for value in (1, 0)]
     mine, theirs = (ReviewLedger(JudgementLog(made.folder), made.queries, ["human:kim"]) for _ in range(2))
     raised = []
 
     def elsewhere():
-        with pytest.raises(JudgementChanged) as changed:
-            theirs.put(said[1], None)
-        raised.append(changed.value.value)
+        with pytest.raises(RefusedRequest) as changed:
+            theirs.put(item, said[1], None)
+        raised.append(changed.value.document["value"])
 
     other = threading.Thread(target=elsewhere)
 
@@ -236,7 +234,7 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
         return JudgementLog.since(mine._log, position)
 
     mine._log.since = slowly
-    mine.put(said[0], None)
+    mine.put(item, said[0], None)
     other.join()
     assert raised == [1]
     assert JudgementLog(made.folder).read() == said[:1]
@@ -272,8 +270,7 @@ def test_a_judgement_for_another_sample_does_not_count(served):
     digest = text_digest(served.made.queries[item.query_id])
     row = Judgement(item.query_id, digest, item.doc_id, 2, "human:kim", "2026-11-22T09:30:00Z", sample="repair")
     served.log.append([row])
-    values, _ = served.ledger.changes("human:kim", 0)
-    assert values.get((item.query_id, item.doc_id, 1, "audit")) is None
+    assert served.json("api/items")["values"][item.key] is None
 
 
 def test_many_windows_at_once_lose_nothing(served):

@@ -27,7 +27,6 @@ from harness.testset.review.workbook import (
     Questions,
     cell_text,
     read_workbook,
-    row_id,
     write_workbook,
 )
 from retrievers.base import Document, Query
@@ -50,7 +49,7 @@ class Workbook:
 
 def questions(one, by, sample):
     documents = {doc_id: Document(doc_id, f"text of {doc_id}", "title") for ids in one.made.doc_ids for doc_id in ids}
-    return Questions(by, sample, one.asked.items, one.made.queries, documents, "docs/documents.jsonl")
+    return Questions(by, sample, [*one.asked], one.made.queries, documents, "docs/documents.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,7 @@ def test_a_person_finds_what_to_do(blank, small):
     rows = list(book[PAIRS].iter_rows(min_row=2, values_only=True))
     assert [row[1] for row in rows] == sorted(row[1] for row in rows), "documents stand together with their query"
     assert "[user] 가람" in " ".join(row[2] for row in rows), "a conversation says who speaks"
-    assert len(rows) + book[QUERIES].max_row - 1 == len(small.asked.items)
+    assert len(rows) + book[QUERIES].max_row - 1 == len(small.asked)
 
 
 def test_nothing_in_it_tells_who_ranked_a_document_or_what_a_model_said(small, blank):
@@ -127,7 +126,7 @@ def test_nothing_in_it_tells_who_ranked_a_document_or_what_a_model_said(small, b
     told = small.judged
     other = JudgedSet(told.queries, [type(one)(one.query_id, one.doc_id) for one in told.pairs], ())
     again = items("audit", "kim", other, small.audit)
-    assert again.items == small.asked.items
+    assert [*again] == [*small.asked]
     cells = [[cell.value for cell in row] for sheet in openpyxl.load_workbook(blank) for row in sheet]
     said = {str(value) for row in cells for value in row}
     for word in (*small.made.query_ids, "bm25-invented", "a" * 32, "judge#01"):
@@ -137,18 +136,18 @@ def test_nothing_in_it_tells_who_ranked_a_document_or_what_a_model_said(small, b
 def test_what_was_filled_in_becomes_judgements(small, blank, tmp_path):
     path = changed(blank, tmp_path, lambda book: None)
     found = small.read(path)
-    assert len(found.new) == len(small.asked.items)
+    assert len(found.new) == len(small.asked)
     assert (found.changed, found.same, found.empty, found.kept) == (0, 0, 0, 0)
     by_pair = {one.pair: one for one in found.new}
     rows = openpyxl.load_workbook(path)[PAIRS].iter_rows(min_row=2, values_only=True)
     graded = {row[0]: row[-1] for row in rows}
-    for item in small.asked.items:
+    for item in small.asked:
         said = by_pair[item.pair]
         assert (said.by, said.sample, said.pi, said.round) == ("human:kim", "audit", item.pi, 1)
         if item.doc_id is None:
             assert (said.needs, said.grade) == (True, None)
         else:
-            assert (said.needs, said.grade) == (None, graded[row_id(item.query_id, item.doc_id, 1)])
+            assert (said.needs, said.grade) == (None, graded[item.key])
 
 
 def test_reading_twice_adds_nothing_and_a_changed_grade_replaces_one(tmp_path):
@@ -198,33 +197,24 @@ def test_deleted_rows_and_empty_cells_are_not_judged(small, blank, tmp_path):
         book[PAIRS].append([None, None, None, None, None])
 
     found = small.read(changed(blank, tmp_path, change))
-    assert (len(found.new), found.empty) == (len(small.asked.items) - 4, 1)
+    assert (len(found.new), found.empty) == (len(small.asked) - 4, 1)
 
 
 @pytest.mark.parametrize(
-    ("written", "grade"), [(2, 2), (2.0, 2), ("2", 2), (" 2 ", 2), ("２", 2), ("?", None), ("？", None)]
+    ("title", "written", "means"),
+    [
+        *((PAIRS, written, 2) for written in (2, 2.0, "2", " 2 ", "２")),
+        *((PAIRS, written, None) for written in ("?", "？")),
+        *((QUERIES, written, True) for written in ("yes", "예", True)),
+        *((QUERIES, written, False) for written in ("NO", "아니요")),
+        (QUERIES, "?", None),
+    ],
 )
-def test_ways_to_write_a_grade(small, blank, tmp_path, written, grade):
-    def change(book):
-        book[PAIRS].cell(2, column(book[PAIRS], GRADE)).value = written
-
-    path = changed(blank, tmp_path, change)
-    first = openpyxl.load_workbook(path)[PAIRS].cell(2, 1).value
-    [found] = [one for one in small.read(path).new if row_id(one.query_id, one.doc_id, one.round) == first]
-    assert found.grade == grade
-
-
-@pytest.mark.parametrize(
-    ("written", "needs"), [("yes", True), ("NO", False), ("예", True), ("아니요", False), (True, True), ("?", None)]
-)
-def test_ways_to_say_whether_a_query_needs_retrieval(small, blank, tmp_path, written, needs):
-    def change(book):
-        book[QUERIES].cell(2, column(book[QUERIES], NEEDS)).value = written
-
-    path = changed(blank, tmp_path, change)
-    first = openpyxl.load_workbook(path)[QUERIES].cell(2, 1).value
-    [found] = [one for one in small.read(path).new if row_id(one.query_id, None, 1) == first and one.doc_id is None]
-    assert found.needs is needs
+def test_ways_to_write_an_answer(small, blank, tmp_path, title, written, means):
+    path = changed(blank, tmp_path, put(title, GRADE if title == PAIRS else NEEDS, 2, written))
+    [item] = [one for one in small.asked if one.key == openpyxl.load_workbook(path)[title].cell(2, 1).value]
+    [found] = [one for one in small.read(path).new if one.pair == item.pair]
+    assert (found.grade if title == PAIRS else found.needs) == means
 
 
 NASTY = st.one_of(
@@ -302,22 +292,20 @@ WRONG = {
     "true": (put(PAIRS, GRADE, 3, True), "pairs!E3: grade is True"),
     "a date": (put(PAIRS, GRADE, 3, datetime.datetime(2026, 1, 2)), "pairs!E3: grade is the date or time 2026-01-02"),
     "a formula": (put(PAIRS, GRADE, 3, "=1+1"), "pairs!E3: grade is a formula. Write what it comes to."),
-    "an error": (put(PAIRS, GRADE, 3, "#N/A"), "pairs!E3: grade is the error #N/A."),
     "a need of maybe": (put(QUERIES, NEEDS, 2, "maybe"), "queries!D2: needs is 'maybe', but must be yes, no, ?"),
     "a need of 2": (put(QUERIES, NEEDS, 2, 2), "queries!D2: needs is 2"),
     "an id changed": (put(PAIRS, ID, 4, "r0123"), "pairs!A4: no question of this test set has the id 'r0123'"),
     "an id deleted": (put(PAIRS, ID, 4, None), "pairs!A4: the id is missing. Put it back, or delete the row."),
     "a row copied": (repeat_a_row, "is also in row 2. Delete one of the rows."),
     "the id of another sheet": (lambda book: put(PAIRS, ID, 4, book[QUERIES]["A2"].value)(book), "pairs!A4: no"),
-    "no column of grades": (drop(PAIRS, GRADE), "pairs!A1: the column 'grade · 점수' is missing (columns here: id,"),
+    "no column of grades": (drop(PAIRS, GRADE), "pairs!A1: the column 'grade · 점수' is missing. Put it back (columns"),
     "no column of ids": (drop(QUERIES, ID), "queries!A1: the column 'id' is missing"),
-    "a column renamed": (rename(PAIRS, GRADE, "grades · 점수"), "Did you mean 'grades · 점수'?"),
-    "two columns of grades": (double, "pairs!G1: the column 'grade · 점수' is there twice. Delete one of them."),
+    "a column renamed": (rename(PAIRS, GRADE, "grades · 점수"), "the column 'grade · 점수' is missing"),
+    "two columns of grades": (double, "the column 'grade · 점수' is there twice. Delete one of them"),
     "a sheet deleted": (lambda book: book.remove(book[PAIRS]), "the sheet 'pairs' is missing (sheets here: how"),
     "a sheet renamed": (lambda book: setattr(book[QUERIES], "title", "x"), "the sheet 'queries' is missing"),
     "rows moved to another file": (lambda book: book.remove(book[ABOUT]), "the hidden sheet 'about' is missing"),
-    "the hidden sheet changed": (about("sample", "mine"), "the hidden sheet 'about' has been changed (sample)"),
-    "a later version": (about("version", 2), "version is 2, but this harness reads version 1"),
+    "the hidden sheet changed": (about("sample", "mine"), "the hidden sheet 'about' has been changed. Undo that."),
     "another person's": (about("by", "human:lee"), "was written for lee, and the command says reviewer=kim"),
     "a model's": (about("by", "llm:kim"), "the command says reviewer=kim"),
 }  # fmt: skip
@@ -348,7 +336,7 @@ def test_all_that_is_wrong_is_said_at_once(small, blank, tmp_path):
 
 def test_another_version_of_the_test_set_is_refused(small, blank, tmp_path):
     path = changed(blank, tmp_path, lambda book: None)
-    first, second, *_ = (one.query_id for one in small.asked.items if one.doc_id is None)
+    first, second, *_ = (one.query_id for one in small.asked if one.doc_id is None)
     queries = dict(small.judged.queries)
     queries[first] = replace(queries[first], query=Query.of(first, "changed"))
     edited = Workbook(small.made, JudgedSet(queries, small.judged.pairs, ()), small.audit, small.asked)
@@ -396,16 +384,15 @@ OTHER = {
     "half of it": (lambda blank: blank.read_bytes()[:3000], "not a whole Excel workbook"),
     "an empty file": (lambda blank: b"", "not a whole Excel workbook"),
     "encrypted": (lambda blank: b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted or an old .xls"),
-    "another zip": (lambda blank: zipped({"a.xml": "<a/>"}), "the workbook is damaged (KeyError"),
+    "another zip": (lambda blank: zipped({"a.xml": "<a/>"}), "not a whole Excel workbook (KeyError"),
     "laughs": (lambda blank: packed(blank, in_part("sheet2.xml", b"<worksheet", LAUGHS)), "declares a document type"),
-    "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "is damaged (ParseError"),
+    "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "not a whole Excel workbook (ParseError"),
     "no XML": (lambda blank: packed(blank, in_part("workbook.xml", b"<", b"[")), "broken XML"),
     "a bomb": (lambda blank: zipped({"xl/styles.xml": b"<a>" + bytes(17 << 20)}), "unpacks to more than 16 MB"),
     "long texts": (lambda blank: zipped({"[Content_Types].xml": TYPES, "xl/t.xml": b"<a>" + bytes(129 << 20)}),
                    "xl/t.xml unpacks to more than 128 MB"),
     "a workbook among the sheets": (hidden_workbook, "xl/worksheets/wb.xml unpacks to more than 16 MB"),
     "types that are no XML": (lambda blank: zipped({"[Content_Types].xml": "<a"}), "broken XML"),
-    "many parts": (lambda blank: zipped({f"{n}.xml": "<a/>" for n in range(1001)}), "packs 1,001 files"),
     "packed otherwise": (lambda blank: zipped({"a.xml": "<a/>"}, zipfile.ZIP_BZIP2), "packed in a way that"),
 }  # fmt: skip
 
