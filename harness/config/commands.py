@@ -432,7 +432,7 @@ class DraftConfig(AskingConfig):
     documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
     limit: int | None = key(5, "documents that it is shown, drawn so that every file has its share; null: all", least=1)
     questions: int = key(2, "queries of each kind that it may draft from a document", least=1, most=50)
-    kinds: tuple[str, ...] = key(
+    kinds: tuple[Literal["fact", "search", "conversation", "none", "unanswerable"], ...] = key(
         ("fact", "search", "conversation", "none", "unanswerable"), "one request for each of them and each document"
     )
     examples: Path | None = key(None, "real queries whose style is followed: JSON lines {eval_id, msg}, or a test set")
@@ -502,7 +502,7 @@ class FreezeConfig(TestSetConfig):
     )
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
     leave_out: bool = key(False, "true: leave out queries about which something is open, instead of refusing")
-    formats: tuple[str, ...] = key((), "also write it for other tools: contest, beir, autorag, trec")
+    formats: tuple[Literal["contest", "beir", "autorag", "trec"], ...] = key((), "also write it for other tools")
 
 
 @dataclass(frozen=True, kw_only=True)

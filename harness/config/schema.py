@@ -266,9 +266,11 @@ def check_value(value: Any, key: Key, name: str) -> None:
         raise BadInput(f"{name}={value} is not a finite number.")
     if not _fits(value, key.hint):
         choices = key.values
-        expected = f"one of {', '.join(choices)}" if choices else _type_text(key.hint)
+        several = "a list of" if key.is_texts else "one of"
+        expected = f"{several} {', '.join(choices)}" if choices else _type_text(key.hint)
         shown = _number(value) if isinstance(value, int) else f"{value!r:.200}"
-        near = did_you_mean(value, choices) if isinstance(value, str) else ""
+        wrong = next((one for one in value if one not in choices), None) if isinstance(value, list) else value
+        near = did_you_mean(wrong, choices) if isinstance(wrong, str) else ""
         raise BadInput(f"{name}={shown} is not {expected}.{near}")
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, str):

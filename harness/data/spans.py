@@ -19,6 +19,7 @@ from typing import Any, Literal
 from harness.config.text import counted
 from harness.data.files import some
 from harness.data.qrels import Qrels
+from harness.storage.typed import INLINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Evidence:
     (the selectors of the W3C Web Annotation Data Model). grade: of a document that contains it, > 0.
     """
 
-    span: Span
+    span: Span = field(metadata=INLINE)
     exact: str
     prefix: str = ""
     suffix: str = ""

@@ -1,8 +1,7 @@
-"""The one client for language models: OpenAI's chat completions, which hosted models and local servers offer.
+"""The client for language models, by OpenAI's chat completions, as hosted models and local servers offer them.
 
-Every reply is in the log (`llm.reply_log`) before its thread sends the next request, so that a restart pays only for
-what was under way. Prompts and replies reach no other log. The key is read from the environment for each request and
-stored nowhere.
+Every reply is in the log before its thread sends the next request, so a restart pays only for requests that were under
+way. Prompts and replies reach no other log. The key is read from the environment for each request and stored nowhere.
 """
 
 from __future__ import annotations
@@ -58,15 +57,13 @@ _Asked = tuple["Prompt", dict[str, Any]]  # a prompt and the request for it
 class ChatModel:
     """A language model at an endpoint.
 
-    model:       its name there; None: none is chosen, which whoever asks it refuses.
-    base_url:    of the endpoint; https, or http on this machine, where no key is needed.
-    request:     further fields of each request, without those that are None; None = `REQUEST`.
-    replies:     how a structured reply is demanded: `json_schema` hands its schema to the server, which keeps to it;
-                 `json_object` demands JSON, and `text` nothing: the schema is then described in the prompt.
-    price:       `input` and `output`, money per million tokens; None: unknown.
-    api_key_env: the environment variable that holds the key.
-    timeout, retries: as in `http_client.Limits`.
-    parallel:    the most requests at a time.
+    model: its name there; None: none is chosen, and asking is refused.
+    base_url: https, or http on this machine, where no key is needed.
+    request: further fields of each request, without those that are None; None: `REQUEST`.
+    replies: how a structured reply is demanded: `json_schema` hands its schema to the server, which keeps to it;
+        `json_object` demands JSON, and `text` nothing: the schema is then described in the prompt.
+    price: `input` and `output`, money per million tokens; None: unknown.
+    timeout, retries, parallel: as in `http_client.Limits`.
     """
 
     recorded_as = "llm/chat"
@@ -112,17 +109,16 @@ class ChatModel:
         self._secrets.headers()
 
     def log_identity(self, purpose: str) -> dict[str, Any]:
-        """Return what a log of replies is for: one model, and one purpose, such as "gate". While a process asks for one
-        purpose, another can ask for another."""
+        """Return what a log of replies is for: a model and a purpose, such as "gate". Processes take turns only within
+        a purpose."""
         return {"model": self.model, "base_url": self.base_url, "purpose": purpose}
 
     def client(self) -> HttpClient:
-        """Sends requests to the endpoint. BadInput as for `require`."""
+        """Return what sends requests to the endpoint. Raise BadInput as `require` does."""
         self.require()
         return HttpClient(self._address, self._limits, self._secrets, frozenset({400}))
 
     def body(self, prompt: Prompt) -> dict[str, Any]:
-        """Return the request for a prompt, as JSON."""
         schema, turns = prompt.schema, list(prompt.turns)
         fields = {**(self.request or {}), **prompt.request}
         if schema and self.replies == "json_schema":
@@ -141,11 +137,11 @@ class ChatModel:
 class Prompt:
     """What a model is asked.
 
-    turns:   the conversation, with an instruction as its first, of the role `system`.
-    schema:  of a structured reply; None: text. `Schema.read` reads such a reply.
+    turns: the conversation; a first one of the role `system` is an instruction.
+    schema: of a structured reply; None: text.
     request: further fields, such as max_tokens, over those of the config; None omits a field.
-    name:    what messages call it, such as "query 'q1'"; it is not sent.
-    expects: how many tokens a reply is likely to have, for estimates; None: no idea.
+    name: what messages call it, such as "query 'q1'"; it is not sent.
+    expects: how many tokens a reply is likely to have, for estimates; None: unknown.
     """
 
     turns: tuple[Turn, ...]
@@ -157,7 +153,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """value: what was read; None if no reply was usable. text: the reply. problem: why it is not; "" if it is."""
+    """value: what was read; None if no reply was usable. problem: why the text is not usable; "" if it is."""
 
     value: T | None
     text: str
@@ -165,14 +161,11 @@ class Reply(Generic[T]):
 
 
 class Chat:
-    """Asks a model, and keeps its replies.
+    """Asks a model, and keeps its replies. Cached replies need no key; asking without one is BadInput.
 
-    replies: the folder of the log, which `Cache.log_folder` gives; None: replies are kept for this object alone, and
-             nothing is said about tokens.
+    replies: the folder of the log; None: replies are kept for this object alone, and nothing is said about tokens.
     unasked: why the model is not to be asked, and what to do instead; "": it is asked for what is not cached.
     turn: as of `ReplyLog`.
-
-    spent: what this object has asked. BadInput if the model is to be asked and cannot be: cached replies need no key.
     """
 
     def __init__(self, model: ChatModel, replies: Path | None, unasked: str = "", turn: Holding = nullcontext) -> None:
@@ -182,11 +175,11 @@ class Chat:
         self._counting = threading.Lock()
 
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
-        """The replies, in the order of the prompts; equal prompts are asked once, and logged replies cost nothing.
+        """Return the replies in the order of the prompts. Equal prompts are asked once; logged replies cost nothing.
 
-        A reply that is refused is asked for again, up to three times in all; then it is returned with its problem.
-        Failed, which says how many replies are cached, if the endpoint does not answer, or if the first ten replies are
-        all refused. No new requests start then, and the replies that were under way are kept.
+        A refused reply is asked for again, up to three times in all, and then returned with its problem. Raise Failed,
+        with the number of cached replies, if the endpoint does not answer or refuses the first ten: no new requests
+        start then, and the replies that were under way are kept.
 
         read: makes the value of a reply's text, the same of the same text; raises WrongReply to refuse it.
         label: what asks, for progress and messages.
@@ -204,18 +197,18 @@ class Chat:
         return [found[key] for key in keys]
 
     def known(self, prompts: Sequence[Prompt], read: Callable[[str], T]) -> list[Reply[T] | None]:
-        """The replies that are cached, as `ask` returns them; None where the model would be asked. Sends nothing."""
+        """Return the cached replies, as `ask` does; None where the model would be asked. Send nothing."""
         self._log.refresh()
         return [_judged(self._log[key], read) for key in self._requests(prompts)[0]]
 
     def estimate(self, prompts: Sequence[Prompt]) -> UsageEstimate:
-        """Return what asking would take; sends nothing."""
+        """Return what asking would take. Send nothing."""
         self._log.refresh()
         _, asked = self._requests(prompts)
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """Return what the logged replies to these prompts have taken, in whatever process, those of no use included."""
+        """Return what the logged replies to these prompts have taken, in any process, unusable ones included."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:
@@ -249,7 +242,7 @@ class Chat:
         return f"{self._model.base_url}/chat/completions"
 
     def _known(self, keys: Mapping[str, Any], read: Callable[[str], T]) -> dict[str, Reply[T]]:
-        """Key -> reply, of those that the log decides."""
+        """Return key -> reply, of the requests that the log decides."""
         judged = ((key, _judged(self._log[key], read)) for key in keys)
         return {key: reply for key, reply in judged if reply is not None}
 
@@ -289,7 +282,7 @@ class Chat:
                 self._say(f"{label}: {self.spent.since(before).text()}.")
 
     def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
-        """Send each request once; yields the key of each that has a further reply in the log."""
+        """Send each request once. Yield the key of each that has a further reply in the log."""
 
         def keep(place: int, reply: http_client.HttpReply) -> None:
             completion = _completion(reply, round(tokens_of(asked[missing[place]][1])))
@@ -302,7 +295,7 @@ class Chat:
             yield missing[answer.place]
 
     def _useless(self, key: str, prompt: Prompt, read: Callable[[str], Any]) -> str:
-        """Return what is said after replies that are all of no use. key: of the last."""
+        """Return the message after replies that are all unusable. key: of the last."""
         why = ""
         try:
             read(self._log[key][-1].text)
@@ -336,7 +329,7 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
 
 
 def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion:
-    """The completion in a response, or the refusal of a filter before the model; FailedAttempt if it is neither."""
+    """Return the completion in a response, or the refusal of a filter before the model; else raise FailedAttempt."""
     try:
         content = json.loads(reply.text)
         if reply.status == 400:
@@ -359,7 +352,7 @@ def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion
 
 
 def _filtered(error: Any) -> dict[str, Any]:
-    """The completion that a hosted model's filter of contents stands for, which judges one prompt, not the request."""
+    """Return the refusal of a hosted model's content filter, which concerns one prompt, as a completion."""
     if error["code"] != "content_filter":
         raise ValueError
     return {"choices": [{"message": {"content": str(error["message"])}, "finish_reason": "content_filter"}]}
@@ -370,7 +363,6 @@ def _tokens(value: Any) -> int | None:
 
 
 def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
-    """Return the turns with the schema described in the instruction."""
     described = (
         "Reply with one JSON object and nothing else. It must keep to this JSON Schema:\n"
         f"{json.dumps(schema.document, ensure_ascii=False)}"
@@ -381,7 +373,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Further fields of a request. Raise BadInput for those that are set here. key: the config key that gives them."""
+    """Return further fields of a request. Raise BadInput for fields that are set here. key: of the config."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):

@@ -1,8 +1,6 @@
-"""Structured replies of language models: the JSON in a reply, and the part of JSON Schema that prompts use.
+"""Structured replies of language models, by the part of JSON Schema that prompts use; and prompt files.
 
-Prompt files: the text that a language model is asked with, and the places in it that the harness fills.
-
-A file is UTF-8 text. `{name}` stands for what is filled in; other braces, such as those of JSON, are plain text.
+In a prompt file, UTF-8 text, `{name}` stands for what is filled in; other braces, such as those of JSON, stay.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any
 from harness.data.files import text_file
 from harness.errors import BadInput, did_you_mean
 
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _FENCE = re.compile(r"```[a-zA-Z]*\s*")
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "number": (int, float),
@@ -34,17 +32,17 @@ class WrongReply(Exception):
 class Schema:
     """What a reply must be.
 
-    name:     of letters, digits, `_` and `-`, as endpoints demand it.
-    document: a JSON Schema of an object. Servers that follow it strictly want all properties in `required`, and
-              `additionalProperties: false`, at each level. `read` checks type, properties, required,
-              additionalProperties, items and enum; other keywords bind the server alone.
+    name: of letters, digits, `_` and `-`, as endpoints demand it.
+    document: a JSON Schema of an object. Strict servers want all properties in `required`, and
+        `additionalProperties: false`, at each level. `read` checks type, properties, required, additionalProperties,
+        items and enum; other keywords bind the server alone.
     """
 
     name: str
     document: Mapping[str, Any]
 
     def read(self, text: str) -> Any:
-        """Return the JSON in a reply that keeps to the schema; WrongReply, which says where it does not."""
+        """Return the JSON in a reply. Raise WrongReply, with the place, unless it keeps to the schema."""
         value = json_value(text)
         _check(value, self.document, "the reply")
         return value
@@ -52,8 +50,7 @@ class Schema:
 
 def without_thought(text: str) -> str:
     """Return a reply without the <think>…</think> block at its beginning."""
-    thought = _THOUGHT.match(text)
-    return text[thought.end() :] if thought else text
+    return _THOUGHT.sub("", text, count=1)
 
 
 def json_value(text: str) -> Any:
@@ -69,7 +66,6 @@ def json_value(text: str) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """Return what is in a fenced block, if the text is one."""
     first, line_end, others = text.partition("\n")
     return others[:-3] if line_end and _FENCE.fullmatch(first) and others.endswith("```") else text
 
@@ -85,7 +81,7 @@ def _refuse(name: str) -> Any:
 
 
 def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
-    """WrongReply unless a value keeps to the schema. where: its place in the reply."""
+    """Raise WrongReply unless a value keeps to the schema. where: its place in the reply."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(value, kind) for kind in kinds):
@@ -108,7 +104,6 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
 
 
 def _is(value: Any, kind: str) -> bool:
-    """Return whether a value has a JSON type; true and false are no numbers."""
     return isinstance(value, _TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
 
@@ -125,7 +120,6 @@ class PromptText:
 
     @property
     def sha256(self) -> str:
-        """Of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def filled(self, **values: str) -> str:
@@ -134,12 +128,9 @@ class PromptText:
 
 
 def read_prompt(path: Path, needed: Sequence[str], optional: Sequence[str] = (), key: str = "") -> PromptText:
-    """Read a prompt file.
+    """Read a prompt file. Raise BadInput if it is empty or too long, lacks a needed name, or has an unknown one.
 
     needed: names that must occur as `{name}`. optional: names that may. key: the config key that named the file.
-
-    Raise BadInput, which names the key, for a file that cannot be read, is empty or too long, lacks a needed name, or
-    has another name in braces.
     """
     where = f"{key}={path}" if key else str(path)
     try:

@@ -1,9 +1,7 @@
-"""What language models cost: tokens as endpoints count them, and an estimate before anything is sent.
+"""Replies of language models, kept so that none is paid for twice; what they cost, and estimates of that.
 
-The log of what language models have replied: a reply that was paid for is on disk, and is never paid for again.
-
-Beside the log lie files of other machines' lines, which never change. A row holds the key of the request, the reply and
-what the endpoint counted; never the prompt, nor the key that authorises.
+A row of the log holds the key of the request, the reply and what the endpoint counted; never the prompt, nor the key
+that authorises. Beside the log lie files of other machines' rows, which never change.
 """
 
 from __future__ import annotations
@@ -13,12 +11,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.config.text import counted
-from harness.storage.append_log import FILE, OTHERS, AppendLog, Position, Shortened
+from harness.storage.append_log import FILE, OTHERS, START, AppendLog, Shortened
+from harness.storage.typed import HIDDEN
 
 Holding = Callable[[], AbstractContextManager[None]]
 
@@ -41,8 +40,6 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A reply to a request. key: of the request."""
-
     key: str
     reply: Completion
 
@@ -50,10 +47,10 @@ class _Row:
 class ReplyLog:
     """The replies to requests, by the key of the request, in the order in which they came.
 
+    Threads may add at the same time; processes take turns, by the lock `FOLDER.lock`.
+
     folder: of the log; None: replies are kept for this process alone.
     turn: what else is held while adding; `Cache.adding` gives it.
-
-    Threads may add at the same time. Processes take turns: who adds holds the lock `FOLDER.lock`.
     """
 
     def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:
@@ -61,7 +58,7 @@ class ReplyLog:
         self._log = _log(folder / FILE, folder.with_name(f"{folder.name}.lock")) if folder else None
         self._others: set[Path] = set()  # files of other machines that have been read
         self._found: dict[str, list[Completion]] = defaultdict(list)
-        self._position = Position()
+        self._position = START
         self._add: Callable[..., None] = lambda row: None
         self._adding = threading.Lock()
 
@@ -79,7 +76,7 @@ class ReplyLog:
             yield
 
     def add(self, key: str, completion: Completion) -> None:
-        """Add a reply; it is on disk when this returns. OSError, such as of a full disk. Only while `adding`."""
+        """Add a reply, while `adding`; it is on disk when this returns. Raise OSError, such as of a full disk."""
         with self._adding:
             if self._log is None:
                 self._found[key].append(completion)
@@ -96,14 +93,13 @@ class ReplyLog:
         except Shortened:  # the entry was pruned meanwhile
             self._found.clear()
             self._others.clear()
-            self._position = Position()
+            self._position = START
             self._read_on(self._log)
         for other in sorted({*self._log.path.parent.glob(OTHERS)} - self._others):
             self._take(_log(other).read())
             self._others.add(other)
 
     def completions(self) -> Iterator[Completion]:
-        """Yield all replies."""
         for several in list(self._found.values()):
             yield from several
 
@@ -117,8 +113,7 @@ class ReplyLog:
 
 
 def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
-    """Return a lost reply can be asked for again."""
-    return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)
+    return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # a lost reply can be asked for again
 
 
 BYTES = 4  # of UTF-8 in a token
@@ -145,26 +140,23 @@ class Price:
 class Usage:
     """What was asked.
 
-    requests: answered by the endpoint, those included whose replies were of no use. cached: replies that came from the
-    log. input_tokens, output_tokens: as the endpoint counts them. uncounted: replies without such counts.
+    requests: answered by the endpoint, unusable replies included. cached: replies that came from the log.
+    input_tokens, output_tokens: as the endpoint counts them. uncounted: replies without such counts.
     """
 
-    price: Price = Price()
+    json_too: ClassVar = ("cost",)
+
+    price: Price = field(default=Price(), metadata=HIDDEN)
     requests: int = 0
     cached: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    uncounted: int = 0
+    uncounted: int = field(default=0, metadata=HIDDEN)
 
     @property
     def cost(self) -> float | None:
-        """Money; None without prices, or if the endpoint has not counted every reply."""
+        """Return the money; None without prices, or if the endpoint has not counted every reply."""
         return None if self.uncounted else self.price.of(self.input_tokens, self.output_tokens)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return tokens and costs as plain JSON; the cost is null where it is not known."""
-        names = ("requests", "cached", "input_tokens", "output_tokens")
-        return {**{name: getattr(self, name) for name in names}, "cost": self.cost}
 
     def since(self, earlier: Usage) -> Usage:
         """Return what was asked after `earlier`."""
@@ -172,7 +164,7 @@ class Usage:
         return Usage(self.price, **counts)
 
     def plus(self, one: Completion) -> Usage:
-        """With one more reply of the endpoint."""
+        """Return the usage with one more reply of the endpoint."""
         uncounted = one.input_tokens is None or one.output_tokens is None
         return replace(
             self,
@@ -183,7 +175,7 @@ class Usage:
         )
 
     def text(self) -> str:
-        """`12 replies, 3,400 input and 560 output tokens, cost 0.0012`, of requests that were sent."""
+        """Return, for example, `12 replies, 3,400 input and 560 output tokens, cost 0.0012`."""
         replies = counted(self.requests, "reply")
         if self.requests and self.uncounted == self.requests:
             return f"{replies}, whose tokens the endpoint does not count"
@@ -197,9 +189,8 @@ class Usage:
 class UsageEstimate:
     """What asking will take, if each request gets a usable reply at once.
 
-    requests: to be sent. cached: replies that are there. input_tokens: by `estimated_tokens`, corrected by what logged
-    requests had. output_tokens: as many for each as logged replies had on average, else as its prompt expects;
-    None without either. cost: money; None without prices, or if output_tokens is unknown.
+    input_tokens: by `estimated_tokens`, corrected by the counts of logged requests. output_tokens: the mean of logged
+    replies for each, else what its prompt expects; None without either. cost: None without prices or output_tokens.
     """
 
     requests: int
@@ -209,7 +200,7 @@ class UsageEstimate:
     cost: float | None
 
     def text(self) -> str:
-        """`12 requests (3 more replies are cached), about 3,400 input and 560 output tokens, about 0.0012`."""
+        """Return, for example, `12 requests (3 more replies are cached), about 3,400 input and 560 output tokens`."""
         found = counted(self.requests, "request")
         if self.cached:
             found += f" ({counted(self.cached, 'more reply')} {'is' if self.cached == 1 else 'are'} cached)"
@@ -218,7 +209,7 @@ class UsageEstimate:
 
 
 def estimated_tokens(text: str) -> float:
-    """About how many tokens a text has: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
+    """Return about how many tokens a text has: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
 
     Against the tokenizer of Mistral Nemo (131,072 entries), this is 6 % too many for Korean encyclopedia texts, 3 % too
     many for Python, and 8 to 16 % too few for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs 1.9 times as
@@ -228,14 +219,13 @@ def estimated_tokens(text: str) -> float:
 
 
 def tokens_of(body: Mapping[str, Any]) -> float:
-    """About how many input tokens a request has, by `estimated_tokens`; its schema counts as it does for
-    servers that put it into the prompt."""
+    """Return about how many input tokens a request has, its schema included: servers may put it into the prompt."""
     schema = json.dumps(body["response_format"], ensure_ascii=False) if "response_format" in body else ""
     return estimated_tokens(schema) + sum(MESSAGE_TOKENS + estimated_tokens(one["content"]) for one in body["messages"])
 
 
 def correction(completions: Iterable[Completion]) -> float:
-    """By what factor the rule of `estimated_tokens` was wrong for logged replies; 1 if too few are counted."""
+    """Return the factor between counted and estimated input tokens of logged replies; 1 if too few are counted."""
     counts = [(one.input_tokens, one.expected_input) for one in completions if one.input_tokens and one.expected_input]
     if len(counts) < CALIBRATED:
         return 1.0

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -236,8 +237,14 @@ Z = 1.959963984540054  # the normal quantile of a 95 % interval
 class Proportion:
     """`count` of `of` cases; `of` > 0."""
 
+    json_too: ClassVar = ("low", "high")
+
     count: int
     of: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.count <= self.of > 0:
+            raise ValueError(f"count {self.count} and of {self.of} must be 0 <= count <= of, of > 0.")
 
     @property
     def share(self) -> float:
@@ -251,6 +258,14 @@ class Proportion:
         scale = 1 + Z**2 / self.of
         low, high = (centre - margin) / scale, (centre + margin) / scale
         return (0.0 if self.count == 0 else low), (1.0 if self.count == self.of else high)
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
 
     def text(self) -> str:
         """`18 of 20 (90 %, 95 % interval 70 to 97 %)`."""

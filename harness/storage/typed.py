@@ -32,8 +32,9 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
     """Return the dataclass `kind` that a JSON object holds, with all dataclasses inside it.
 
     A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
-    these. Lists become tuples where the field is a Sequence. Raise BadInput for a missing or unknown field, and for a
-    value of another type or one that the dataclass itself refuses. where: the position in the file.
+    these. Lists become tuples where the field is a Sequence. What `json_too` names is passed over. Raise BadInput for a
+    missing or unknown field, and for a value of another type or one that the dataclass itself refuses. where: the
+    position in the file.
     """
     try:
         return cast(T, _reader(cast(Any, kind))(row, ""))
@@ -149,6 +150,7 @@ def _dataclass(kind: type) -> Read:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
     readers = {field.name: _reader(hints[field.name]) for field in fields}
+    derived = getattr(kind, "json_too", ())
     missing = dataclasses.MISSING
     needed = [one.name for one in fields if one.default is missing and one.default_factory is missing]
 
@@ -156,6 +158,7 @@ def _dataclass(kind: type) -> Read:
         if type(row) is not dict:
             raise _Unfit(f"{name or 'the row'} is {row!r:.60}, but must be an object.")
         prefix = f"{name}." if name else ""
+        row = {key: value for key, value in row.items() if key not in derived}
         if unknown := [key for key in row if key not in readers]:
             near = did_you_mean(unknown[0], readers)
             raise _Unfit(f"{prefix}{unknown[0]:.60} is not a field here.{near} The fields are {', '.join(readers)}.")

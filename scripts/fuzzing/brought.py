@@ -33,7 +33,7 @@ from harness.data.files import sha256_of
 from harness.data.predictions import read_predictions
 from harness.data.qrels import Qrels
 from harness.data.spans import SpanQrels
-from harness.data.testset import SpanLabelled
+from harness.data.testset import KINDS, SpanLabelled
 from harness.errors import BadInput
 from harness.llm.structured import read_prompt
 from harness.measures.measures import SPAN_MEASURES
@@ -43,7 +43,7 @@ from harness.sweeps.axes import Values
 from harness.sweeps.search import Search, SweepObjective
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
-from harness.testset.draft.drafts import KINDS, example_lines, read_examples
+from harness.testset.draft.drafts import example_lines, read_examples
 from retrievers.base import Ranking
 
 TALK = [{"role": role, "content": said} for role, said in (("user", "물"), ("assistant", "네"), ("user", "몇 도?"))]

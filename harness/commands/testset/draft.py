@@ -14,7 +14,8 @@ from harness.config.check import Invocation
 from harness.config.commands import DraftConfig
 from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
-from harness.errors import BadInput, Failed, did_you_mean
+from harness.data.testset import KINDS
+from harness.errors import BadInput, Failed
 from harness.llm.chat import ChatModel, Prompt
 from harness.llm.usage import Usage
 from harness.progress import stage, watch
@@ -23,10 +24,11 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.storage.cache import open_cache
+from harness.storage.typed import encoded
 from harness.testset.draft import drafting
 from harness.testset.draft.drafting import DraftPlan, DraftRequest
 from harness.testset.draft.drafts import (
-    KINDS,
+    LOOKED_AT,
     QUERIES,
     REJECTED,
     Draft,
@@ -34,15 +36,13 @@ from harness.testset.draft.drafts import (
     Rejection,
     TestsetFolder,
     check_examples,
-    language_of,
+    prompt_language,
     read_examples,
     read_prompts,
 )
 from harness.testset.draft.easiness import Measured, measure_easiness
-from harness.testset.draft.filters import Filters, sift
+from harness.testset.draft.filters import sift
 from harness.testset.pool.pool import relative_place
-
-LOOKED_AT = 100  # documents that decide the language of the prompts
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class DraftWork:
     examples: Examples
     tasks: Sequence[DraftRequest]
     place: TestsetFolder
-    filters: Filters
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -68,6 +67,7 @@ class DraftOutcome:
 
     path: of the test set. tasks: the requests. empty: kind -> replies that say that there is nothing to ask.
     measured: the queries of the test set, and what BM25 makes of them. rejections: all other drafts.
+    spent: by this process.
     """
 
     path: Path
@@ -75,10 +75,10 @@ class DraftOutcome:
     empty: Mapping[str, int]
     measured: Measured
     rejections: Sequence[Rejection]
+    spent: Usage
 
     @property
     def kept(self) -> Sequence[Draft]:
-        """Return the queries of the test set."""
         return self.measured.drafts
 
     def counts(self) -> dict[str, Any]:
@@ -94,15 +94,12 @@ class DraftOutcome:
             }
             for kind in asked
         }
-        both = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
-        easiness = {name: one and asdict(one) for name, one in both.items()}
-        reasons = _reasons(self.rejections)
-        return {"queries": len(self.kept), "kinds": kinds, "rejected": reasons, "easiness": easiness}
+        easiness = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
+        return {"queries": len(self.kept), "kinds": kinds, "rejected": _reasons(self.rejections), "easiness": easiness}
 
-    def document(self, spent: Usage) -> dict[str, Any]:
-        """Return what the command prints as JSON. spent: by this process."""
+    def document(self) -> dict[str, Any]:
         files = {"queries": str(self.path / QUERIES), "rejected": str(self.path / REJECTED)}
-        return {"testset": str(self.path), "files": files, **self.counts(), "usage": spent.to_json()}
+        return {"testset": str(self.path), "files": files, **self.counts(), "usage": self.spent}
 
 
 def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
@@ -125,28 +122,30 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
     drafted = drafting.draft_queries(chat, work.tasks, work.plan, work.folder)
     shown = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
     with watch("filters") as progress:
-        kept, rejected = sift(drafted.drafts, shown, work.plan.examples, work.filters, progress)
+        kept, rejected = sift(drafted.drafts, shown, config.filters, work.plan.examples, progress)
     rejections = [*drafted.rejections, *rejected]
-    require_drafts(kept, rejections, len(work.tasks))
+    if not kept:
+        raise Failed(_nothing_kept(rejections, len(work.tasks)))
     measured = Measured(kept, None, None)
     if config.easiness:
         chunks = list(work.folder.chunks())
         labels = work.examples.labels(chunks, work.folder)
         measured = measure_easiness(kept, [one.document for one in chunks], cache, work.examples.queries, labels)
-    outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
-    work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    return CommandAnswer(outcome.document(chat.spent), draft_report(outcome, chat.spent))
+    outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections, chat.spent)
+    work.place.write(outcome.kept, rejections, _manifest(work, outcome, chat.taken(work.prompts)))
+    return CommandAnswer(outcome.document(), draft_report(outcome))
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     """Raise BadInput unless what the config names can be read and the test set may be written."""
-    kinds, filters = _kinds(config.kinds), Filters(**config.document["filters"])
+    if not config.kinds:
+        raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
+    kinds = tuple(kind for kind in KINDS if kind in config.kinds)
     examples = read_examples(Path(config.examples)) if config.examples else Examples()
     folder = DocumentsFolder(Path(config.documents))
-    limit, language = config.limit, str(config.language)
+    limit = config.limit
     chunks = drafting.sample(folder, config.seed, limit and max(limit, LOOKED_AT))
-    if language == "auto":  # the same for any limit
-        language = language_of("\n".join(chunk.document.text for chunk in chunks[:LOOKED_AT]))
+    language = prompt_language(config.language, [chunk.document.text for chunk in chunks])  # the same for any limit
     chunks = chunks[:limit]
     prompts = read_prompts(kinds, language, config.document["prompts"])
     if examples.queries:
@@ -156,39 +155,30 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
         "documents": folder.fingerprint,
         "llm": model.identify(model.model, model.base_url, model.request, model.replies),
         **plan.settings,
-        "filters": asdict(filters),
+        "filters": asdict(config.filters),
     }
     place = TestsetFolder(config.testset, settings)
     place.check(len(chunks))
-    return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place, filters)
-
-
-def _kinds(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds in their usual order. Raise BadInput unless they are kinds, each once."""
-    for kind in given:
-        if kind not in KINDS:
-            raise BadInput(f"kinds: {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
-        if given.count(kind) > 1:
-            raise BadInput(f"kinds: {kind} is named twice. Remove one of them.")
-    if not given:
-        raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
-    return tuple(kind for kind in KINDS if kind in given)
+    return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
 
 
 def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
-    """Return what `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
+    """Return what `testset.json` says of the drafts. taken: by all replies, in any process."""
     counts = outcome.counts()
-    return {
-        "documents": {"path": relative_place(work.folder, work.place.path), "sha256": work.folder.fingerprint},
-        "shown": len(work.chunks),
-        **counts,
-        "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},
-        "usage": taken.to_json(),
-    }
+    found: dict[str, Any] = encoded(
+        {
+            "documents": {"path": relative_place(work.folder, work.place.path), "sha256": work.folder.fingerprint},
+            "shown": len(work.chunks),
+            **counts,
+            "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},
+            "usage": taken,
+        }
+    )
+    return found
 
 
-def draft_report(outcome: DraftOutcome, spent: Usage) -> Report:
-    """Return what was drafted, rejected and spent, and what to do next. spent: by this process."""
+def draft_report(outcome: DraftOutcome) -> Report:
+    spent = outcome.spent
     measured = {"drafts": outcome.measured.of_drafts, "examples": outcome.measured.of_examples}
     files = [f"{outcome.path / REJECTED} has every rejected draft with its reason."] if outcome.rejections else []
     return Report(
@@ -204,11 +194,8 @@ def draft_report(outcome: DraftOutcome, spent: Usage) -> Report:
 
 
 def _counts(outcome: DraftOutcome) -> Iterator[Table]:
-    """Yield the counts by kind, and the rejections by reason."""
-    names, found = (
-        {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"},
-        outcome.counts(),
-    )
+    names = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
+    found = outcome.counts()
     columns = [Column("kind"), *(Column(name, "count") for name in names.values())]
     yield Table("Drafts", columns, [[kind, *(of[key] for key in names)] for kind, of in found["kinds"].items()])
     examples = _examples(outcome.rejections)
@@ -218,7 +205,6 @@ def _counts(outcome: DraftOutcome) -> Iterator[Table]:
 
 
 def _first_drafts(outcome: DraftOutcome) -> Iterator[Table]:
-    """Yield the first draft of each kind."""
     for kind in dict.fromkeys(task.kind for task in outcome.tasks):
         for draft in [one for one in outcome.kept if one.kind == kind][:1]:
             evidence = [f"evidence: {snippet(one.exact, 200)}" for one in draft.evidence[:1]]
@@ -226,22 +212,19 @@ def _first_drafts(outcome: DraftOutcome) -> Iterator[Table]:
             yield Table(f"{kind}: {asked}", notes=[*filter(None, [draft.answer]), *evidence])
 
 
-def require_drafts(kept: Sequence[Draft], rejections: Sequence[Rejection], requests: int) -> None:
-    """Failed, with what was rejected and why, if no draft is left."""
-    if kept:
-        return
+def _nothing_kept(rejections: Sequence[Rejection], requests: int) -> str:
+    """Return what is said if no draft is left."""
     if not rejections:
-        raise Failed(
+        return (
             f"The model found nothing to ask in {counted(requests, 'request')}. Show it more documents (limit), or "
             "longer ones (harness prepare chunk.size=...), or try another model. Nothing was written."
         )
     examples = _examples(rejections)
     reasons = _reasons(rejections).items()
-    lines = [f"  {count:>5,}  {reason}: {snippet(examples[reason], 200)}" for reason, count in reasons]
-    raise Failed(
-        f"All {counted(len(rejections), 'draft')} were rejected, and nothing was written:\n"
-        + "\n".join(lines)
-        + "\nTry another model, another way to demand replies (llm.replies=json_object), or prompts of your own "
+    lines = [f"  {count:>5,}  {reason}: {snippet(examples[reason], 200)}\n" for reason, count in reasons]
+    return (
+        f"All {counted(len(rejections), 'draft')} were rejected, and nothing was written:\n{''.join(lines)}"
+        "Try another model, another way to demand replies (llm.replies=json_object), or other prompts "
         "(prompts.fact=FILE). Replies are cached: the same command sends nothing."
     )
 
@@ -252,5 +235,5 @@ def _reasons(rejections: Sequence[Rejection]) -> dict[str, int]:
 
 
 def _examples(rejections: Sequence[Rejection]) -> dict[str, str]:
-    """Reason -> what exactly was wrong with the first draft that was rejected for it."""
+    """Return reason -> what exactly was wrong with the first draft rejected for it."""
     return {one.reason: one.detail for one in reversed(rejections)}

@@ -44,7 +44,6 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
 
     BadInput for open questions, unless their queries may be left out, and if the version is there with other labels.
     """
-    freezing.check_formats(config.formats)
     testset = config.testset
     output = Path(config.output or testset / f"v{config.version}")
     if config.formats and (output / FROZEN).exists():

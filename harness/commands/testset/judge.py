@@ -21,6 +21,7 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.cache import open_cache
+from harness.storage.typed import encoded
 from harness.testset.judge import judge_record
 from harness.testset.judge.judge_record import (
     CLAIMING,
@@ -34,11 +35,7 @@ from harness.testset.judge.judge_record import (
     JudgeRecord,
     JudgingWork,
     Tally,
-    circular,
     read_records,
-    tally,
-    work,
-    write_record,
 )
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held, judged_now
 from harness.testset.judge.judging import read_reply, reply_verdict
@@ -62,8 +59,7 @@ class JudgeOutcome:
     reasons: Mapping[str, int]
     spent: Usage
 
-    def row(self) -> dict[str, Any]:
-        """Return the outcome as plain JSON."""
+    def document(self) -> dict[str, Any]:
         todo = self.work
         return {
             "testset": str(todo.folder),
@@ -72,11 +68,11 @@ class JudgeOutcome:
             "added": len(todo.pending),
             "left": todo.left,
             "by_others": todo.others,
-            "open": dict(self.reasons),
-            "kinds": {kind: dict(counts) for kind, counts in self.tally.kinds.items()},
-            "answered": list(self.tally.answered),
-            "judge": self.record.row(),
-            "usage": self.spent.to_json(),
+            "open": self.reasons,
+            "kinds": self.tally.kinds,
+            "answered": self.tally.answered,
+            "judge": self.record,
+            "usage": self.spent,
         }
 
 
@@ -99,7 +95,7 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
             return _nothing(todo)
         chat = asking.chat(open_cache(config.store.path), todo.prompts, f"Judging {_extent(todo)}")
         outcome = _judged(todo, chat, model.base_url)
-    return CommandAnswer(outcome.row(), judge_report(outcome))
+    return CommandAnswer(outcome.document(), judge_report(outcome))
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
@@ -116,10 +112,10 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
     added = todo.judgements(verdicts, at)
     JudgementLog(todo.folder).append(added)
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
-    found = tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
-    usage = chat.taken([*prompts, *todo.asked(todo.before)]).to_json()
-    if before and before.usage["requests"] > usage["requests"]:  # the cache has been pruned, or no controls are asked
-        usage = {**before.usage}
+    found = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
+    usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
+    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # the cache was pruned, or no controls asked
+        usage = before.usage
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(
         by=todo.judge.by,
@@ -128,30 +124,28 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
         prompt=todo.judge.prompt.sha256,
         language=todo.language,
         at=before.at if before and not added else at,
-        grades=found.grades,
+        grades={grade: sum(counts[grade] for counts in found.kinds.values()) for grade in GRADE_NAMES},
         seeds=found.seeds,
         controls=rates,
-        warnings=(*judge_record.warnings(rates), *circular(todo.judge.model, manifest, todo.pool)),
+        warnings=(*judge_record.warnings(rates), *judge_record.circular(todo.judge.model, manifest, todo.pool)),
         usage=usage,
     )
-    write_record(todo.folder, record)
+    judge_record.write_record(todo.folder, record)
     reasons = Counter(one.reason for one in verdicts[: len(added)] if one.reason)
     return JudgeOutcome(todo, record, found, reasons, chat.spent)
 
 
 def _work(config: JudgeConfig) -> JudgingWork:
     with stage("reading the pool and its documents"):
-        return work(config)
+        return judge_record.work(config)
 
 
 def _extent(work: JudgingWork) -> str:
-    """Return how many pairs, and how to have the others judged."""
     pairs = len(work.pending)
     return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
 
 
 def _nothing(todo: JudgingWork) -> CommandAnswer:
-    """Say that other models have judged everything."""
     document = {"testset": str(todo.folder), "by": todo.judge.by, "added": 0, "by_others": todo.others}
     said = (
         f"{todo.folder}: other models have judged all {counted(todo.others, 'pooled pair')}. Nothing was asked."
@@ -162,7 +156,6 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
 
 
 def judge_report(outcome: JudgeOutcome) -> Report:
-    """Return what was judged, how far the judge can be trusted, and what to do next."""
     todo, answered, spent = outcome.work, outcome.tally.answered, outcome.spent
     said = []
     if answered:
@@ -179,7 +172,6 @@ def judge_report(outcome: JudgeOutcome) -> Report:
 
 
 def _grades(outcome: JudgeOutcome) -> Table:
-    """Return counts of grades by kind, open ones by reason, and what becomes of the documents with evidence."""
     notes = [f"{count:,} open now: {reason}." for reason, count in outcome.reasons.items()]
     if seeds := outcome.record.seeds:
         notes.append(f"Of the documents with evidence, {seeds.text()} have {RELEVANT_FROM} or 3.")
@@ -191,12 +183,12 @@ def _grades(outcome: JudgeOutcome) -> Table:
 
 
 def _controls(record: JudgeRecord) -> Table:
-    """Return how often the judge found pairs relevant whose grade is known."""
     graded = Column(f"graded {RELEVANT_FROM} or 3", "percent", 0)
     columns = [Column("hidden control"), Column("pairs", "count"), graded, Column("should be")]
     rows: Rows = [
-        [CONTROLS[kind][0], one.of, Number(one.count / one.of, *one.interval), CONTROLS[kind][1]]
-        for kind, one in record.controls.items()
+        [what, one.of, Number(one.share, *one.interval), expected]
+        for kind, (what, expected) in CONTROLS.items()
+        if (one := record.controls.get(kind))
     ]
     return Table("Hidden controls", columns, rows)
 

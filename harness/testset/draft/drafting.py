@@ -1,9 +1,4 @@
-"""Drafting: what a language model is asked about a sample of documents, and what its replies amount to.
-
-Quotes of a language model as evidence: where they stand, and what stands around them.
-
-What a model is asked to reply with for each kind of query, as JSON schemas, and how such replies are read.
-"""
+"""Drafting queries: the requests about a sample of documents, their replies, and the evidence that these quote."""
 
 from __future__ import annotations
 
@@ -20,8 +15,7 @@ from harness.data.spans import Evidence, Span
 from harness.errors import BadInput
 from harness.llm.chat import Chat, Prompt, Reply
 from harness.llm.structured import PromptText, Schema, WrongReply
-from harness.testset.draft import drafts as real
-from harness.testset.draft.drafts import Draft, Rejection, fill_prompt, situations
+from harness.testset.draft.drafts import Draft, Rejection, example_lines, fill_prompt, situations
 from harness.testset.judge.judging import locate_quote
 from harness.testset.judge.sampling import draw_ids
 from retrievers.base import Query, Turn
@@ -32,9 +26,7 @@ CONTEXT = 32  # code points kept before and after evidence
 def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
     """Return the evidence that a quote stands for, once for each place of the document; () if the document lacks it.
 
-    `exact` is as the text has it, whatever white space and quotation marks the model wrote.
-
-    text_of: text id -> text. Raise BadInput where the text at a span is not the document's.
+    Raise BadInput where the text at a span is not the document's. text_of: text id -> text.
     """
     places = []
     for span in chunk.spans:
@@ -58,10 +50,7 @@ LENGTHS = (3, 5)  # messages of a conversation in which the user speaks two or t
 
 @dataclass(frozen=True)
 class ReplyItem:
-    """One query of a reply.
-
-    quotes: what the model gives as evidence. missing: of `unanswerable`, the information that an answer would need.
-    """
+    """One query of a reply. quotes: as evidence. missing: of `unanswerable`, what an answer would need."""
 
     turns: tuple[Turn, ...]
     answer: str = ""
@@ -70,7 +59,6 @@ class ReplyItem:
 
 
 def schema(kind: str) -> Schema:
-    """Return the JSON schema of a reply: an object whose `items` are queries of this kind."""
     text = {"type": "string"}
     turn = _object({"role": {"type": "string", "enum": ["user", "assistant"]}, "content": text})
     answered = {"answer": text, "evidence": {"type": "array", "items": text}}
@@ -85,15 +73,14 @@ def schema(kind: str) -> Schema:
 
 
 def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
-    """Return the function that reads a reply: its queries, none for an empty list.
+    """Return the function that reads a reply, which may have no queries.
 
     It raises WrongReply unless the reply keeps to the schema, no text is blank, and in a conversation the user begins,
     ends and speaks two or three times, in turn with the assistant.
     """
-    expected = schema(kind)
 
     def read(text: str) -> list[ReplyItem]:
-        items = expected.read(text)["items"]
+        items = schema(kind).read(text)["items"]
         return [_item(one, f"item {number}") for number, one in enumerate(items, start=1)]
 
     return read
@@ -104,7 +91,6 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _item(value: Mapping[str, Any], where: str) -> ReplyItem:
-    """Return a query. value: keeps to the schema."""
     for name in ("question", "answer", "missing"):
         if name in value and not value[name].strip():
             raise WrongReply(f"{name} of {where} is blank")
@@ -130,11 +116,8 @@ NOTHING = ReplyItem(())
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """What is drafted.
-
-    kinds: of `drafts.KINDS`. questions: the most of each request. language: ko or en. seed: of all that is drawn.
-    prompts: kind -> prompt. examples: real queries, whose style is followed.
-    """
+    """What is drafted. questions: the most of each request. language: ko or en. prompts: by kind. examples: real
+    queries, whose style is followed."""
 
     kinds: tuple[str, ...]
     questions: int
@@ -173,10 +156,9 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What came of the replies, in the order of the sample, so that a larger sample only adds at the end.
+    """What came of the replies, in the order of the sample: a larger sample only adds at the end.
 
-    drafts: with evidence located. rejections: of what can be no query. empty: kind -> replies that say that there is
-    nothing to ask.
+    rejections: before any filter. empty: kind -> replies that say that there is nothing to ask.
     """
 
     drafts: list[Draft]
@@ -185,7 +167,7 @@ class Drafted:
 
 
 def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:
-    """Return at most `limit` documents (None: all), drawn by `sampling.drawn`; the others are not kept in memory."""
+    """Return at most `limit` documents (None: all), drawn by `draw_ids`; the others are not kept in memory."""
     paths = folder.paths()
     files = {}
     for chunk in folder.chunks():
@@ -216,7 +198,7 @@ def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
 
 
 def draft_queries(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
-    """Ask for every task and read the replies. Raise Failed if the endpoint does not answer; a repeat then goes on."""
+    """Ask for every task and read the replies. Raise Failed if the endpoint does not answer."""
     answered: list[tuple[DraftRequest, Reply[list[ReplyItem]]]] = []
     for kind in plan.kinds:
         asked = [task for task in work if task.kind == kind]
@@ -244,7 +226,7 @@ def draft_queries(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, fol
 def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
     """about: a document, or a situation."""
     key = about if isinstance(about, str) else about.document.doc_id
-    shown = real.example_lines(plan.examples, kind, plan.seed, kind, key)
+    shown = example_lines(plan.examples, kind, plan.seed, kind, key)
     values = {"questions": str(plan.questions), "examples": shown}
     if isinstance(about, str):
         values["situation"], name = about, f"a query of kind {kind}"
@@ -256,7 +238,6 @@ def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
 
 
 def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) -> Draft | Rejection:
-    """Return the draft of an item with its evidence, or why it is none."""
     if task.chunk is None:
         return _draft(task, item)
     if task.kind == "unanswerable":
@@ -273,9 +254,9 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
-    """Rejected where the missing information is named, in two or more words, as it is in the texts of its document.
+    """Reject the item if the texts of its document name the missing information, in two or more words, as it is.
 
-    A line that has all of its words, in any order, is shown to the reviewer. More cannot be known by text alone.
+    A line that has all of its words, in any order, becomes a flag.
     """
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]

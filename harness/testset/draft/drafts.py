@@ -1,15 +1,7 @@
-"""What a language model drafts: questions with answers and the evidence for them.
-
-Real queries of users, whose style drafted ones follow.
-
-The folder of a test set, written: queries, rejected drafts and a manifest, none of which replaces a person's work.
+"""Drafted queries: the real queries whose style they follow, the prompts, and the folder that they are written to.
 
 queries.jsonl, rejected.jsonl: one line per draft. testset.json: what made them and their sha256, written last.
-unfinished.json: the sha256 of files that are being written, so that a killed process's are known as the harness's own.
-
-The prompts that drafts are asked for with: shipped in Korean and English, or files of the user.
-
-A paragraph of a prompt that is about an empty value, such as {examples} without examples, is left out.
+unfinished.json: the sha256 of files that are being written, so the harness knows them as its own after a kill.
 """
 
 from __future__ import annotations
@@ -18,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +19,22 @@ from harness.data.contest import Contest
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.files import json_file, json_lines, json_text, no_rows, numbered_lines, sha256_of, text_file
 from harness.data.spans import Evidence
-from harness.data.testset import KINDS, EvidencedQuery, read_queries, span_qrels
+from harness.data.testset import EvidencedQuery, read_queries, span_qrels
 from harness.errors import BadInput
 from harness.llm.structured import MOST, PromptText, read_prompt
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.testset.judge.sampling import picked
 from retrievers.base import Query, Turn
-
-__all__ = ["KINDS", "Draft", "Rejection"]
 
 
 @dataclass(frozen=True)
 class Draft:
     """A drafted query.
 
-    kind: of KINDS. turns: the conversation; its last turn is the user's question. answer: empty for `none` and
-    `unanswerable`. evidence: passages that were quoted verbatim. doc_id: of the document that the model was shown;
-    empty for `none`. flags: what a reviewer should look at, such as "hard for BM25"; they never reject.
+    kind: of KINDS. turns: the last one is the user's question. answer: empty for `none` and `unanswerable`.
+    evidence: quoted verbatim. doc_id: of the document that the model was shown; empty for `none`.
+    flags: what a reviewer should look at; they never reject.
     """
 
     kind: str
@@ -55,19 +46,18 @@ class Draft:
 
     @property
     def query_id(self) -> str:
-        """12 hexadecimal digits of the sha256 of kind and turns: the same draft always has the same id."""
+        """Return 12 hexadecimal digits of the sha256 of kind and turns: the same draft always has the same id."""
         content = [self.kind, [[turn.role, turn.content] for turn in self.turns]]
         return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()[:12]
 
     @property
     def question(self) -> str:
-        """Return the last turn."""
         return self.turns[-1].content
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a draft does not enter the test set. reason: one of few words, to be counted. detail: what exactly."""
+    """Why a draft does not enter the test set. reason: to be counted, as docs/testsets.md lists them."""
 
     draft: Draft
     reason: str
@@ -79,25 +69,21 @@ SHOWN = 5  # examples in a prompt
 
 @dataclass(frozen=True)
 class Examples:
-    """Real queries.
-
-    rows: the same with their evidence, if they are those of a test set. relevant: query_id -> relevant documents, if
-    they are of a file that names them.
-    """
+    """Real queries. rows: with their evidence, if they are a test set. relevant: query_id -> relevant documents, if a
+    file names them."""
 
     queries: tuple[Query, ...] = ()
     rows: tuple[EvidencedQuery, ...] = ()
     relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
-        """query_id -> relevant documents, none of which if it needs no retrieval; of labelled queries alone."""
+        """Return query_id -> relevant documents, of labelled queries; no documents if it needs no retrieval."""
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 
 def read_examples(path: Path) -> Examples:
-    """Queries of a test set's folder, or of a file: JSON lines {eval_id, msg} as in the contest, or plain text with one
-    query per line. JSON lines may have the contest's `relevant`: ids or grades, empty for a query that needs no
-    retrieval. If one line has it, all must have it."""
+    """Return the queries in a test set's folder, or in a file: JSON lines {eval_id, msg} as in the contest, or plain
+    text with one query per line. JSON lines may have the contest's `relevant`; if one has it, all must."""
     if path.is_dir():
         rows = read_queries(path, "examples")
         return Examples(tuple(row.query for row in rows), tuple(rows))
@@ -114,10 +100,8 @@ def read_examples(path: Path) -> Examples:
 
 
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
-    """Return a few examples for a prompt, one per line, always the same for the same key; "" without examples.
-
-    A prompt for conversations shows conversations where there are any; every other shows the user's last messages.
-    """
+    """Return a few examples for a prompt, one per line, the same for the same key: conversations for a prompt that asks
+    for them, if there are any, otherwise the user's last messages."""
     talks = [query for query in examples if len(query.user_turns) > 1]
     if kind == "conversation" and talks:
         texts = {" / ".join(f"{turn.role}: {_line(turn.content)}" for turn in query.turns) for query in talks}
@@ -137,23 +121,16 @@ TEMPORARY = ".unfinished"  # ending of what a killed process leaves of a single 
 
 
 class TestsetFolder:
-    """A test set that is drafted into a folder, or was before.
-
-    settings: what decides the drafts, but for how many documents were shown.
-    """
+    """A folder to draft into. settings: what decides the drafts, but for the number of documents shown."""
 
     __test__ = False  # pytest takes classes whose names begin so for its own
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        self.path = path
-        self._settings = settings
+        self.path, self._settings = path, settings
 
     def check(self, shown: int) -> None:
-        """Raise BadInput unless these drafts may be written here: the folder is new or empty, or has drafts of the same
-        settings and of no more documents, which nobody has edited since.
-
-        shown: the number of documents.
-        """
+        """Raise BadInput unless the folder is new or empty, or has unedited drafts of the same settings and of at most
+        `shown` documents."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"testset={self.path}: this is a file. Name a folder.")
         there = [self.path / name for name in FILES if (self.path / name).exists()]
@@ -175,7 +152,7 @@ class TestsetFolder:
 
     def write(self, drafts: Iterable[Draft], rejections: Iterable[Rejection], manifest: Mapping[str, Any]) -> None:
         """Write the test set. manifest: what else stands in `testset.json`. `check` comes first."""
-        texts = {QUERIES: json_text(map(query_row, drafts)), REJECTED: json_text(map(rejection_row, rejections))}
+        texts = {QUERIES: json_text(map(_query_row, drafts)), REJECTED: json_text(map(_rejection_row, rejections))}
         digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / UNFINISHED, _json(digests))
@@ -197,56 +174,45 @@ class TestsetFolder:
         return json_file(path) if path.exists() else None
 
     def _check_settings(self, manifest: Mapping[str, Any], shown: int) -> None:
-        where, before = self.path / MANIFEST, manifest.get("settings")
+        before, other = manifest.get("settings"), f"into another folder, such as testset={self.path}2"
         if not isinstance(before, Mapping):
             raise BadInput(
-                f"testset={self.path}: the queries there were not drafted by a language model ({where} has no "
-                "settings). Name a new folder."
+                f"testset={self.path}: the queries there were not drafted by a language model ({self.path / MANIFEST} "
+                "has no settings). Name a new folder."
             )
         old, new = flatten(before), flatten(self._settings)
         if old.get("documents") != new.get("documents"):
             raise BadInput(
-                f"testset={self.path} was drafted from other documents. Draft from these into another folder, such as "
-                f"testset={self.path}2: replies about documents that are the same are cached."
+                f"testset={self.path} was drafted from other documents. Draft from these {other}: replies about "
+                "documents that are the same are cached."
             )
-        for key in [*new, *(key for key in old if key not in new)]:
+        for key in {**new, **old}:
             if old.get(key) != new.get(key):
                 raise BadInput(
                     f"testset={self.path} was drafted with {key}={_short(old.get(key))}, not {_short(new.get(key))}. "
-                    f"Draft into another folder, such as testset={self.path}2, or go back to the former value."
+                    f"Draft {other}, or go back to the former value."
                 )
         most = manifest.get("shown")
         if not isinstance(most, int) or shown < most:
             raise BadInput(
                 f"testset={self.path} was drafted from {most} documents, and this command shows {shown}. Raise limit, "
-                f"or draft into another folder, such as testset={self.path}2."
+                f"or draft {other}."
             )
 
 
-def query_row(draft: Draft) -> dict[str, Any]:
-    """Return the line of a draft in `queries.jsonl`."""
+def _query_row(draft: Draft) -> dict[str, Any]:
     row = {"eval_id": draft.query_id, **_draft_row(draft), "needs": draft.kind != "none"}
     return row | {"flags": list(draft.flags)}
 
 
-def rejection_row(rejection: Rejection) -> dict[str, Any]:
-    """Return the line in `rejected.jsonl`; `msg` is empty where a whole reply was of no use."""
+def _rejection_row(rejection: Rejection) -> dict[str, Any]:
     return {"reason": rejection.reason, "detail": rejection.detail, **_draft_row(rejection.draft)}
 
 
 def _draft_row(draft: Draft) -> dict[str, Any]:
-    return {
-        "kind": draft.kind,
-        "msg": [asdict(turn) for turn in draft.turns],
-        "answer": draft.answer,
-        "docid": draft.doc_id,
-        "evidence": [evidence_row(one) for one in draft.evidence],
-    }
-
-
-def evidence_row(one: Evidence) -> dict[str, Any]:
-    """Return evidence as files have it."""
-    return {**asdict(one.span), "exact": one.exact, "prefix": one.prefix, "suffix": one.suffix, "grade": one.grade}
+    row = {"kind": draft.kind, "msg": draft.turns, "answer": draft.answer, "docid": draft.doc_id}
+    found: dict[str, Any] = encoded({**row, "evidence": draft.evidence})
+    return found
 
 
 def _json(content: Mapping[str, Any]) -> str:
@@ -265,10 +231,7 @@ ABOUT_NONE = (("questions", "situation"), ("examples",))
 
 
 def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | None]) -> dict[str, PromptText]:
-    """Return the prompt of each kind of query.
-
-    language: ko or en, of the shipped prompts. files: kind -> a file to use instead of the shipped one, or None.
-    """
+    """Return the prompt of each kind of query: the file of a kind, if it is not None, otherwise the shipped one."""
     found = {}
     for kind in kinds:
         given = files[kind]
@@ -283,13 +246,13 @@ def check_examples(prompts: Mapping[str, PromptText]) -> None:
     for kind, prompt in prompts.items():
         if "examples" not in prompt.places:
             raise BadInput(
-                f"prompts.{kind} has no {{examples}}, so that examples=FILE would change nothing there. Put "
-                "{examples} into the prompt, or leave out examples."
+                f"prompts.{kind} has no {{examples}}, so examples=FILE would change nothing there. Put {{examples}} "
+                "into the prompt, or leave out examples."
             )
 
 
 def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
-    """Return the text of a request. values: of all places; a paragraph whose places are all empty is left out."""
+    """Return the text of a request, without paragraphs whose places are all empty. values: of all places."""
 
     def empty(paragraph: str) -> bool:
         found = [value for name, value in values.items() if f"{{{name}}}" in paragraph]
@@ -300,17 +263,23 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """ko where more than a tenth of the letters are Hangul, as Korean texts have English names; otherwise en."""
+    """Return ko where more than a tenth of the letters are Hangul, as Korean texts have English names; otherwise en."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)
     return "ko" if hangul > len(letters) / 10 else "en"
 
 
-def situations(language: str, seed: int) -> list[str]:
-    """What messages that need no retrieval may be: the kinds of messages in turn, each with a speaker and an occasion.
+LOOKED_AT = 100  # documents that decide the language of the prompts
 
-    `situations.txt` has the kinds, the speakers and the occasions, one per line, with a blank line between.
-    """
+
+def prompt_language(given: str, texts: Sequence[str]) -> str:
+    """Return the language of the shipped prompts: the given one, or if it is "auto" that of the first texts."""
+    return language_of("\n".join(texts[:LOOKED_AT])) if given == "auto" else given
+
+
+def situations(language: str, seed: int) -> list[str]:
+    """Return what messages that need no retrieval may be: the kinds of messages in turn, each with a speaker and an
+    occasion, which `situations.txt` has in this order, one per line, with a blank line between the three."""
     text = text_file(SHIPPED / language / "situations.txt", MOST).strip()
     messages, speakers, occasions = (block.split("\n") for block in text.split("\n\n"))
     pairs = [f"{speaker}, {occasion}" for speaker in speakers for occasion in occasions]

@@ -1,7 +1,6 @@
 """How easily BM25 finds the documents of drafted queries, beside real ones: it flags and reports, and rejects nothing.
 
-A model that drafts from a document takes words from it, so that drafts are easier for every retriever that matches
-words. The index is that of `harness run retriever=bm25 tokenizer=kiwi` on the same documents, from the same cache.
+The index is that of `harness run retriever=bm25 tokenizer=kiwi` on the same documents, from the same cache.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ BM25 = {
 
 @dataclass(frozen=True)
 class Easiness:
-    """What BM25 makes of some queries. What needs no labels compares any two sets of queries.
+    """What BM25 makes of some queries.
 
-    queries: their number. labelled: how many of them have a known document.
+    labelled: how many of them have a known document.
     first, found: the share of the labelled queries for which BM25 ranks a known document first, or among the first
         `DEPTH`; None without labels.
     shared: mean share of a query's words that stand in the document that BM25 ranks first.
@@ -55,7 +54,6 @@ class Easiness:
     words: float
 
     def text(self) -> str:
-        """In a sentence, for people."""
         known = "" if self.first is None else f"BM25 ranks the document of {100 * self.first:.0f} % first; "
         words, lead = f"{100 * self.shared:.0f} %", f"{100 * self.gap:.0f} %"
         return f"{known}its first document has {words} of the words of a query, and leads by {lead}"
@@ -63,11 +61,7 @@ class Easiness:
 
 @dataclass(frozen=True)
 class Measured:
-    """What BM25 makes of drafts and examples.
-
-    drafts: with their flags. of_drafts: of those that the documents answer; None if there is none.
-    of_examples: None without examples.
-    """
+    """drafts: with their flags. of_drafts: None if the documents answer none. of_examples: None without examples."""
 
     drafts: list[Draft]
     of_drafts: Easiness | None
@@ -116,8 +110,6 @@ class _Hits(NamedTuple):
 
 
 class _Searched:
-    """Documents that BM25 searches."""
-
     def __init__(self, documents: Iterable[Document], cache: Cache) -> None:
         corpus = Dataset("documents", tuple(sorted(documents, key=lambda one: one.doc_id)), (), None)
         index = steps.index_identity(BM25, corpus)
@@ -128,7 +120,6 @@ class _Searched:
         self._texts = {one.doc_id: one.indexed_text for one in corpus.documents}
 
     def search(self, texts: Sequence[str]) -> list[_Hits]:
-        """Return the documents found for each text."""
         queries = [Query.of(str(number), text) for number, text in enumerate(texts)]
         with self._cached.bypassed():  # a cache entry for every draft would never be read again
             ranking: Ranking = self._retriever.search(queries, DEPTH)
@@ -138,7 +129,7 @@ class _Searched:
         ]
 
     def easiness(self, texts: Sequence[str], found: Sequence[_Hits], known: Sequence[Collection[str]]) -> Easiness:
-        """Of queries. known: ids of the known documents of each; those that are not in the corpus do not count."""
+        """known: ids of the known documents of each text; those that are not in the corpus do not count."""
         known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
         ranks = [rank for rank, ids in zip(_ranks(found, known), known, strict=True) if ids]
         best = sorted({hits.doc_ids[0] for hits in found if hits.doc_ids})
@@ -172,7 +163,7 @@ def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int
 
 
 def _gap(scores: Sequence[float]) -> float:
-    """1 - second / first score; a missing second one is 0. All scores are above 0."""
+    """Return 1 - second / first score, all of which are above 0; a missing second one counts as 0."""
     return 1 - (scores[1] if len(scores) > 1 else 0.0) / scores[0] if scores else 0.0
 
 

@@ -1,16 +1,7 @@
-"""What rejects drafted queries before a person looks at them: only what their texts alone show.
+"""Filters that reject drafted queries by what their texts alone show, and flag what a reviewer should look at.
 
-No retriever rejects anything. Keeping the questions that one retriever answers makes that retriever win: of two equal
-retrievers with independent errors, the one that chooses comes out with an MRR@10 of .64 against .36 where it finds
-24 % of the documents at rank 1 and 53 % up to rank 5. What a retriever makes of a draft is a flag for the reviewer: see
-`easiness`.
-
-Each draft is judged by itself, except that of drafts that ask the same, one stays: the first, so that more drafts at
-the end take nothing away. But what a document answers is not unanswerable.
-
-Words that show, without any model, that a question cannot be understood alone or asks nothing. Korean and English.
-
-The lists are short on purpose: a person reviews what passes, but nobody sees again what is rejected.
+A retriever never rejects, since keeping the questions that one retriever answers makes that retriever win: see
+`easiness`. The lists of words are short on purpose: a person reviews what passes, and never sees what is rejected.
 """
 
 from __future__ import annotations
@@ -22,15 +13,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
+from harness.config.commands import FilterKeys
 from harness.data import scripts
-from harness.errors import BadInput
 from harness.testset.draft.drafts import Draft, Rejection
-from retrievers.base import AtMost, Document, Progress, Query
+from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# What a model was shown and nobody else sees. `(?<!\w)이` must not find `많이 글을`. What follows `글` is a particle or
+# What only the model was shown. `(?<!\w)이` must not find `많이 글을`. What follows `글` is a particle or
 # the end of the word, since `이 글로벌` begins like `이 글로`. `위 내용물` is medicine.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
@@ -88,7 +78,7 @@ _NOTHING = re.compile(
 
 
 def asks_nothing(question: str) -> bool:
-    """Return whether a question is a Korean sentence that states something, or a word for `nothing`."""
+    """Return whether a question is a Korean sentence that states something, or a word for "nothing"."""
     return bool(_NOTHING.fullmatch(question)) or bool(_STATES.search(question) and not _ASKS.search(question))
 
 
@@ -111,29 +101,8 @@ _IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
 
 
 @dataclass(frozen=True)
-class Filters:
-    """How much a question may repeat.
-
-    copied: the largest share of a question's 4-grams of morphemes that its document may contain. People who write
-        questions about a text in front of them exceed 0.7 in one of a hundred (KorQuAD).
-    duplicate: the similarity from which on two drafts ask the same: shared content words / all content words of both.
-    """
-
-    copied: Annotated[float, AtMost(1, "it is a share")] = 0.7
-    duplicate: Annotated[float, AtMost(1, "it is a share")] = 0.85
-
-    def __post_init__(self) -> None:
-        for key, value in (("copied", self.copied), ("duplicate", self.duplicate)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-                raise BadInput(f"filters.{key} is {value!r}: give a share, above 0 and at most 1.")
-
-
-@dataclass(frozen=True)
 class _Terms:
-    """What texts are made of, by text.
-
-    morphemes: all of them but symbols. words: content words. names: names and numbers.
-    """
+    """What texts are made of, by text. morphemes: without symbols. words: content words. names: names and numbers."""
 
     morphemes: Mapping[str, Sequence[str]]
     words: Mapping[str, frozenset[str]]
@@ -141,7 +110,7 @@ class _Terms:
 
     @classmethod
     def of(cls, drafts: Sequence[Draft], shown: Sequence[Document], progress: Progress | None) -> _Terms:
-        """Of all texts that the filters look up. shown: the document of each draft."""
+        """Analyse all texts that the filters look up. shown: the document of each draft."""
         said = [turn.content for draft in drafts for turn in draft.turns]
         answers = [draft.answer for draft in drafts]
         discussed = [one.indexed_text for draft, one in zip(drafts, shown, strict=True) if draft.kind == "conversation"]
@@ -154,7 +123,7 @@ class _Terms:
 
 
 def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | None) -> dict[str, list[str]]:
-    """Text -> its morphemes with one of the tags, in order."""
+    """Return text -> its morphemes with one of the tags, in order."""
     unique = list(dict.fromkeys(texts))
     found = Kiwi(tags)(unique, progress).lists()
     # kiwi takes the full stop after a number for a part of it.
@@ -165,64 +134,65 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 class _Case:
     """A draft and what the filters compare it with.
 
-    shown: its document; an empty one if there is none. allowed: scripts in which its questions may be written; empty:
-    any.
+    shown: its document; an empty one if there is none. allowed: scripts that its questions may be written in; empty:
+    any. copied: the largest share of a question's 4-grams of morphemes that the document may contain. spoken: the turns
+    by the user; asked, names: their content words, and their names and numbers.
     """
 
     draft: Draft
     shown: Document
     terms: _Terms
     allowed: frozenset[str]
+    copied: float
 
     @functools.cached_property
     def spoken(self) -> list[str]:
-        """Return the turns by the user."""
         return [turn.content for turn in self.draft.turns if turn.role == "user"]
 
     @functools.cached_property
     def asked(self) -> frozenset[str]:
-        """Content words of the turns by the user."""
         return self.words(self.spoken)
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Names and numbers in the turns by the user."""
         return frozenset().union(*(self.terms.names[text] for text in self.spoken))
 
     def words(self, texts: Iterable[str]) -> frozenset[str]:
-        """Content words of some texts."""
+        """Return the content words of some texts."""
         return frozenset().union(*(self.terms.words[text] for text in texts))
 
 
 def sift(
     drafts: Sequence[Draft],
     documents: Mapping[str, Document],
+    filters: FilterKeys,
     examples: Sequence[Query] = (),
-    filters: Filters | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Draft], list[Rejection]]:
     """Return (the drafts that pass, why the others do not), each in the order of `drafts`.
 
+    Of drafts that ask the same, the first stays, so more drafts at the end take nothing away; but one that a document
+    answers goes before an unanswerable one.
+
     documents: doc_id -> document, at least those that the drafts name.
-    examples: real queries, in whose languages drafts may be written besides that of their document.
+    examples: real queries; drafts may be written in their languages besides that of the document.
     progress: counts texts that are taken apart into morphemes.
     """
-    chosen = filters or Filters()
-    cases = _cases(drafts, documents, examples, progress)
+    cases = _cases(drafts, documents, examples, filters, progress)
     rejected: dict[int, Rejection] = {}
     for number, case in enumerate(cases):
-        found = ((reason, check(case, chosen)) for reason, check in CHECKS.items())
+        found = ((reason, check(case)) for reason, check in CHECKS.items())
         if first := next(((reason, detail) for reason, detail in found if detail), None):
             rejected[number] = Rejection(case.draft, *first)
     left = [number for number in range(len(cases)) if number not in rejected]
-    for number, first_draft in _duplicates([cases[number] for number in left], chosen.duplicate).items():
+    for number, first_draft in _duplicates([cases[number] for number in left], filters.duplicate).items():
         detail = f"asks the same as {first_draft.query_id}: {first_draft.question}"
         rejected[left[number]] = Rejection(drafts[left[number]], "duplicate", detail)
     accepted = [_flagged(case) for number, case in enumerate(cases) if number not in rejected]
     return accepted, [rejected[number] for number in sorted(rejected)]
 
 
-def _form(case: _Case, _: Filters) -> str:
+def _form(case: _Case) -> str:
     turns = case.draft.turns
     if not turns or turns[-1].role != "user":
         return "the last turn is not the user's"
@@ -233,14 +203,14 @@ def _form(case: _Case, _: Filters) -> str:
     return ""
 
 
-def _length(case: _Case, _: Filters) -> str:
+def _length(case: _Case) -> str:
     question = case.draft.question
     if sum(map(str.isalnum, question)) < SHORTEST:
         return f"shorter than {SHORTEST} letters or digits"
     return f"{len(question)} characters, more than {LONGEST}" if len(question) > LONGEST else ""
 
 
-def _language(case: _Case, _: Filters) -> str:
+def _language(case: _Case) -> str:
     question = case.draft.question
     shares = scripts.shares(question)
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
@@ -251,25 +221,25 @@ def _language(case: _Case, _: Filters) -> str:
     return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 
 
-def _no_question(case: _Case, _: Filters) -> str:
+def _no_question(case: _Case) -> str:
     if case.draft.kind != "none" and asks_nothing(case.draft.question):  # what needs no retrieval may be a remark
         return "it states something, or says that there is nothing to ask"
     return ""
 
 
-def _deictic(case: _Case, _: Filters) -> str:
+def _deictic(case: _Case) -> str:
     found = [match for text in case.spoken if (match := POINTS_AT_TEXT.search(text))]
     if not found and case.draft.kind != "none" and (match := BEGINS_WITH_REFERENCE.match(case.spoken[0])):
         found = [match]
     return f"{found[0][0].strip()!r} points at something that the user does not see" if found else ""
 
 
-def _evidence(case: _Case, _: Filters) -> str:
+def _evidence(case: _Case) -> str:
     needed = case.draft.kind in ANSWERED and not case.draft.evidence
     return "no passage of the document is quoted" if needed else ""
 
 
-def _answer(case: _Case, _: Filters) -> str:
+def _answer(case: _Case) -> str:
     if case.draft.kind not in ANSWERED:
         return ""
     if not case.draft.answer.strip():
@@ -282,17 +252,17 @@ def _answer(case: _Case, _: Filters) -> str:
     return ""
 
 
-def _copied(case: _Case, filters: Filters) -> str:
+def _copied(case: _Case) -> str:
     present = set(_grams(case.terms.morphemes[case.shown.text]))
     of_turns = [_grams(case.terms.morphemes[text]) for text in case.spoken]
     shares = [sum(gram in present for gram in grams) / len(grams) for grams in of_turns if len(grams) >= FEWEST_GRAMS]
-    if max(shares, default=0) > filters.copied:
+    if max(shares, default=0) > case.copied:
         return f"{100 * max(shares):.0f} % of its {GRAM}-grams of morphemes stand in the document"
     return ""
 
 
 # Reason -> check, which returns what exactly is wrong, or "". The first that finds something is the reason.
-CHECKS: Mapping[str, Callable[[_Case, Filters], str]] = {
+CHECKS: Mapping[str, Callable[[_Case], str]] = {
     "form": _form,
     "length": _length,
     "language": _language,
@@ -306,7 +276,7 @@ REASONS = (*CHECKS, "duplicate")
 
 
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
-    """Position of each case that asks the same as another -> that one, which stays.
+    """Return the position of each case that asks the same as another -> that one, which stays.
 
     Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each, the first
     size - least * size + 1 of them (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
@@ -349,7 +319,11 @@ def _flagged(case: _Case) -> Draft:
 
 
 def _cases(
-    drafts: Sequence[Draft], documents: Mapping[str, Document], examples: Sequence[Query], progress: Progress | None
+    drafts: Sequence[Draft],
+    documents: Mapping[str, Document],
+    examples: Sequence[Query],
+    filters: FilterKeys,
+    progress: Progress | None,
 ) -> list[_Case]:
     shown = [documents[draft.doc_id] if draft.doc_id else Document("", "") for draft in drafts]
     terms = _Terms.of(drafts, shown, progress)
@@ -358,13 +332,12 @@ def _cases(
     allowed = {one.text: _scripts(one.text) for one in shown}
     anywhere = frozenset(real).union(*allowed.values())
     return [
-        _Case(draft, one, terms, allowed[one.text] | real if allowed[one.text] else anywhere)
+        _Case(draft, one, terms, allowed[one.text] | real if allowed[one.text] else anywhere, filters.copied)
         for draft, one in zip(drafts, shown, strict=True)
     ]
 
 
 def _scripts(text: str) -> frozenset[str]:
-    """Return the scripts of a document; none if it has few letters."""
     if sum(map(str.isalpha, text)) < FEWEST_LETTERS:
         return frozenset()
     return frozenset(script for script, share in scripts.shares(text).items() if share >= SAME_SCRIPT)

@@ -6,12 +6,15 @@ what a format cannot express is left out and counted.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import secrets
 import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -39,11 +42,11 @@ from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.qrels import Qrels
 from harness.data.testset import EvidencedQuery, span_qrels
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
-from harness.errors import BadInput, did_you_mean
+from harness.errors import BadInput
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from harness.testset.audit.auditing import AGREEMENT, AuditSample, blind, read_audit
-from harness.testset.draft.drafts import evidence_row
-from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, held, read_judged_set, unfinished
+from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, held, read_judged_set
 from harness.testset.pool.pool import pooled_documents, relative_place
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
@@ -153,7 +156,7 @@ def snapshot(
         ),
         LABELS: json_text(rows(material.labels)),
         EVIDENCE: json_text(
-            {"eval_id": _id(query_id, kept[query_id].query), "evidence": [*map(evidence_row, pieces)]}
+            {"eval_id": _id(query_id, kept[query_id].query), "evidence": encoded(pieces)}
             for query_id, pieces in placed.evidence.items()
             if query_id in sought
         ),
@@ -234,7 +237,7 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
         _require_same(output, manifest)
         return False
     output.parent.mkdir(parents=True, exist_ok=True)
-    with held(output.parent, output.name, "freezes"), unfinished(output) as new:
+    with held(output.parent, output.name, "freezes"), _unfinished(output) as new:
         if output.exists():  # another process has frozen it meanwhile
             _require_same(output, manifest)
             return False
@@ -243,6 +246,22 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
         write_text(new / FROZEN, json.dumps(manifest, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         new.rename(output)
     return True
+
+
+@contextmanager
+def _unfinished(target: Path) -> Iterator[Path]:
+    """Provide an empty folder beside the target, to be filled and renamed; it is removed if it is still there then.
+
+    What a killed process has left of it is removed first, so that the caller must hold the target.
+    """
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
+    try:
+        folder.mkdir()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
@@ -349,15 +368,6 @@ class Exported:
     left_out: dict[str, int]
 
 
-def check_formats(names: Sequence[str]) -> None:
-    """Raise BadInput unless they are names of forms, each once."""
-    for name in names:
-        if name not in FORMATS:
-            raise BadInput(f"formats: {name!r:.60} is not one of {', '.join(FORMATS)}.{did_you_mean(name, FORMATS)}")
-        if names.count(name) > 1:
-            raise BadInput(f"formats: {name} is named twice. Remove one of them.")
-
-
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
     """Write a frozen test set in other forms, each into a folder of that name within it, which is replaced."""
     if not names:
@@ -368,7 +378,7 @@ def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
     content = Content(source.documents(), source.queries(), source.qrels(), answers, at)
     found = []
     for name in names:
-        with held(folder.parent, folder.name, "freezes"), unfinished(folder / name) as new:
+        with held(folder.parent, folder.name, "freezes"), _unfinished(folder / name) as new:
             left_out = FORMATS[name](content, new)
             shutil.rmtree(folder / name, ignore_errors=True)
             new.rename(folder / name)

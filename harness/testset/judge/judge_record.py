@@ -1,16 +1,9 @@
-"""What is known of the models that have judged a test set: judge.json.
+"""What a language model is asked to judge of a test set, and what is known of it as a judge.
 
-judge.json: {version, judges: {by: {model, base_url, prompt, language, at, judged, grades, seeds, controls, warnings,
-usage}}}, one for each judge in `judgements.jsonl`. `grades` counts "0" to "3" and "null"; `seeds` and each of
-`controls` are {count, of, low, high}: how many were graded relevant, with Wilson's interval.
-
-Hidden controls of a judge: pairs whose grade is known, asked for like all others.
-
-For each of some queries: a document that has its evidence (`seed`), which a judge should find relevant; a document of
-another text with the query's words scattered over it (`stuffed`); and the same, which also says that it answers the
-question perfectly (`claiming`), as in Alaofi et al. (arXiv 2501.17969). Replies to the last two become no judgements.
-
-What is to be judged of a test set, and what its judges have said so far.
+Hidden controls are pairs whose grade is known, asked for like all others. For each of some queries: a document with its
+evidence (`seed`), which a judge should find relevant; a document of another text with the query's words scattered over
+it (`stuffed`); and the same, claiming to answer the question perfectly (`claiming`), as in Alaofi et al. (arXiv
+2501.17969). Replies to controls become no judgements.
 """
 
 from __future__ import annotations
@@ -20,25 +13,26 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from harness.config.commands import JudgeConfig
 from harness.config.text import counted, short_id
 from harness.data.documents_folder import DocumentsFolder
-from harness.data.files import field, json_file, required, some
+from harness.data.files import json_file, some
 from harness.data.testset import KINDS, EvidencedQuery, read_queries
 from harness.errors import BadInput
 from harness.llm.chat import Prompt
 from harness.statistics.agreement import Proportion
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
-from harness.testset.draft.drafts import language_of
-from harness.testset.judge.judgements import GRADES, JudgedSet, Judgement, JudgementLog, Pair, current, text_digest
+from harness.testset.draft.drafts import language_of, prompt_language
+from harness.testset.judge.judgements import GRADES, JudgedSet, Judgement, JudgementLog, current, text_digest
 from harness.testset.judge.judging import Judge, Verdict, check_conversations, read_judge_prompt
 from harness.testset.judge.sampling import draw_number, picked
 from harness.testset.pool.pool import Pool, PooledPair, pooled_documents, read_pool
-from harness.testset.review.resolution import RELEVANT_FROM
+from harness.testset.review.resolution import RELEVANT_FROM, is_relevant
 from retrievers.base import Document, Query
 
 SEED, STUFFED, CLAIMING = "seed", "stuffed", "claiming"
@@ -52,27 +46,19 @@ CLAIMS = {
 
 
 @dataclass(frozen=True)
-class ControlSource:
-    """Where the controls of a query come from. seed, other: ids of documents; other is None if there is none."""
-
-    query_id: str
-    seed: str
-    other: str | None
-
-
-@dataclass(frozen=True)
 class Control:
-    """A control. kind: of CONTROL_KINDS. document: as the judge sees it."""
+    """kind: of CONTROL_KINDS. document: as the judge sees it."""
 
     kind: str
     query: Query
     document: Document
 
 
-def places(
+def control_documents(
     pairs: Sequence[PooledPair], queries: Collection[str], texts: Mapping[str, frozenset[str]], most: int
-) -> list[ControlSource]:
-    """Return where controls come from, for at most `most` of the queries whose pool has a seed; always the same ones.
+) -> dict[str, tuple[str, str | None]]:
+    """Return query_id -> (a document with its evidence, another document or None), for at most `most` of the queries
+    whose pool has a seed; always the same ones.
 
     The other document is of a text that has no seed of the query, and not in its pool; where there is none, any that is
     not in the pool.
@@ -86,26 +72,26 @@ def places(
             pooled.setdefault(pair.query_id, set()).add(pair.doc_id)
             if pair.seed:
                 seeds.setdefault(pair.query_id, []).append(pair.doc_id)
-    found = []
+    found = {}
     for query_id in picked(seeds, most, "controls"):
         near = frozenset().union(*(texts[doc_id] for doc_id in seeds[query_id]))
         left = [doc_id for doc_id in texts if doc_id not in pooled[query_id]]
         others = [doc_id for doc_id in left if not texts[doc_id] & near] or left
         other = others[draw_number(len(others), "controls", query_id)] if others else None
-        found.append(ControlSource(query_id, min(seeds[query_id]), other))
+        found[query_id] = min(seeds[query_id]), other
     return found
 
 
 def controls(
-    of: Sequence[ControlSource], queries: Mapping[str, Query], documents: Mapping[str, Document]
+    of: Mapping[str, tuple[str, str | None]], queries: Mapping[str, EvidencedQuery], documents: Mapping[str, Document]
 ) -> list[Control]:
-    """Return the controls. queries, documents: by their ids."""
+    """Return the controls. of: as `control_documents` returns it. queries, documents: by their ids."""
     found = []
-    for place in of:
-        query = queries[place.query_id]
-        found.append(Control(SEED, query, documents[place.seed]))
-        if place.other is not None:
-            filler = stuffed(query, documents[place.other])
+    for query_id, (seed, other) in of.items():
+        query = queries[query_id].query
+        found.append(Control(SEED, query, documents[seed]))
+        if other is not None:
+            filler = stuffed(query, documents[other])
             found += [Control(STUFFED, query, filler), Control(CLAIMING, query, claiming(query, filler))]
     return found
 
@@ -161,7 +147,6 @@ def warnings(found: Mapping[str, Proportion]) -> list[str]:
 
 
 RECORD = "judge.json"
-VERSION = 1
 OPEN = "null"  # the name of an open grade
 GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 
@@ -176,6 +161,8 @@ class JudgeRecord:
     controls: of CONTROL_KINDS -> those graded relevant. warnings: sentences. usage: tokens and cost of all replies.
     """
 
+    json_too: ClassVar = ("judged",)
+
     by: str
     model: str
     base_url: str
@@ -186,61 +173,42 @@ class JudgeRecord:
     seeds: Proportion | None
     controls: Mapping[str, Proportion]
     warnings: tuple[str, ...]
-    usage: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        if {*self.grades} != {*GRADE_NAMES} or min(self.grades.values()) < 0:
-            raise ValueError(f"grades is {self.grades!r:.60}, but must have a count for {', '.join(GRADE_NAMES)}.")
-        if not {*self.controls} <= {*CONTROL_KINDS}:
-            known = ", ".join(CONTROL_KINDS)
-            raise ValueError(f"controls has {', '.join(self.controls)!r:.60}, but knows {known} alone.")
-        for one in (self.seeds, *self.controls.values()):
-            if one and not 0 <= one.count <= one.of > 0:
-                raise ValueError(f"count {one.count} and of {one.of} must be 0 <= count <= of, of > 0.")
-        if type(requests := self.usage.get("requests")) is not int or requests < 0:
-            raise ValueError(f"usage.requests is {requests!r:.60}, but must be a whole number from 0.")
+    usage: Mapping[str, float | None]
 
     @property
     def judged(self) -> int:
         """Return the number of its judgements that hold."""
         return sum(self.grades.values())
 
-    def row(self) -> dict[str, Any]:
-        """Return the record as plain JSON, without the name of the judge."""
-        controls = {kind: _proportion_row(one) for kind, one in self.controls.items()}
-        row = encoded(self) | {"seeds": self.seeds and _proportion_row(self.seeds), "controls": controls}
-        return {"judged": self.judged, **{key: value for key, value in row.items() if key != "by"}}
+
+@dataclass(frozen=True)
+class _Records:
+    """The content of judge.json. judges: by -> record."""
+
+    judges: Mapping[str, JudgeRecord]
+    version: Literal[1] = 1
 
 
 def read_records(folder: Path) -> dict[str, JudgeRecord]:
     """Return by -> record of each judge of a test set; {} without `judge.json`. Raise BadInput for a damaged file."""
     path = folder / RECORD
-    if not path.exists():
-        return {}
-    content = json_file(path)
-    if (version := required(content, "version", str(path))) != VERSION:
-        raise BadInput(f"{path}: version is {version!r:.60}, but this harness reads version {VERSION}.")
-    judges = field(content, "judges", dict, str(path))
-    return {by: _record(by, one, f"{path}: judges.{by:.60}") for by, one in judges.items()}
+    return {**row_as(_Records, json_file(path), str(path)).judges} if path.exists() else {}
 
 
 def write_record(folder: Path, record: JudgeRecord) -> None:
     """Add the record of a judge, in place of an earlier one of the same. The caller holds the file."""
     records = {**read_records(folder), record.by: record}
-    content = {"version": VERSION, "judges": {by: one.row() for by, one in sorted(records.items())}}
+    content = encoded(_Records(dict(sorted(records.items()))))
     write_text(folder / RECORD, json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
-    """Warnings that a judge judges itself, as sentences: the same model has drafted the queries, or was asked by a
-    pooled run. Names are compared without what stands before a slash, and without case.
-
-    manifest: `testset.json`.
-    """
+    """Return warnings if the model has drafted the queries, or was asked by a pooled run. Names are compared without
+    case and without what stands before a slash. manifest: `testset.json`."""
+    drafter: Any = manifest
+    for key in ("settings", "llm", "model"):
+        drafter = drafter.get(key) if isinstance(drafter, Mapping) else None
     said = []
-    settings = manifest.get("settings")
-    drafter = settings.get("llm") if isinstance(settings, Mapping) else None
-    drafter = drafter.get("model") if isinstance(drafter, Mapping) else None
     if isinstance(drafter, str) and _same(model, drafter):
         said.append(
             f"{model} has drafted the queries as well: it may find its own questions easy, and its own evidence "
@@ -263,36 +231,14 @@ def _same(one: str, other: str) -> bool:
     return one.rpartition("/")[2].casefold() == other.rpartition("/")[2].casefold()
 
 
-def _proportion_row(one: Proportion) -> dict[str, Any]:
-    low, high = one.interval
-    return {"count": one.count, "of": one.of, "low": low, "high": high}
-
-
-def _record(by: str, value: Any, where: str) -> JudgeRecord:
-    if not isinstance(value, dict):
-        raise BadInput(f"{where} is {value!r:.60}, but must be an object.")
-    controls = field(value, "controls", dict, where)
-    shares = {"seeds": _counts(value.get("seeds")), "controls": {kind: _counts(one) for kind, one in controls.items()}}
-    return row_as(JudgeRecord, {"by": by, **{k: one for k, one in value.items() if k != "judged"}, **shares}, where)
-
-
-def _counts(value: Any) -> Any:
-    """Return a proportion in the file without its interval, which follows from the counts."""
-    return {key: one for key, one in value.items() if key not in ("low", "high")} if isinstance(value, dict) else value
-
-
-LOOKED_AT = 100  # documents that decide the language of the prompt
-NO_NEED = "none"  # the kind of queries that need no retrieval: no document answers them
-
-
 @dataclass(frozen=True)
 class JudgingWork:
     """All that is to be judged.
 
-    judge: who judges. language: ko or en, of the shipped prompt; "" for one of the user's.
+    language: ko or en, of the shipped prompt; "" for one of the user's.
     judged: the test set as far as it is judged, without queries that need no retrieval.
     pending: pooled pairs that no model has judged, as far as they are to be judged now. left: how many more there are.
-    controls: the hidden controls. documents: doc_id -> document, of everything that is or was judged by this judge.
+    documents: doc_id -> document, of everything that is or was judged by this judge.
     """
 
     folder: Path
@@ -310,16 +256,17 @@ class JudgingWork:
         """Return the requests: for pairs, then for controls."""
         return self.asked(self.pending) + [self.judge.asked(one.query, one.document) for one in self.controls]
 
-    @property
+    @cached_property
     def before(self) -> list[PooledPair]:
-        """Pooled pairs that this judge has judged already."""
+        """Return the pooled pairs that this judge has judged already."""
         return [pair for pair in self.judged.pairs if _said(self.judged, pair, self.judge.by)]
 
-    @property
+    @cached_property
     def others(self) -> int:
         """Return the number of pooled pairs that only other models have judged."""
-        by_models = sum((pair.query_id, pair.doc_id) in self.judged.of_models for pair in self.judged.pairs)
-        return by_models - len(self.before)
+        return sum((pair.query_id, pair.doc_id) in self.judged.of_models for pair in self.judged.pairs) - len(
+            self.before
+        )
 
     def asked(self, pairs: Iterable[PooledPair]) -> list[Prompt]:
         """Return the requests for pairs."""
@@ -327,7 +274,7 @@ class JudgingWork:
         return [self.judge.asked(queries[pair.query_id].query, self.documents[pair.doc_id]) for pair in pairs]
 
     def judgements(self, verdicts: Sequence[Verdict], at: str) -> list[Judgement]:
-        """Return the judgements of the pending pairs. verdicts: of `prompts`. at: when."""
+        """Return the judgements of the pending pairs. verdicts: of `prompts`."""
         return [
             Judgement(
                 query_id=pair.query_id,
@@ -346,19 +293,13 @@ class JudgingWork:
 class Tally:
     """What one judge has said of the pooled pairs.
 
-    kinds: kind of query -> grade, of GRADE_NAMES -> number of pairs. seeds: of the documents that have the evidence of
-    their query, those graded relevant; None without any. answered: ids of `unanswerable` queries for which a document
-    is graded relevant.
+    kinds: kind of query -> grade, of GRADE_NAMES -> number of pairs. seeds: as of `JudgeRecord`.
+    answered: ids of `unanswerable` queries for which a document is graded relevant.
     """
 
     kinds: Mapping[str, Mapping[str, int]]
     seeds: Proportion | None
     answered: Sequence[str]
-
-    @property
-    def grades(self) -> dict[str, int]:
-        """Of GRADE_NAMES -> number of pairs."""
-        return {grade: sum(counts[grade] for counts in self.kinds.values()) for grade in GRADE_NAMES}
 
 
 def tally(judged: JudgedSet, by: str) -> Tally:
@@ -370,10 +311,9 @@ def tally(judged: JudgedSet, by: str) -> Tally:
         for said in _said(judged, pair, by):
             kind = judged.queries[pair.query_id].kind
             kinds.setdefault(kind, Counter())[OPEN if said.grade is None else str(said.grade)] += 1
-            relevant = said.grade is not None and said.grade >= RELEVANT_FROM
             if pair.seed:
-                seeds.append(relevant)
-            if relevant and kind == "unanswerable":
+                seeds.append(is_relevant(said.grade))
+            if is_relevant(said.grade) and kind == "unanswerable":
                 answered[pair.query_id] = None
     return Tally(
         {kind: {grade: kinds[kind][grade] for grade in GRADE_NAMES} for kind in KINDS if kind in kinds},
@@ -383,13 +323,16 @@ def tally(judged: JudgedSet, by: str) -> Tally:
 
 
 def work(config: JudgeConfig) -> JudgingWork:
-    """Return what is to be judged. Raise BadInput unless the pool is that of the test set and its documents now."""
+    """Return what is to be judged: nothing of queries that need no retrieval, as no document answers them.
+
+    Raise BadInput unless the pool is that of the test set and its documents now.
+    """
     folder = config.testset
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     pool = read_pool(folder)
     documents = pooled_documents(folder, config.documents)
     _check(folder, pool, queries, documents)
-    needed = {query_id: one for query_id, one in queries.items() if one.kind != NO_NEED}
+    needed = {query_id: one for query_id, one in queries.items() if one.kind != "none"}
     asked = {query_id: one.query for query_id, one in needed.items()}
     pairs = [pair for pair in pool.pairs if pair.query_id in needed]
     judged = JudgedSet(needed, pairs, current(JudgementLog(folder).read(), asked))
@@ -400,17 +343,15 @@ def work(config: JudgeConfig) -> JudgingWork:
             "the documents folder. Was pool.jsonl edited? Pool again with `harness testset pool`."
         )
     pending = [pair for pair in pairs if (pair.query_id, pair.doc_id) not in judged.of_models]
-    sources = places(pairs, needed, texts, config.judge.controls)
+    kept = pending[: config.limit]
+    sources = control_documents(pairs, needed, texts, config.judge.controls)
     pooled = {pair.doc_id for pair in pairs}
-    shown = pooled | {one.other for one in sources if one.other is not None}
+    shown = pooled | {other for _, other in sources.values() if other is not None}
     found = {chunk.document.doc_id: chunk.document for chunk in documents.chunks() if chunk.document.doc_id in shown}
-    language = str(config.language)
-    if language == "auto":
-        language = language_of("\n".join(found[doc_id].text for doc_id in sorted(pooled)[:LOOKED_AT]))
+    language = prompt_language(config.language, [found[doc_id].text for doc_id in sorted(pooled)])
     judge = Judge(config.llm["model"], read_judge_prompt(language, config.prompt))
     check_conversations(judge.prompt, [asked[query_id] for query_id in dict.fromkeys(pair.query_id for pair in pairs)])
-    kept = pending[: config.limit]
-    made = controls(sources, asked, found)
+    made = controls(sources, needed, found)
     if not kept and not any(one.by == judge.by for one in judged.judgements):
         made = []  # this judge has nothing to do with the test set
     language = "" if config.prompt else language
@@ -419,8 +360,7 @@ def work(config: JudgeConfig) -> JudgingWork:
 
 def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
     """Return what a judge has said of a pair: one judgement or none."""
-    key: Pair = pair.query_id, pair.doc_id
-    return [one for one in judged.of_models.get(key, ()) if one.by == by][-1:]
+    return [one for one in judged.of_models.get((pair.query_id, pair.doc_id), ()) if one.by == by][-1:]
 
 
 def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], documents: DocumentsFolder) -> None:

@@ -1,22 +1,15 @@
-"""Who has judged what: an append-only file, `judgements.jsonl`, which every label comes from.
+"""Who has judged what: `judgements.jsonl`, an append-only log from which every label comes.
 
-Each line is a `Judgement`, and is on the disk before `append` returns. Nothing is ever changed: a later judgement by
-the same judge of the same pair in the same round replaces the earlier one, and `withdrawn` takes it back.
-
-A test set as far as it is judged: what is pooled, and who has said what of it.
-
-Holding a test set, so that two processes do not do the same work on it at once, and folders that appear whole.
+A later judgement by the same judge of the same pair in the same round replaces the earlier one, and `withdrawn` takes
+it back.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
-import secrets
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -81,7 +74,7 @@ class Judgement:
 
     @property
     def basis(self) -> str:
-        """Of BASES: what kind of judge this is."""
+        """Return the kind of judge, of BASES."""
         return self.by.partition(":")[0]
 
     @property
@@ -91,7 +84,7 @@ class Judgement:
 
 
 def text_digest(query: Query) -> str:
-    """12 hexadecimal digits of the sha256 of a query's turns: a judgement holds for the text that was judged alone."""
+    """Return 12 hexadecimal digits of the sha256 of a query's turns: a judgement counts for the judged text alone."""
     turns = [[turn.role, turn.content] for turn in query.turns]
     return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
 
@@ -102,17 +95,15 @@ def judged_now() -> str:
 
 
 class JudgementLog(AppendLog[Judgement]):
-    """The judgements of a test set. folder: of the test set."""
+    """The judgements of the test set in a folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / JUDGEMENTS, Judgement, sync="row")
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
-    """The judgements that hold: the last of each judge, pair and round, unless withdrawn, of queries as they are now.
-
-    queries: query_id -> query, of the test set.
-    """
+    """Return the judgements that count: the last of each judge, pair and round, unless withdrawn, of queries as they
+    are now. queries: query_id -> query, of the test set."""
     digests = {query_id: text_digest(query) for query_id, query in queries.items()}
     last: dict[tuple[Pair, str, int], Judgement] = {}
     for one in judgements:
@@ -124,7 +115,7 @@ def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> li
 
 
 def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
-    """Pair -> its judgements, in their order."""
+    """Return pair -> its judgements, in their order."""
     found: dict[Pair, list[Judgement]] = {}
     for one in judgements:
         found.setdefault(one.pair, []).append(one)
@@ -133,10 +124,7 @@ def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
 
 @dataclass(frozen=True, eq=False)
 class JudgedSet:
-    """A test set with its pool and the judgements that hold.
-
-    queries: query_id -> query. pairs: of the pool. judgements: as `judgements.current` gives them.
-    """
+    """A test set with its pool and the judgements that count. queries: by id. judgements: as `current` returns them."""
 
     queries: Mapping[str, EvidencedQuery]
     pairs: Sequence[PooledPair]
@@ -144,7 +132,7 @@ class JudgedSet:
 
     @cached_property
     def pooled(self) -> Mapping[str, Sequence[PooledPair]]:
-        """query_id -> its pooled pairs; none for queries that nothing was pooled for."""
+        """Return query_id -> its pooled pairs; none for queries that nothing was pooled for."""
         found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.queries}
         for pair in self.pairs:
             if pair.query_id in found:
@@ -153,12 +141,12 @@ class JudgedSet:
 
     @cached_property
     def of_people(self) -> Mapping[Pair, Sequence[Judgement]]:
-        """Pair -> the judgements by people, both rounds and adjudications included."""
+        """Return pair -> the judgements by people, both rounds and adjudications included."""
         return by_pair([one for one in self.judgements if one.basis != LLM])
 
     @cached_property
     def of_models(self) -> Mapping[Pair, Sequence[Judgement]]:
-        """Pair -> the judgements by models, the last of them last."""
+        """Return pair -> the judgements by models, the last of them last."""
         return by_pair([one for one in self.judgements if one.basis == LLM])
 
     def first_round(self, pair: Pair, audit: bool = False) -> list[Judgement]:
@@ -171,7 +159,7 @@ class JudgedSet:
         return found[-1].grade if found else None
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether people agree, or one who adjudicated says, that the query needs no retrieval."""
+        """Return whether people agree, or an adjudication says, that the query needs no retrieval."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)
@@ -185,9 +173,9 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """The test set in a folder, as far as it is pooled and judged now. BadInput where one of its files is wrong.
+    """Return the test set in a folder as it is pooled and judged now. Raise BadInput where one of its files is wrong.
 
-    What was pooled for a query that has been edited since is left out, as are judgements of it.
+    Pairs and judgements of a query that has been edited since are left out.
     """
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
@@ -197,27 +185,9 @@ def read_judged_set(folder: Path) -> JudgedSet:
     return JudgedSet(queries, pairs, current(log, {query_id: one.query for query_id, one in queries.items()}))
 
 
-@contextmanager
-def held(folder: Path, file: str, does: str) -> Iterator[None]:
+def held(folder: Path, file: str, does: str) -> AbstractContextManager[None]:
     """Hold a file of a test set: a second process waits, and then finds what the first has done.
 
-    folder: of the test set. file: the name of what is written. does: what the other process does, for people.
+    folder: of the test set. does: what the other process does, for people.
     """
-    with locked(folder / f".{file}.lock", f"{does} this test set"):
-        yield
-
-
-@contextmanager
-def unfinished(target: Path) -> Iterator[Path]:
-    """Provide an empty folder beside the target, to be filled and renamed; it is removed if it is still there then.
-
-    What a killed process has left of it is removed first, so that the caller must hold the target.
-    """
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
-        shutil.rmtree(left, ignore_errors=True)
-    folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
-    try:
-        folder.mkdir()
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return locked(folder / f".{file}.lock", f"{does} this test set")

@@ -1,13 +1,7 @@
-"""Judging: what a language model is asked about a query and a document, and what its reply amounts to.
+"""The request that a language model grades a pair with, its reply, and where the passage that it quotes stands.
 
-Each pair is one request. The model sees the query with what was said before it, and the document with its note; never
-who retrieved the document, at which rank, or what others have said of it.
-
-Where a quotation stands in a text.
-
-Language models quote passages with other line breaks and other quotation marks than the text has. Neither counts here:
-white space may differ, or be missing, and every quotation mark stands for every other. All other characters must be the
-same, so that nothing counts as a quotation that somebody has reworded.
+Models quote with other line breaks and quotation marks than the text has. Neither counts: white space may differ or be
+missing, and all quotation marks are equal. Other characters must match, so a reworded passage is no quotation.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from harness.llm.chat import Prompt, Reply
 from harness.llm.structured import PromptText, Schema, read_prompt
 from harness.testset.draft.drafts import SHIPPED, fill_prompt
 from harness.testset.judge.judgements import GRADES, LLM
-from harness.testset.review.resolution import RELEVANT_FROM
+from harness.testset.review.resolution import RELEVANT_FROM, is_relevant
 from retrievers.base import Document, Query, Turn
 
 MARKS = "\"'`´‘’‚‛“”„‟′″«»‹›「」『』〝〞〟＂＇"
@@ -38,7 +32,7 @@ _ONE_MARK = str.maketrans(dict.fromkeys(MARKS, '"'))
 
 
 def locate_quote(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
-    """[start, end) in code points of `text` where `quote` first stands inside a document; None if it does not.
+    """Return [start, end) in code points of `text` where `quote` first stands inside a document, or None.
 
     A quotation never begins or ends within a number or a word in Latin letters: `11` is not in `2011`. Quotation marks
     around the whole quotation are left out if the text has none there.
@@ -113,7 +107,6 @@ class Judge:
 
     @property
     def by(self) -> str:
-        """Its name in judgements."""
         return f"{LLM}:{self.model}#{self.prompt.sha256[:PROMPT_DIGITS]}"
 
     def asked(self, query: Query, document: Document) -> Prompt:
@@ -143,17 +136,17 @@ class Verdict:
 
     @property
     def relevant(self) -> bool:
-        return self.grade is not None and self.grade >= RELEVANT_FROM
+        return is_relevant(self.grade)
 
 
 def read_judge_prompt(language: str, file: Path | None) -> PromptText:
-    """Return the prompt. language: ko or en, of the shipped one. file: of the user, instead; None: the shipped one."""
+    """Return the user's prompt in `file`, or without one the shipped prompt of a language, ko or en."""
     path = file or SHIPPED / language / "judge.txt"
     return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
 
 
 def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
-    """Raise BadInput where a prompt shows the last message alone, and there are queries with messages before."""
+    """Raise BadInput if the prompt shows only the last message and some queries have messages before it."""
     longer = [query.query_id for query in queries if len(query.turns) > 1]
     if longer and "conversation" not in prompt.places:
         raise BadInput(
@@ -164,17 +157,14 @@ def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
 
 
 def read_reply(text: str) -> tuple[int, str]:
-    """Return (grade, quotation) of a reply; Raise WrongReply unless it keeps to SCHEMA."""
+    """Return (grade, quotation) of a reply. Raise WrongReply unless it keeps to SCHEMA."""
     found = SCHEMA.read(text)
     return found["grade"], found["quote"]
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """Return what a reply about a document amounts to.
-
-    A document that is said to answer (grade 2 or 3) must have the passage that is quoted from it, as `quotes.locate`
-    finds it; otherwise the grade is open. A document that does not answer needs no quotation.
-    """
+    """Return what a reply about a document amounts to. A grade of 2 or 3 is open unless the document has the passage
+    that is quoted from it; lower grades need no quotation."""
     if reply.value is None:
         return Verdict(None, reason="no usable reply")
     grade, quote = reply.value

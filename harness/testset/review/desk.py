@@ -26,7 +26,7 @@ from harness.testset.judge.judgements import (
     text_digest,
 )
 from harness.testset.pool.pool import PooledPair
-from harness.testset.review.resolution import RELEVANT_FROM, What, resolve
+from harness.testset.review.resolution import What, is_relevant, resolve
 from retrievers.base import Document, Query
 
 WORDS = Path(__file__).with_name("words.json")  # what reviewers read: language -> name -> text
@@ -190,26 +190,22 @@ def _repair(judged: JudgedSet) -> dict[Item, str]:
 
 def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
     """Return the first reason to suspect what the model said of a pair; None without one."""
-
-    def relevant(grade: int | None) -> bool:
-        return grade is not None and grade >= RELEVANT_FROM
-
     grades = [one.grade for one in judged.of_models.get((pair.query_id, pair.doc_id), ())]
     if not grades:
         return None
-    last = relevant(grades[-1])
+    last = is_relevant(grades[-1])
     if grades[-1] is None:
         return "no grade by the model"
     if pair.seed and not last:
         return "the document that the query was drafted from, not relevant to the model"
-    if len({relevant(grade) for grade in grades if grade is not None}) > 1:
+    if len({is_relevant(grade) for grade in grades if grade is not None}) > 1:
         return "two models differ"
     if pair.pi < 1 and last:
         return "relevant to the model, though no run ranks it high"
     if pair.near_duplicate and not pair.seed:
         seeds = [judged.model_grade((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
         graded = [one for one in seeds if one is not None]
-        if graded and last != relevant(max(graded)):
+        if graded and last != is_relevant(max(graded)):
             return "a near-duplicate that the model graded unlike its twin"
     return None
 

@@ -20,6 +20,10 @@ DRAFTED = "draft"  # the basis of a need for retrieval that nobody has judged: t
 What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
 
 
+def is_relevant(grade: int | None) -> bool:
+    return grade is not None and grade >= RELEVANT_FROM
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What has to be settled before a query has a label.

@@ -149,7 +149,7 @@ def edit(made):
             "ts/judgements.jsonl:1: this line was edited or is damaged",
         ),
         (spoil("audit.json", '{"seed": 0, "strata": {}, "drawn": ["q9"], "twice": []}'), [], "drawn has 'q9'"),
-        (spoil("judge.json", '{"version": 7}'), [], "version is 7"),
+        (spoil("judge.json", '{"version": 7, "judges": {}}'), [], "version is 7"),
         (nothing, ["relevant_from=4"], "relevant_from=4 is too large: the most is 3"),
         (nothing, ["relevant_from=0"], "relevant_from=0 is too small: the least is 1"),
         (nothing, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),

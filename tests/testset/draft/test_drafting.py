@@ -7,11 +7,12 @@ from documents_folders import documents_folder, pieces
 
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.spans import Span
+from harness.data.testset import KINDS
 from harness.errors import BadInput
 from harness.llm.chat import Reply
 from harness.llm.structured import WrongReply
 from harness.testset.draft.drafting import DraftPlan, ReplyItem, draft_queries, located, read_as, sample, schema, tasks
-from harness.testset.draft.drafts import KINDS, read_prompts
+from harness.testset.draft.drafts import read_prompts
 from retrievers.base import Document, Query, Turn
 
 #       0         1         2         3

@@ -8,11 +8,11 @@ from documents_folders import documents_folder, folder_of_testset, pieces, query
 
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.spans import Evidence, Span
-from harness.data.testset import read_queries
+from harness.data.testset import KINDS, read_queries
 from harness.errors import BadInput
 from harness.llm.structured import PromptText
 from harness.testset.draft import drafts
-from harness.testset.draft.drafts import KINDS, Draft, Rejection, TestsetFolder, example_lines, read_examples
+from harness.testset.draft.drafts import Draft, Rejection, TestsetFolder, example_lines, read_examples
 from retrievers.base import Query, Turn
 
 TEXT = "0123456789abcdef0123"

@@ -3,17 +3,19 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.config.commands import FilterKeys
 from harness.data import scripts
 from harness.data.spans import Evidence, Span
-from harness.errors import BadInput
+from harness.data.testset import KINDS
 from harness.testset.draft import filters
-from harness.testset.draft.drafts import KINDS, Draft
-from harness.testset.draft.filters import BEGINS_WITH_REFERENCE, NO_HELP, POINTS_AT_TEXT, Filters, asks_nothing, sift
+from harness.testset.draft.drafts import Draft
+from harness.testset.draft.filters import BEGINS_WITH_REFERENCE, NO_HELP, POINTS_AT_TEXT, asks_nothing
 from retrievers.base import Document, Query, Turn
 
 KOREAN = Document(
@@ -30,6 +32,13 @@ ENGLISH = Document(
 )
 DOCUMENTS = {one.doc_id: one for one in (KOREAN, ENGLISH)}
 EVIDENCE = (Evidence(Span("0" * 20, 0, 5), "한빛전기는"),)
+
+
+DEFAULTS = FilterKeys(copied=0.7, duplicate=0.85)
+
+
+def sift(drafts, documents, chosen=DEFAULTS, **more):
+    return filters.sift(drafts, documents, chosen, **more)
 
 
 def draft(question, answer="예전부터 알려진 사실은 따로 있습니다.", kind="fact", doc_id="ko", **given):
@@ -257,7 +266,7 @@ def test_duplicates_are_those_that_comparing_all_pairs_finds():
             sets = [(terms.words[text], terms.words[other]) for other in alike]
             if not any(len(one & other) >= least * len(one | other) - 1e-9 for one, other in sets):
                 kept.append(text)
-        accepted, _ = sift(drafts, DOCUMENTS, filters=Filters(copied=1.0, duplicate=least))
+        accepted, _ = sift(drafts, DOCUMENTS, chosen=FilterKeys(copied=1.0, duplicate=least))
         assert [one.question for one in accepted] == kept
 
 
@@ -277,21 +286,14 @@ def test_examples_allow_their_languages():
 
 def test_thresholds():
     lifted = draft("최근에는 자율 주행 기술 개발에 많은 투자를 하고 있나요?", "전지에도 투자합니다.")
-    assert reasons(lifted, filters=Filters(copied=1.0)) == []
-    assert reasons(draft(*GOOD[3]), filters=Filters(copied=0.5)) == ["copied"]
+    assert reasons(lifted, chosen=replace(DEFAULTS, copied=1.0)) == []
+    assert reasons(draft(*GOOD[3]), chosen=replace(DEFAULTS, copied=0.5)) == ["copied"]
     longer = [
         draft("한빛전기 대표 본사 매출", "", "unanswerable"),
         draft("한빛전기 대표 본사 매출 순위", "", "unanswerable"),
     ]
     assert reasons(*longer) == []
-    assert reasons(*longer, filters=Filters(duplicate=0.7)) == ["duplicate"]
-
-
-@pytest.mark.parametrize("value", [0, -0.5, 1.1, True, "0.5", None, float("nan")])
-@pytest.mark.parametrize("key", ["copied", "duplicate"])
-def test_a_threshold_is_a_share(key, value):
-    with pytest.raises(BadInput, match=rf"filters\.{key} is .*above 0 and at most 1"):
-        Filters(**{key: value})
+    assert reasons(*longer, chosen=replace(DEFAULTS, duplicate=0.7)) == ["duplicate"]
 
 
 def test_nothing_to_sift():

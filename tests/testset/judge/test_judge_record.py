@@ -6,10 +6,11 @@ import json
 import pytest
 from fuzzing.kept import JUDGE as RECORD
 
+from harness.data.testset import EvidencedQuery
 from harness.errors import BadInput
 from harness.statistics.agreement import Proportion
 from harness.testset.judge import judge_record
-from harness.testset.judge.judge_record import ControlSource, circular, read_records, write_record
+from harness.testset.judge.judge_record import circular, read_records, write_record
 from harness.testset.judge.judging import Verdict
 from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
 from retrievers.base import Document, Query, Turn
@@ -29,11 +30,9 @@ def test_records_of_several_judges_stand_side_by_side(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 1', '"version": 2', "reads version 1"),
-        ('"judges"', '"models"', "judges is missing"),
-        ('"null": 1', '"nul": 1', "grades is"),
-        ('"0": 3', '"0": -3', "grades is"),
-        ('"stuffed"', '"stuffing"', "controls has"),
+        ('"version": 1', '"version": 2', "version is 2, but must be 1"),
+        ('"judges"', '"models"', "models is not a field"),
+        ('"0": 3', '"0": "3"', "grades.0 is '3'"),
         ('"count": 0', '"count": 5', "0 <= count <= of"),
         ('"of": 4', '"of": 0', "0 <= count <= of"),
         ('"model": "tiny"', '"model": 3', "model"),
@@ -77,24 +76,22 @@ DOCUMENT = Document("d4", "강진의 가마는\n소나무 장작만 쓴다. 사�
 
 def test_the_other_document_is_of_another_text_and_not_pooled():
     seed = PooledPair("q1", "d1", seed=True)
-    assert judge_record.places([seed], ["q1"], TEXTS, 5) == [
-        ControlSource("q1", "d1", "d4")
-    ]  # d2, d3 stand in the seed's text
+    assert judge_record.control_documents([seed], ["q1"], TEXTS, 5) == {"q1": ("d1", "d4")}  # d2, d3: the seed's text
     pooled = [seed, PooledPair("q1", "d4")]
-    assert judge_record.places(pooled, ["q1"], TEXTS, 5)[0].other in ("d2", "d3")  # nothing else is left
+    assert judge_record.control_documents(pooled, ["q1"], TEXTS, 5)["q1"][1] in ("d2", "d3")  # nothing else is left
     pooled += [PooledPair("q1", "d2"), PooledPair("q1", "d3")]
-    assert judge_record.places(pooled, ["q1"], TEXTS, 5) == [ControlSource("q1", "d1", None)]
-    assert judge_record.places([PooledPair("q1", "d1")], ["q1"], TEXTS, 5) == []  # without a seed
-    assert judge_record.places([seed], ["q2"], TEXTS, 5) == []  # a query that is not judged
+    assert judge_record.control_documents(pooled, ["q1"], TEXTS, 5) == {"q1": ("d1", None)}
+    assert judge_record.control_documents([PooledPair("q1", "d1")], ["q1"], TEXTS, 5) == {}  # without a seed
+    assert judge_record.control_documents([seed], ["q2"], TEXTS, 5) == {}  # a query that is not judged
 
 
 def test_more_controls_keep_the_former():
     pairs = [PooledPair(f"q{n}", f"d{n % 4 + 1}", seed=True) for n in range(30)]
     queries = [pair.query_id for pair in pairs]
-    every = judge_record.places(pairs, queries, TEXTS, 100)
-    assert judge_record.places(pairs[::-1], queries, TEXTS, 7) == every[:7]
+    every = judge_record.control_documents(pairs, queries, TEXTS, 100)
+    assert judge_record.control_documents(pairs[::-1], queries, TEXTS, 7) == dict([*every.items()][:7])
     assert len(every) == 30
-    assert judge_record.places(pairs, queries, TEXTS, 0) == []
+    assert judge_record.control_documents(pairs, queries, TEXTS, 0) == {}
 
 
 def test_stuffed_and_claiming_documents():
@@ -115,9 +112,11 @@ def test_stuffed_and_claiming_documents():
 
 
 def test_all_three_kinds_are_asked_and_counted():
-    places = [ControlSource("q1", "d1", "d4"), ControlSource("q2", "d1", None)]
+    places = {"q1": ("d1", "d4"), "q2": ("d1", None)}
     documents = {"d1": Document("d1", "가람1호는 1901년에 나갔다."), "d4": DOCUMENT}
-    made = judge_record.controls(places, {"q1": TALK, "q2": Query.of("q2", "언제?")}, documents)
+    asked = {"q1": TALK, "q2": Query.of("q2", "언제?")}
+    queries = {name: EvidencedQuery(one, "fact", (), "") for name, one in asked.items()}
+    made = judge_record.controls(places, queries, documents)
     assert [(one.kind, one.query.query_id) for one in made] == [
         ("seed", "q1"), ("stuffed", "q1"), ("claiming", "q1"), ("seed", "q2")
     ]  # fmt: skip

@@ -386,7 +386,7 @@ OTHER = {
     "encrypted": (lambda blank: b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted or an old .xls"),
     "another zip": (lambda blank: zipped({"a.xml": "<a/>"}), "not a whole Excel workbook (KeyError"),
     "laughs": (lambda blank: packed(blank, in_part("sheet2.xml", b"<worksheet", LAUGHS)), "declares a document type"),
-    "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "not a whole Excel workbook (ParseError"),
+    "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "(ParseError"),
     "no XML": (lambda blank: packed(blank, in_part("workbook.xml", b"<", b"[")), "broken XML"),
     "a bomb": (lambda blank: zipped({"xl/styles.xml": b"<a>" + bytes(17 << 20)}), "unpacks to more than 16 MB"),
     "long texts": (lambda blank: zipped({"[Content_Types].xml": TYPES, "xl/t.xml": b"<a>" + bytes(129 << 20)}),
