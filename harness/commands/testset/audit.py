@@ -58,7 +58,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
     records = [one for by, one in read_records(folder).items() if by.partition(":")[2] in found.models]
     document: dict[str, Any] = {"testset": str(folder), **encoded(found), "worth": encoded(more)}
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
-    document["judges"] = {one.by: one.row() for one in records}
+    document["judges"] = {one.by: encoded(one) for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
     return CommandAnswer(document, audit_report(folder, found, records, more))
 
@@ -140,7 +140,8 @@ def _controls(record: JudgeRecord) -> str:
     """Return what the judge made of pairs whose grade is known."""
     if not record.controls:
         return f"{record.by}: no hidden controls."
-    said = (f"{CONTROLS[kind]} {one.count} of {one.of}" for kind, one in record.controls.items())
+    known = {what: record.controls.get(kind) for kind, what in CONTROLS.items()}
+    said = (f"{what} {one.count} of {one.of}" for what, one in known.items() if one)
     return f"Hidden controls that the model found relevant: {', '.join(said)}."
 
 

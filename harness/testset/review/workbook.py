@@ -139,7 +139,7 @@ def _rows(
     styles = _styles(sheet)
 
     def cell(value: Any, style: str) -> Any:
-        made = WriteOnlyCell(sheet, value)
+        made: Any = WriteOnlyCell(sheet, value)
         if isinstance(value, str):
             made.data_type = "s"  # whatever it begins with: a text is no formula
         made._style = styles[style]
