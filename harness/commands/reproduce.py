@@ -286,7 +286,7 @@ def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, floa
 
 
 def _verified_scores(tracker: Tracker, run: LoggedRun, config: ScoreConfig, scratch: Path) -> Proof:
-    file = tracker.download(run, f"predictions{config.predictions.suffix}", scratch)
+    file = tracker.download(run, retrieval_run.stored(config.predictions), scratch)
     predictions = read_predictions(file)
     proof = Proof(file_scores.lists_digest(predictions))
     scores, *_ = file_scores.file_scores(config, predictions)

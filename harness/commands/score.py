@@ -14,8 +14,9 @@ from harness.config.commands import ScoreConfig
 from harness.errors import BadInput
 from harness.measures.scores import UNANSWERABLE
 from harness.recording import provenance, recording
+from harness.recording.retrieval_run import stored
 from harness.recording.run_files import FileScores
-from harness.recording.task_run import save_view, stored, tags, task_inputs, task_params, write_task_run
+from harness.recording.task_run import save_view, tags, task_inputs, task_params, write_task_run
 from harness.reports import run_page, terminal
 from harness.reports.markup import number
 from harness.reports.next_steps import Place

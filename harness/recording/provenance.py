@@ -30,8 +30,6 @@ def requirements() -> str:
 
 
 PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run uses
-
-
 PLUGINS = "plugins"  # tag: the plug-ins that a run's components are of
 
 
@@ -71,7 +69,7 @@ def _git(*words: str) -> str | None:
         keys = said("config", "--list", "--name-only").splitlines()
         filters = {key.rpartition(".")[0] for key in keys if key.startswith("filter.")}
         off = [f"{name}.{how}" for name in sorted(filters) for how in ("clean=", "process=", "required=false")]
-        if any("=" in name for name in filters):  # which -c cannot name
+        if any("=" in name for name in filters):  # -c cannot name these
             return None
         settings = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}", *off]
         return said(*(word for setting in settings for word in ("-c", setting)), *words)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import resource
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -52,16 +52,9 @@ SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 CHECKED = "checked.queries"  # tag: how many queries people have checked, where labels come partly from a model
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
 CHARTED = (
-    "loss/",
-    "ceiling/",
-    "gate/threshold",
-    "index_recall/",
-    "ms_per_query/",
-    "latency_",
-    "seconds/",
-    "queries/scored",
+    "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
-)
+)  # fmt: skip
 UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
 
 
@@ -156,11 +149,8 @@ def plain_params(
 
 def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
     """Return the data of a run as MLflow shows it, by context."""
-    sizes = {
-        "documents": len(dataset.documents),
-        "queries": len(dataset.queries),
-        "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
-    }
+    labelled = len(dataset.qrels.grades) if dataset.qrels else 0
+    sizes = {"documents": len(dataset.documents), "queries": len(dataset.queries), "qrels": labelled}
     return {
         name: Input(name=f"{dataset.name}-{name}", sha256=sha256, source=place_of_part(source, name), rows=sizes[name])
         for name, sha256 in dataset.fingerprints.items()
@@ -172,6 +162,12 @@ def place_of_part(source: Mapping[str, Any], name: str) -> str:
     """Return where a part of the data was read: its own file, the folder, or the class that reads it."""
     named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
     return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
+
+
+def stored(predictions: str | Path) -> str:
+    """Return the name of a run's copy of a predictions file."""
+    name = Path(predictions)
+    return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
 
 
 def log_numbers(
@@ -207,14 +203,18 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
     if not outcome.scores:
         return dict(outcome.measured)
     found = scores_by_name(outcome.scores)
-    if outcome.held_out:
-        apart = ("ceiling/", "queries/")
-        held_out = {
-            name: value for name, value in scores_by_name(outcome.held_out).items() if not name.startswith(apart)
-        }
-        found |= {f"{measures.OOF}{name}": value for name, value in held_out.items()}
+    held_out = scores_by_name(outcome.held_out) if outcome.held_out else {}
+    apart = ("ceiling/", "queries/")
+    found |= {f"{measures.OOF}{name}": value for name, value in held_out.items() if not name.startswith(apart)}
     if fitted := outcome.decision.fitted:
-        found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
+        rule = fitted["rule"]
+        thresholds = zip(rule["levels"], rule["thresholds"], strict=False)
+        found |= {
+            f"gate/threshold_{n}": value for n, value in thresholds if not isinstance(value, str)
+        }  # else infinite
+        if len(rule["features"]) > 1:
+            named = zip(rule["features"], rule["weights"], strict=True)
+            found |= {f"gate/weight/{'.'.join(filter(None, feature))}": weight for feature, weight in named}
     if outcome.fusion:
         terms = outcome.fusion["rule"]["features"]
         found |= {f"fusion/weight/{one['ranking']}.{one['feature']}": one["weight"] for one in terms}
@@ -227,12 +227,12 @@ def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str
     A score known out of fold replaces the one in sample. Of the parts, only the objective's public one stays, for
     `select_on=public`.
     """
-    parts = {f"public/{objective.name}"} if objective else set()
 
     def wanted(name: str) -> bool:
         plain = name.removeprefix(measures.OOF)
-        better_known = plain == name and f"{measures.OOF}{name}" in found
-        return not better_known and ("/" not in plain or plain.startswith(CHARTED) or plain in parts)
+        if plain == name and f"{measures.OOF}{name}" in found:
+            return False
+        return "/" not in plain or plain.startswith(CHARTED) or (objective and plain == f"public/{objective.name}")
 
     return {name: value for name, value in found.items() if wanted(name)}
 
@@ -260,24 +260,14 @@ def write_page(
     record.end_tags[NOTE] = as_note(note)
 
 
-def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite thresholds of a gate, by the number of documents shown above them, and signal weights."""
-    rule = fitted["rule"]
-    found = {f"threshold_{n}": value for n, value in zip(rule["levels"], rule["thresholds"], strict=False)}
-    if len(rule["features"]) > 1:
-        named = zip(rule["features"], rule["weights"], strict=True)
-        found |= {f"weight/{'.'.join(filter(None, feature))}": weight for feature, weight in named}
-    return {name: value for name, value in found.items() if not isinstance(value, str)}
-
-
 def scores_by_name(scores: Scores) -> dict[str, float]:
     values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
     for name, one in scores.estimates.items():
         values |= {f"estimate/{name}": one.value, f"estimate_low/{name}": one.low, f"estimate_high/{name}": one.high}
     values |= {UNANSWERABLE: scores.unanswerable.mean} if scores.unanswerable else {}
-    values |= {f"loss/{name}": value for name, value in scores.losses.items()}
-    values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
-    values |= {f"queries/{name}": float(value) for name, value in scores.counts.items() if name != UNKNOWN}
+    counts = {name: float(value) for name, value in scores.counts.items() if name != UNKNOWN}
+    for kind, numbers in {"loss": scores.losses, "ceiling": scores.ceilings, "queries": counts}.items():
+        values |= {f"{kind}/{name}": value for name, value in numbers.items()}
     return {name: value for name, value in values.items() if value == value}
 
 
@@ -314,10 +304,6 @@ def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
 
-def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[dict[str, Any]]:
-    return submission_rows(outcome.queries, outcome.final, dataset.by_id, contents, outcome.answers)
-
-
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
@@ -325,13 +311,14 @@ def write_run_files(
 
     light: write no TREC run, and submission rows without document texts, which `export` adds again.
     """
+    submitted = outcome.queries, outcome.final, dataset.by_id
     if outcome.answers is None:
         bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
     else:
-        bare = json_text(_rows(outcome, dataset, contents=False))
+        bare = json_text(submission_rows(*submitted, contents=False, answers=outcome.answers))
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
     found[LISTS] = lists_digest(outcome.final)
-    rows = bare if light else json_text(_rows(outcome, dataset, contents=True))
+    rows = bare if light else json_text(submission_rows(*submitted, contents=True, answers=outcome.answers))
     files = {"config.yaml": provenance.resolved(plan.document), "predictions.jsonl": rows}
     if outcome.scores:
         found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
@@ -339,15 +326,14 @@ def write_run_files(
         if checked := (outcome.held_out or outcome.scores).checked:
             files[checked_values.FILE] = checked_values.checked_table_text(checked)
             found[CHECKED] = str(int(checked.checked.sum()))
-    if outcome.decision.fitted:
-        files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
-    if outcome.fusion:
-        files["fusion.json"] = json.dumps(outcome.fusion, ensure_ascii=False, indent=1) + "\n"
-    if light:
-        for name, text in files.items():  # only on the way to the tracker, so without waiting for the disk
-            (folder / name).write_text(text, "utf-8")
-        return found
-    files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
+    for name, learnt in {"gate.json": outcome.decision.fitted, "fusion.json": outcome.fusion}.items():
+        if learnt:
+            files[name] = json.dumps(learnt, ensure_ascii=False, indent=1) + "\n"
+    if not light:
+        files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
-        write_text(folder / name, text)
+        if light:  # only on the way to the tracker, so without waiting for the disk
+            (folder / name).write_text(text, "utf-8")
+        else:
+            write_text(folder / name, text)
     return found

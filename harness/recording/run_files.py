@@ -75,7 +75,7 @@ class FileScores:
 
     def write(self, folder: Path) -> None:
         """Write the files that commands read back, and complete the record."""
-        shutil.copyfile(self.config.predictions, folder / f"predictions{self.config.predictions.suffix}")
+        shutil.copyfile(self.config.predictions, folder / retrieval_run.stored(self.config.predictions))
         write_text(folder / "config.yaml", provenance.resolved(self.config.document))
         write_text(folder / "scores.csv", score_table_text(self.scores))
         if checked := self.scores.checked:

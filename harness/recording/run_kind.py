@@ -12,6 +12,7 @@ from harness.errors import BadInput
 from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, parse_measure
 from harness.recording import task_run
 from harness.recording.logged_run import ValidRun, load_unchanged, logged_config, logged_value
+from harness.recording.retrieval_run import stored
 from harness.tasks.scored_file import check_measure, task_of, task_rules
 from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Tracker
 
@@ -51,10 +52,8 @@ class RunKind:
 
     def predictions(self, run: LoggedRun) -> str:
         """Return the name of a run's predictions file among its artifacts."""
-        if self.task:
-            return task_run.stored(run.params["predictions"])
         made_elsewhere = run.tags.get("harness.verb") == "score"
-        return f"predictions{Path(run.params['predictions']).suffix if made_elsewhere else '.jsonl'}"
+        return stored(run.params["predictions"]) if made_elsewhere or self.task else "predictions.jsonl"
 
     def validated(self, tracker: Tracker, run: LoggedRun, against: Path | None) -> ValidRun:
         """Return a run's predictions for export. Raise BadInput if they are invalid, or if the run's data have changed.

@@ -1,8 +1,4 @@
-"""What a run of a text task leaves behind: params, tags, key, metrics, files.
-
-The task itself decides what is counted and how measures are computed from the counts (tasks/answers.py,
-tasks/corrections.py); everything here is the same for all text tasks.
-"""
+"""What a run of any text task logs: params, tags, trial key, metrics, files."""
 
 from __future__ import annotations
 
@@ -21,6 +17,7 @@ from harness.data.files import open_unpacked, sha256_of
 from harness.data.tables import csv_text
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import ValidRun, logged_config, logged_value, require_unchanged
+from harness.recording.retrieval_run import stored
 from harness.reports import task_page
 from harness.reports.figure import save
 from harness.storage.atomic import write_text
@@ -31,7 +28,6 @@ from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, 
 
 TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
 WORST = 1000  # items in the table of a run's page in MLflow
-KEYS = ("task", *FILES)  # config keys that only text tasks have
 DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, besides the two files
 
 
@@ -84,8 +80,11 @@ def task_trial_key(plan: TextPlan) -> str:
 
 def _without_runtime(node: Node) -> dict[str, Any]:
     """Return a component's arguments without `runtime:`, also in the components inside it."""
-    arguments = {name: value for name, value in node.items() if name != "runtime"}
-    return {name: _without_runtime(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
+    return {
+        name: _without_runtime(value) if isinstance(value, Mapping) else value
+        for name, value in node.items()
+        if name != "runtime"
+    }
 
 
 def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
@@ -102,7 +101,9 @@ def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: Scor
     shutil.copyfile(plan.predictions, folder / stored(plan.predictions))
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
     write_text(folder / "config.yaml", provenance.resolved({name: plan.document[name] for name in recorded_keys}))
-    write_text(folder / TABLE, _table(scored))
+    judged, public = scored.judged, scored.public.astype(int).tolist()
+    counts = {name: values.tolist() for name, values in judged.item_counts.items()}
+    write_text(folder / TABLE, csv_text({"id": judged.item_ids, "kind": judged.kinds, "public": public, **counts}))
     found = task_numbers(scored)
     record.objective = scored.ranked_by
     record.metrics |= retrieval_run.charted(found, scored.ranked_by)
@@ -112,20 +113,20 @@ def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: Scor
         _write_pages(folder, record, plan, scored)
 
 
-def _table(scored: ScoredFile) -> str:
-    judged = scored.judged
-    counts = {name: values.tolist() for name, values in judged.item_counts.items()}
-    public = scored.public.astype(int).tolist()
-    return csv_text({"id": judged.item_ids, "kind": judged.kinds, "public": public, **counts})
-
-
 def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile) -> None:
     table = scored.judged.table
     write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
     by_kind = scored.means_by_kind(scored.shown)
     save(task_page.draw_scored(scored.summary, by_kind, scored.shown, scored.totals), folder / "measures.png")
-    facts = _facts(plan, scored)
+    named = {
+        "Task": scored.task.name,
+        "Scheme": plan.node.get("scheme", ""),
+        "Predictions": plan.predictions.name,
+        "References": plan.references.name,
+        "Items": f"{scored.counts['items']}, {scored.counts['public']} of them public",
+    }
+    facts = [(name, text) for name, text in named.items() if text]
     write_text(folder / "report.html", task_page.task_page(scored, facts))
     worst = np.argsort(scored.values, kind="stable")[:WORST]
     record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in table.items()}
@@ -133,20 +134,7 @@ def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: Scored
     record.end_tags[NOTE] = as_note(task_page.task_note(scored, facts, files))
 
 
-def stored(predictions: str | Path) -> str:
-    """Return the name of a run's copy of the predictions file."""
-    name = Path(predictions)
-    return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
-
-
 def task_numbers(scored: ScoredFile) -> dict[str, float]:
     found = retrieval_run.by_part({"": scored.summary} | {f"{part}/": means for part, means in scored.parts.items()})
     found |= {f"count/{name}": float(count) for name, count in scored.counts.items()}
     return {name: value for name, value in found.items() if value == value}
-
-
-def _facts(plan: TextPlan, scored: ScoredFile) -> list[tuple[str, str]]:
-    facts = [("Task", scored.task.name), ("Scheme", plan.node.get("scheme", ""))]
-    facts += [("Predictions", plan.predictions.name), ("References", plan.references.name)]
-    facts.append(("Items", f"{scored.counts['items']}, {scored.counts['public']} of them public"))
-    return [(name, text) for name, text in facts if text]

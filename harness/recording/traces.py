@@ -50,11 +50,11 @@ def check_traces(plan: Plan, labelled: bool) -> None:
         raise BadInput(
             f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice}, or trace."
         )
-    if trace == "errors" and not labelled:
+    if trace == "all":
+        return
+    if not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
-    if trace == "errors" and (
-        plan.measure.family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES)
-    ):
+    if plan.measure.family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES):
         raise BadInput(
             f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
             "Choose another, such as objective=modified_map@3, or use trace=all."
@@ -118,14 +118,9 @@ class Tracer:
             tags |= {"objective": self.plan.objective, "score": f"{self.scores[query.query_id]:.4f}"}
         if query.query_id in self.losses:
             tags["loss"] = self.losses[query.query_id]
-        inputs = {"query": query.text, "messages": turns}
+        inputs, found = {"query": query.text, "messages": turns}, self._documents(final, row)
         root = TraceSpan(
-            "retrieval",
-            "CHAIN",
-            inputs,
-            outputs=self._documents(final, row),
-            attributes=self._about(final, row),
-            children=self._steps(row),
+            "retrieval", "CHAIN", inputs, found, attributes=self._about(final, row), children=self._steps(row)
         )
         return Trace(root, tags)
 
@@ -141,10 +136,9 @@ class Tracer:
 
     def _retriever(self, name: str, row: int) -> TraceSpan:
         inputs = {"query": self.outcome.queries[row].text}
-        children: tuple[TraceSpan, ...] = ()
-        if name in self.tokens:
-            children = (TraceSpan("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
-        return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, children)
+        about = {"duration": "not measured"}
+        tokens = [TraceSpan("tokenise", "PARSER", inputs, of[row], about) for of in [self.tokens.get(name)] if of]
+        return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, tuple(tokens))
 
     def _ranked(
         self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, children: tuple[TraceSpan, ...] = ()
@@ -170,11 +164,10 @@ class Tracer:
         shown = []
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
             document = self.dataset.by_id[doc_id]
-            graded = (
-                {} if grades is None else {"relevance": grades.get(doc_id, 0)}
-            )  # first: a list shows only one entry
-            about = {**graded, "rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
-            shown.append({"page_content": _cut(document.text), "metadata": about, "id": doc_id})
+            about = {} if grades is None else {"relevance": grades.get(doc_id, 0)}  # first: a list shows one entry
+            about |= {"rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
+            text = document.text if len(document.text) <= CONTENT else document.text[: CONTENT - 1] + "…"
+            shown.append({"page_content": text, "metadata": about, "id": doc_id})
         return shown
 
     def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
@@ -213,7 +206,3 @@ def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
     by_kind = losses(judge_lists(outcome.final, qrels, scored), judge_lists(outcome.candidates, qrels, scored), keep)
     lost = ((kind, values > 0) for kind, values in by_kind.items())
     return {query_id: kind for kind, any_lost in lost for query_id, one in zip(scored, any_lost, strict=True) if one}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= CONTENT else text[: CONTENT - 1] + "…"
