@@ -18,6 +18,7 @@ from harness.config.check import primary
 from harness.config.composing import Request, composer, shared_by_trials
 from harness.config.launching import launcher_for
 from harness.recording import recording
+from harness.recording.recording import ProcessWork
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.locks import Claim
@@ -30,7 +31,6 @@ from harness.sweeps.execution import Execution, Forecast, finished_trials, run_g
 from harness.sweeps.search import Auto, Grid
 from harness.sweeps.submitted import Submitted
 from harness.sweeps.trials import COMPUTED, Context, Jobs, TrialResult, sweep_lock
-from harness.tracking.in_progress import ProcessWork
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker, member_tag
 

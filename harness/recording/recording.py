@@ -20,13 +20,14 @@ from harness.config.components import build
 from harness.config.program import runnable
 from harness.config.schema import Node
 from harness.progress import stage
+from harness.storage import locks
 from harness.storage.atomic import write_text
 from harness.storage.locks import Claim
-from harness.tracking import file_hashes, in_progress, outbox
-from harness.tracking.in_progress import ProcessWork
+from harness.storage.typed import require_path
+from harness.tracking import file_hashes, outbox
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, shown_address, uri_of, without_login
 from harness.tracking.outbox import UNFINISHED
-from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, tracker_error
+from harness.tracking.tracker import CLAIM, LoggedRun, RunRecord, Tracker, tracker_error
 from retrievers.redaction import redacted
 
 PAUSE_SECONDS = 1.0  # between two attempts to connect
@@ -68,6 +69,28 @@ def connected(tracking: Node, outputs: Path, patience: float = 0.0) -> Tracker:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(PAUSE_SECONDS)
+
+
+@dataclass(frozen=True)
+class ProcessWork:
+    """What a process must end; its claim in `<outputs>/.claims` tells the next command.
+
+    folder: where it writes; None for the tracking store's own folder. scratch: whether the folder is useless
+    afterwards.
+    experiment, store: of its run; None without one. The run has the claim's name as a tag.
+    """
+
+    folder: str | None = None
+    scratch: bool = False
+    experiment: str | None = None
+    store: str | None = None
+
+    def __post_init__(self) -> None:
+        require_path(self.folder)
+
+
+def claim_work(outputs: Path, work: ProcessWork) -> Claim[ProcessWork]:
+    return locks.claim(outputs / ".claims", work)
 
 
 @dataclass
@@ -175,7 +198,7 @@ def begin(
     direct: whether files may be written straight to the folder of a local tracking store.
     """
     run_id, outage = None, None
-    unfinished = target.with_name(target.name + ".unfinished")
+    unfinished = target.with_name(target.name + UNFINISHED)
     claim = claim_run(tracker, record, unfinished, scratch=direct)
     record.began = int(time.time() * 1000)
     try:
@@ -205,8 +228,8 @@ def claim_run(
         return None
     store = without_login(tracker.uri) if tracker.uri else None
     work = ProcessWork(str(folder) if folder else None, scratch, record.experiment, store)
-    claim = in_progress.claim_work(tracker.outputs, work)
-    record.tags[in_progress.TAG] = claim.name
+    claim = claim_work(tracker.outputs, work)
+    record.tags[CLAIM] = claim.name
     return claim
 
 
@@ -214,7 +237,7 @@ def claim_run(
 def scratch_folder(outputs: Path) -> Iterator[Path]:
     """Give an empty folder in `outputs`; the next command removes it if this process dies."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
-    claim = in_progress.claim_work(outputs, ProcessWork(str(folder), scratch=True))
+    claim = claim_work(outputs, ProcessWork(str(folder), scratch=True))
     try:
         folder.mkdir()
         yield folder
@@ -223,9 +246,18 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
         claim.release()
 
 
+def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
+    """Yield the claims of dead processes of this host, without `work` if its folder is outside `outputs`."""
+    for found in locks.abandoned(outputs / ".claims", ProcessWork):
+        folder = found.work.folder if found.work else None
+        if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:
+            found.work = None
+        yield found
+
+
 def end_abandoned(tracker: Tracker) -> None:
     """End the work of dead processes of this host: their runs as KILLED, and their unfinished folders."""
-    for claim in in_progress.abandoned_work(tracker.outputs) if tracker.outputs else ():
+    for claim in abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
             continue  # for a command that uses this tracking store
@@ -237,7 +269,7 @@ def end_abandoned(tracker: Tracker) -> None:
 
 def _end(tracker: Tracker, name: str, work: ProcessWork) -> None:
     """End the work of a dead process. name: of its claim."""
-    runs = tracker.runs(work.experiment, {in_progress.TAG: name}) if work.experiment else []
+    runs = tracker.runs(work.experiment, {CLAIM: name}) if work.experiment else []
     for run in runs:
         if run.status == "RUNNING":
             tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
@@ -281,9 +313,7 @@ def new_folder(parent: Path) -> Path:
     for n in itertools.count(1):
         folder = parent / (stamp if n == 1 else f"{stamp}-{n}")
         if not any(folder.with_name(folder.name + ending).exists() for ending in ("", ".failed", ".killed", ".unsent")):
-            try:
-                folder.with_name(folder.name + ".unfinished").mkdir(parents=True)
+            with suppress(FileExistsError):
+                folder.with_name(folder.name + UNFINISHED).mkdir(parents=True)
                 return folder
-            except FileExistsError:
-                continue
     raise AssertionError

@@ -10,12 +10,11 @@ from harness.config.schema import WritePath
 from harness.data.tables import csv_text, read_columns
 from harness.storage.atomic import write_text
 from harness.tracking.file_hashes import FILE_HASHES
-from harness.tracking.in_progress import TAG
 from harness.tracking.outbox import UNFINISHED
-from harness.tracking.tracker import NOTE, Detail, RunRecord, Tracker
+from harness.tracking.tracker import CLAIM, NOTE, Detail, RunRecord, Tracker
 
 TABLE = "runs.csv"
-LEFT_OUT = (NOTE, TAG, FILE_HASHES)  # tags that are for MLflow's pages, for other processes, and for reading files
+LEFT_OUT = (NOTE, CLAIM, FILE_HASHES)  # tags that are for MLflow's pages, for other processes, and for reading files
 
 
 class CsvTracker(Tracker):

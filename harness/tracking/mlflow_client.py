@@ -6,7 +6,6 @@ MLflow's database in a local file: what is wrong with it, found before MLflow tr
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import re
 import sqlite3
@@ -334,22 +333,6 @@ def hurried() -> Mapping[str, str]:
     """Return variables by which a server is asked once, for at most `AT_AN_END` seconds."""
     given = os.environ.get(TIMEOUT, "")
     return ONCE | {TIMEOUT: str(min(AT_AN_END, int(given)) if given.isdecimal() else AT_AN_END)}
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Read many runs without garbage collection.
-
-    MLflow keeps about a hundred objects of each until the end; searching them again and again takes a third of the
-    time.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _first_line(error: Exception, uri: str) -> str:

@@ -18,7 +18,6 @@ from harness import interruption
 from harness.errors import BadInput, did_you_mean
 from harness.tracking import file_hashes, mlflow_spans
 from harness.tracking.file_hashes import RunFiles
-from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import (
     ONCE,
     asked,
@@ -30,11 +29,11 @@ from harness.tracking.mlflow_client import (
     reaching,
     require_sound,
     shown_address,
-    uncollected,
     uri_of,
     without_secrets,
 )
 from harness.tracking.tracker import (
+    CLAIM,
     LESS_IS_BETTER,
     NOTE,
     OBJECTIVE,
@@ -68,7 +67,7 @@ def begin_once(
     def create() -> Run:
         return client.create_run(experiment_id, start_time=start_time, run_name=name, tags=dict(tags))
 
-    if TAG not in tags:
+    if CLAIM not in tags:
         return create(), False
     try:
         with asked(ONCE):
@@ -76,12 +75,12 @@ def begin_once(
     except MlflowException as error:
         if error.get_http_status_code() < 500 or interruption.exit_code():  # our mistake, or the user's wish
             raise
-    found = running_claims(client, experiment_id, tags[TAG])
+    found = running_claims(client, experiment_id, tags[CLAIM])
     return (found[0] if found else create()), True
 
 
 def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
-    wanted = f"tags.`{TAG}` = '{claim}' AND attributes.status = 'RUNNING'"
+    wanted = f"tags.`{CLAIM}` = '{claim}' AND attributes.status = 'RUNNING'"
     return list(client.search_runs([experiment_id], wanted))
 
 
@@ -221,7 +220,7 @@ class MlflowTracker(Tracker):
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
             if adopted.params.items() <= params.items():
                 self.client.update_run(adopted.run_id, status="RUNNING")
-                self._log_batch(adopted.run_id, {}, {}, {TAG: record.tags[TAG]} if TAG in record.tags else {})
+                self._log_batch(adopted.run_id, {}, {}, {CLAIM: record.tags[CLAIM]} if CLAIM in record.tags else {})
                 return adopted.run_id
             self.client.set_terminated(adopted.run_id, "KILLED", _now())
         tags = {name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()}
@@ -267,7 +266,7 @@ class MlflowTracker(Tracker):
         self.files.forget(str(run_id))
         if run_id in self._doubtful:
             self._doubtful.discard(run_id)
-            for twin in running_claims(self.client, self._experiment_id(record.experiment), record.tags[TAG]):
+            for twin in running_claims(self.client, self._experiment_id(record.experiment), record.tags[CLAIM]):
                 self.client.set_terminated(twin.info.run_id, "KILLED", _now())
 
     @reaching
@@ -277,14 +276,11 @@ class MlflowTracker(Tracker):
             return []
         wanted = " AND ".join(_has_tags(tags) + ([f"attributes.status = '{status}'"] if status else []))
         runs: list[LoggedRun] = []
-        with uncollected():
-            token: str | None = ""
-            while token is not None:
-                page = self.client.search_runs(
-                    [found.experiment_id], wanted, max_results=1000, page_token=token or None
-                )
-                runs += [self._logged(run, experiment) for run in page]
-                token = page.token or None
+        token: str | None = ""
+        while token is not None:
+            page = self.client.search_runs([found.experiment_id], wanted, max_results=1000, page_token=token or None)
+            runs += [self._logged(run, experiment) for run in page]
+            token = page.token or None
         return runs
 
     @reaching

@@ -70,6 +70,7 @@ def _estimate(logged: Mapping[str, float]) -> Estimate | None:
     return None if math.isnan(checked) else Estimate(value, low, high, int(checked), int(others))
 
 
+CLAIM = "harness.claim"  # tag of a run: the claim by which the next command ends it if its process dies
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 

@@ -69,7 +69,7 @@ from harness.testset.pool import pool as pools
 from harness.testset.pool.pool import PooledPair
 from harness.testset.review.desk import items
 from harness.testset.review.workbook import Questions, read_workbook, write_workbook
-from harness.tracking import file_hashes, in_progress, mlflow_client, outbox
+from harness.tracking import file_hashes, mlflow_client, outbox
 from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker
 from retrievers.base import Document, Query, Ranking
@@ -315,7 +315,7 @@ UNFINISHED = "runs/2026.unfinished/config.yaml"
 
 def _claims() -> Files:
     with tempfile.TemporaryDirectory() as name:
-        claim = in_progress.claim_work(Path(name), in_progress.ProcessWork())
+        claim = recording.claim_work(Path(name), recording.ProcessWork())
         claim.unlock()
     work = {"folder": "runs/2026.unfinished", "scratch": False, "experiment": "e", "store": None}
     return {f".claims/{claim.name}": json.dumps(work).encode(), UNFINISHED: b"top_k: 3\n"}

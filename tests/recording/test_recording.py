@@ -10,8 +10,17 @@ import pytest
 
 from harness.errors import BadInput
 from harness.recording import recording
-from harness.recording.recording import begin, end_abandoned, live_run, new_folder, scratch_folder
-from harness.tracking import in_progress, outbox
+from harness.recording.recording import (
+    ProcessWork,
+    abandoned_work,
+    begin,
+    claim_work,
+    end_abandoned,
+    live_run,
+    new_folder,
+    scratch_folder,
+)
+from harness.tracking import outbox
 from harness.tracking.mlflow_client import NoAnswer, Unreachable
 from harness.tracking.tracker import Input, LoggedRun, RunRecord, Tracker
 
@@ -278,13 +287,25 @@ def test_a_scratch_folder_goes_also_if_its_process_died(kept, tmp_path):
     assert not folder.exists()
     scratch = scratch_folder(tmp_path)
     folder = scratch.__enter__()
-    monkey = in_progress.abandoned_work(tmp_path)
-    assert list(monkey) == [], "it is in use"
+    assert list(abandoned_work(tmp_path)) == [], "it is in use"
     (folder / "deep").mkdir()
     scratch.gen.gi_frame.f_locals["claim"].unlock()
     end_abandoned(kept)
     assert not folder.exists()
     assert claims(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "known"),
+    [("outputs/runs/1", True), ("..", False), ("/", False), ("outputs", False), ("a\0", False), ("\ud800", False)],
+)
+def test_no_folder_outside_outputs_is_taken_for_one_that_a_dead_process_left(tmp_path, monkeypatch, folder, known):
+    monkeypatch.chdir(tmp_path)
+    made = claim_work(tmp_path / "outputs", ProcessWork())
+    made.unlock()
+    made.file.write_text(json.dumps({"folder": folder, "scratch": True}))
+    found = [one.work for one in abandoned_work(tmp_path / "outputs")]
+    assert found == [ProcessWork(folder, scratch=True) if known else None]
 
 
 def test_a_run_that_could_not_be_ended_is_left_to_the_next_command(kept, tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
 
-from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_tracker import begin_once
+from harness.tracking.tracker import CLAIM as TAG
 
 CLAIM = {TAG: "host~1"}
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"

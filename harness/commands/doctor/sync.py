@@ -15,10 +15,9 @@ from harness.recording.recording import open_tracker
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.tracking import file_hashes, outbox
-from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import shown_address, uri_of, without_login
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
-from harness.tracking.tracker import RunRecord, Tracker
+from harness.tracking.tracker import CLAIM, RunRecord, Tracker
 
 
 def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
@@ -86,8 +85,8 @@ def _begun(tracker: Tracker, held: Held) -> str | None:
 
     End further runs that the server began for the same request.
     """
-    claim = held.record.tags.get(TAG)
-    running = tracker.runs(held.record.experiment, {TAG: claim}, "RUNNING") if claim else []
+    claim = held.record.tags.get(CLAIM)
+    running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None
     own = known or (running[0].run_id if running else None)
     for twin in running:

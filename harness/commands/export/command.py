@@ -23,7 +23,7 @@ from harness.reports.markup import interval
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
-from harness.storage.cache import Cache, open_cache
+from harness.storage.cache import open_cache
 from harness.storage.typed import encoded
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 
@@ -50,11 +50,12 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     target = _target(config.submission, ledger, run, kind)
     valid = kind.validated(tracker, run, config.against)
     line = _line(run, config, target, hashlib.sha256(valid.predictions.encode()).hexdigest())
+    model = tracker, run, valid, open_cache(config.store.path), config.model_name or run.experiment
     with ledger.locked():
         ledger.settle(tracker)
         ledger.require_free(line)
         if config.model:
-            prepare_model(tracker, run, valid, _cache(config), _model_name(config, run), config.allow)
+            prepare_model(*model, allow=config.allow)
         target.parent.mkdir(parents=True, exist_ok=True)
         there = target.exists()
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
@@ -70,11 +71,9 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
         "provenance": provenance_of(target),
         "number": submission.number,
         "new": submission.exports[0].time == line.time,
-        "model": None,
+        "model": log_model(*model) if config.model else None,
         "expected": expected,
     }
-    if config.model:
-        document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
     lines = [*notes, *_lines(document, run, submission, kind.unit)]
     words = (f"submission={target}", "public=SCORE")
     steps = [Place.of(config, invocation).command("export record", *words)] if document["new"] else []
@@ -109,14 +108,6 @@ def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKi
     if target.absolute() == ledger.file:
         raise BadInput(f"submission={target} is the ledger of all submissions. Choose another name.")
     return target
-
-
-def _cache(config: ExportConfig) -> Cache:
-    return open_cache(config.store.path)
-
-
-def _model_name(config: ExportConfig, run: LoggedRun) -> str:
-    return config.model_name or run.experiment
 
 
 def _line(run: LoggedRun, config: ExportConfig, target: Path, sha256: str) -> Export:

@@ -100,6 +100,8 @@ def prepare_model(
 
 def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
     """Package a run that `prepare_model` accepted, and give the new version of `name` the alias `champion`."""
+    from mlflow.entities import LoggedModelOutput
+
     assert valid.dataset is not None
     plan, dataset, client = Plan.of(valid.config), valid.dataset, tracker.client
     queries = _searched(plan, dataset, cache)
@@ -107,12 +109,8 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
         folder = Path(scratch)
         served = ServedRun(run, plan, dataset, queries, cache, _rule_files(tracker, run, plan, folder))
         packed = _pack(served, folder)
-        logged = client.create_logged_model(
-            client.get_run(run.run_id).info.experiment_id,
-            NOT_IN_MODEL_NAMES.sub("_", name),
-            run.run_id,
-            model_type="retrieval",
-        )
+        experiment, plain = client.get_run(run.run_id).info.experiment_id, NOT_IN_MODEL_NAMES.sub("_", name)
+        logged = client.create_logged_model(experiment, plain, run.run_id, model_type="retrieval")
         try:
             saved = _save(served, packed, logged, folder / "model")
             client.log_model_artifacts(logged.model_id, str(saved))
@@ -122,20 +120,21 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
         size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
     client.finalize_logged_model(logged.model_id, "READY")
     before = _champion(client, name)
-    version = _new_version(client, run, logged, name)
-    uri = f"models:/{name}@{ALIAS}"
-    serve = (
-        f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}' mlflow models serve -m '{uri}' --env-manager local -p 5001"
+    client.log_outputs(run.run_id, [LoggedModelOutput(logged.model_id, 0)])
+    version = client.create_model_version(
+        name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
     )
+    client.set_registered_model_alias(name, ALIAS, version.version)  # last: it never refers to an incomplete model
+    uri, server = f"models:/{name}@{ALIAS}", f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}'"
     return {
         "name": name,
-        "version": version,
+        "version": int(version.version),
         "alias": ALIAS,
         "before": before,
         "uri": uri,
         "model_id": logged.model_id,
         "bytes": size,
-        "serve": serve,
+        "serve": f"{server} mlflow models serve -m '{uri}' --env-manager local -p 5001",
     }
 
 
@@ -150,17 +149,6 @@ def _champion(client: MlflowClient, name: str) -> str | None:
             raise
         return None
     return f"version {version.version}, run {version.run_id}"
-
-
-def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name: str) -> int:
-    from mlflow.entities import LoggedModelOutput
-
-    client.log_outputs(run.run_id, [LoggedModelOutput(logged.model_id, 0)])
-    version = client.create_model_version(
-        name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
-    )
-    client.set_registered_model_alias(name, ALIAS, version.version)  # last: it never refers to an incomplete model
-    return int(version.version)
 
 
 def load_model(folder: Path) -> Searcher:
@@ -245,6 +233,9 @@ def _pack(served: ServedRun, folder: Path) -> Path:
     searcher = Searcher(_with_rules(served.plan, served.rules), served.dataset, served.cache, tuple)
     drawn = random_queries(IndexedTexts(documents), served.queries)
 
+    def linked(source: str, target: str) -> None:
+        link(Path(source), Path(target))
+
     def fill(package: Path) -> None:
         files = {
             "config.yaml": provenance.resolved(served.plan.document),
@@ -259,7 +250,7 @@ def _pack(served: ServedRun, folder: Path) -> Path:
         for name, text in files.items():
             (package / name).write_text(text, "utf-8")
         for cached in dict.fromkeys(searcher.folders):
-            shutil.copytree(cached, package / "store" / cached.parent.name / cached.name, copy_function=_linked)
+            shutil.copytree(cached, package / "store" / cached.parent.name / cached.name, copy_function=linked)
 
     made = Cache(folder).folder("packages", {"run": served.run.run_id}, fill)
     return made.rename(folder / "package")
@@ -280,10 +271,6 @@ def _rule_files(tracker: Tracker, run: LoggedRun, plan: Plan, folder: Path) -> d
 def _with_rules(plan: Plan, rules: Mapping[str, Path]) -> Plan:
     fitted: dict[str, Any] = {name: {"_target_": FITTED[name], "file": str(file)} for name, file in rules.items()}
     return replace(plan, **fitted)
-
-
-def _linked(source: str, target: str) -> None:
-    link(Path(source), Path(target))
 
 
 def _save(served: ServedRun, packed: Path, logged: LoggedModel, path: Path) -> Path:
@@ -312,20 +299,16 @@ def _signature() -> ModelSignature:
     def rows(**types: str) -> Array:
         return Array(Object([Property(name, DataType[kind]) for name, kind in types.items()]))
 
-    messages, documents = (
-        rows(role="string", content="string"),
-        rows(doc_id="string", score="double", title="string", text="string"),
-    )
-    request: dict[str, Any] = {"query": DataType.string, "messages": messages, "query_id": DataType.string}
-    response: dict[str, Any] = {
-        "query_id": DataType.string,
-        "retrieve": DataType.boolean,
-        "signal": DataType.double,
-        "documents": documents,
-    }
+    text, messages = DataType.string, rows(role="string", content="string")
+    documents = rows(doc_id="string", score="double", title="string", text="string")
+    request: dict[str, Any] = {"query": text, "messages": messages, "query_id": text}
+    response: dict[str, Any] = {"query_id": text, "retrieve": DataType.boolean, "signal": DataType.double}
     return ModelSignature(
         Schema([ColSpec(kind, name, required=False) for name, kind in request.items()]),
-        Schema([ColSpec(kind, name, required=name != "signal") for name, kind in response.items()]),
+        Schema(
+            [ColSpec(kind, name, required=name != "signal") for name, kind in response.items()]
+            + [ColSpec(documents, "documents")]
+        ),
     )
 
 
