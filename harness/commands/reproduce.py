@@ -111,7 +111,9 @@ def bare_rows(file: Path) -> list[Row]:
 
 
 def _listed(row: Row | None) -> list[list[Any]] | None:
-    return row and [[doc_id, one.get("score")] for doc_id, one in zip(row["topk"], row["references"], strict=False)]
+    if row is None:
+        return None
+    return [[doc_id, one.get("score")] for doc_id, one in zip(row["topk"], row["references"], strict=False)]
 
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged

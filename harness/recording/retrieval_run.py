@@ -232,7 +232,8 @@ def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str
         plain = name.removeprefix(measures.OOF)
         if plain == name and f"{measures.OOF}{name}" in found:
             return False
-        return "/" not in plain or plain.startswith(CHARTED) or (objective and plain == f"public/{objective.name}")
+        of_part = objective is not None and plain == f"public/{objective.name}"
+        return "/" not in plain or plain.startswith(CHARTED) or of_part
 
     return {name: value for name, value in found.items() if wanted(name)}
 

@@ -303,12 +303,10 @@ def _signature() -> ModelSignature:
     documents = rows(doc_id="string", score="double", title="string", text="string")
     request: dict[str, Any] = {"query": text, "messages": messages, "query_id": text}
     response: dict[str, Any] = {"query_id": text, "retrieve": DataType.boolean, "signal": DataType.double}
+    response |= {"documents": documents}
     return ModelSignature(
         Schema([ColSpec(kind, name, required=False) for name, kind in request.items()]),
-        Schema(
-            [ColSpec(kind, name, required=name != "signal") for name, kind in response.items()]
-            + [ColSpec(documents, "documents")]
-        ),
+        Schema([ColSpec(kind, name, required=name != "signal") for name, kind in response.items()]),
     )
 
 
