@@ -1,7 +1,4 @@
-"""The types shared by all components (documents, queries, rankings) and the protocols of those that rank.
-
-Imports only numpy and the standard library, so that every module may import this one.
-"""
+"""Types shared by all components (documents, queries, rankings) and protocols of components that rank."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ MOST_CORES = 4_096  # no machine has more
 
 @dataclass(frozen=True)
 class AtMost:
-    """The greatest absolute value that a config may give for an argument: `Annotated[int, AtMost(100, "...")]`.
+    """The greatest absolute value of a config argument, with the reason: `Annotated[int, AtMost(100, "...")]`.
 
-    Constructors check the least value themselves. why: what is wrong with larger values, for people.
+    Constructors check the least value themselves.
     """
 
     most: float
@@ -43,7 +40,7 @@ Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 
 
 def is_whole(value: object, least: float, most: float = math.inf) -> TypeGuard[int]:
-    """Return whether a value is a whole number within these bounds. `True` is not one."""
+    """Return whether a value is a whole number within these bounds; `True` is not."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
@@ -54,7 +51,6 @@ def check_whole(name: str, value: object, give: str, least: float, most: float =
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
-    """Raise BadInput unless `value` is one of `known`."""
     if value not in known:
         raise BadInput(f"{name} is {value!r}: choose one of {', '.join(known)}.{did_you_mean(str(value), known)}")
 
@@ -64,10 +60,10 @@ _REMEMBERED = 16  # cached results per function, at most
 
 
 def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Cache the last results of `function`, each for as long as the objects it was computed from are alive.
+    """Cache the last results of `function`, each while the objects that it was computed from are alive.
 
-    Positional arguments are compared by identity; they must support weak references and must not be changed. Keyword
-    arguments are compared by value and must be hashable. The result must not refer to the positional arguments.
+    Positional arguments are compared by identity; they must support weak references and must not change. Keyword
+    arguments are compared by value. The result must not refer to the positional arguments.
     """
     cached: dict[Any, tuple[_Result, list[weakref.ref[Any]]]] = {}
 
@@ -88,10 +84,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document of the corpus.
-
-    native_id: the id as the file has it, if that is a number.
-    """
+    """native_id: the id in the file, if that is a number."""
 
     doc_id: str
     text: str
@@ -101,24 +94,18 @@ class Document:
 
     @property
     def indexed_text(self) -> str:
-        """The title, a space and the text; without a title the text alone."""
         return f"{self.title} {self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation."""
-
     role: str  # "user", "assistant" or "system"
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A conversation of one or more turns; a plain question is a single user turn.
-
-    native_id: as in Document.
-    """
+    """A conversation; a plain question is a single user turn. native_id: as in Document."""
 
     query_id: str
     turns: tuple[Turn, ...]
@@ -126,7 +113,6 @@ class Query:
 
     @classmethod
     def of(cls, query_id: str, text: str) -> Query:
-        """Return a query of a single user turn."""
         return cls(query_id, (Turn("user", text),))
 
     @property
@@ -135,20 +121,19 @@ class Query:
 
     @property
     def text(self) -> str:
-        """All user turns joined by spaces: the text that retrievers search for."""
+        """The user turns joined by spaces: the text that retrievers search for."""
         return " ".join(self.user_turns)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Ranked documents for a list of queries. The constructor checks the order, so that no caller sorts again.
+    """Ranked documents for a list of queries, checked by the constructor.
 
     query_ids: Q unique ids, in the order of the dataset.
-    doc_ids: table of D unique ids in ascending code-point order, so that comparing indices compares ids.
+    doc_ids: D unique ids in ascending code-point order: comparing indices compares ids.
     docs: int32 [Q, K], indices into `doc_ids`, best first; -1 pads the end of a row. A row may be empty.
-    scores: float64 [Q, K], finite, descending; equal scores are in ascending order of doc_id. A pad scores 0.
-    measured: what the retriever measured about itself during the search, such as the recall of an approximate index;
-        logged with the run.
+    scores: float64 [Q, K], finite, descending; ties are in ascending order of doc_id. A pad scores 0.
+    measured: values that the retriever measured during the search, such as an index's recall; logged with the run.
     """
 
     query_ids: tuple[str, ...]
@@ -186,7 +171,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """From {query_id: {doc_id: score}}: the k best per query (None: all), ties by ascending doc_id."""
+        """Return the k best documents per query (None: all) of {query_id: {doc_id: score}}, ties by doc_id."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -205,11 +190,10 @@ class Ranking:
         return (self.docs >= 0).sum(axis=1)
 
     def top(self, k: int) -> Ranking:
-        """Return the first k documents of each row."""
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def take(self, rows: np.ndarray) -> Ranking:
-        """Some of the queries. rows: bool [Q] or row numbers, each once."""
+        """Return some of the queries. rows: bool [Q] or row numbers, each once."""
         kept = np.arange(len(self.query_ids))[rows].tolist()
         made = self._of_same(self.docs[rows], self.scores[rows])
         vars(made).update(query_ids=tuple(self.query_ids[row] for row in kept))
@@ -222,7 +206,7 @@ class Ranking:
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
 
     def where(self, keep: np.ndarray) -> Ranking:
-        """Without the documents of rows whose `keep` (bool [Q]) is false."""
+        """Empty the rows where `keep` (bool [Q]) is false."""
         docs, scores = np.array(self.docs), np.array(self.scores)
         docs[~keep], scores[~keep] = -1, 0.0
         return self._of_same(docs, scores)
@@ -230,8 +214,8 @@ class Ranking:
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 
-        The remaining documents keep their order and rank below: the first of them scores 1 less than the lowest new
-        score of the row, each further one 1 less again.
+        The other documents keep their order below: the first scores 1 less than the lowest new score of the row, each
+        further one 1 less again.
 
         scores: float64 [Q, n <= K], 0 at pads.
         """
@@ -246,7 +230,6 @@ class Ranking:
         return Ranking(self.query_ids, self.doc_ids, docs, values, self.measured)
 
     def _of_same(self, docs: np.ndarray, scores: np.ndarray) -> Ranking:
-        """Other rows over the same queries and documents, valid by construction, so that checks are skipped."""
         made = object.__new__(Ranking)
         vars(made).update(vars(self), docs=docs, scores=scores)
         return made
@@ -257,18 +240,18 @@ class Ranking:
         return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """{query_id: {doc_id: score}}, best first: the inverse of `from_scores`."""
+        """Return {query_id: {doc_id: score}}, best first: the inverse of `from_scores`."""
         return {query_id: dict(self.row(i)) for i, query_id in enumerate(self.query_ids)}
 
     def to_trec(self, tag: str) -> Iterable[str]:
-        """Lines `query_id Q0 doc_id rank score tag`; white space within an id is percent-encoded, such as %20."""
+        """Yield lines `query_id Q0 doc_id rank score tag`; white space in ids is percent-encoded."""
         for i, query_id in enumerate(self.query_ids):
             for rank, (doc_id, score) in enumerate(self.row(i), start=1):
                 yield f"{one_word(query_id)} Q0 {one_word(doc_id)} {rank} {score!r} {tag}"
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return (all ids in ascending order, each once; the places of each table's ids there, int32)."""
+    """Return the union of ids in ascending order, and the place of each table's ids in it (int32)."""
     ids = list(chain.from_iterable(tables))
     order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
     ascending = [ids[i] for i in order]
@@ -279,15 +262,21 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
     return tuple(compress(ascending, new.tolist())), np.split(places, ends)
 
 
+def occurring(docs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers that occur in `docs`, ascending, and `docs` as places among them (int32); -1 stays."""
+    used = np.unique(docs[docs >= 0])
+    return used, np.where(docs >= 0, np.searchsorted(used, docs), -1).astype(np.int32)
+
+
 def one_word(text: str) -> str:
-    """Return the text with its white space percent-encoded, such as %20, for formats whose fields are words."""
+    """Percent-encode the white space of a text, for formats whose fields are words."""
     return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 
 class DocIds:
     """The doc_ids of an index, indexed by document number.
 
-    Stored as one text and the end of each id in it: a fifth of a list's memory, and as fast.
+    Stored as one text and the end of each id in it, which takes a fifth of a list's memory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -313,21 +302,14 @@ class DocIds:
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
         """Return a Ranking whose table has only the documents that occur.
 
-        docs: int32 [Q, K], document numbers of the index, ordered as in Ranking.
-        scores: float64 [Q, K].
-        measured: as in Ranking.
+        docs, scores: as in Ranking, with document numbers of the index.
         """
-        occurs = np.zeros(len(self) + 1, bool)  # the last element is for -1, the pad
-        occurs[docs] = True
-        occurs[-1] = False
-        places = np.cumsum(occurs, dtype=np.int32) - 1
-        places[-1] = -1
-        table = self[np.flatnonzero(occurs)]
-        return Ranking(tuple(query.query_id for query in queries), table, places[docs], scores, measured)
+        used, places = occurring(docs)
+        return Ranking(tuple(query.query_id for query in queries), self[used], places, scores, measured)
 
 
 def opened(doc_ids: DocIds | None, k: int) -> DocIds:
-    """Return the ids of an index to search. Raise RuntimeError before `index` or `load`, and BadInput if k < 0."""
+    """Return the ids of an opened index. Raise RuntimeError before `index` or `load`, and BadInput if k < 0."""
     if k < 0:
         raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
     if doc_ids is None:
@@ -336,19 +318,18 @@ def opened(doc_ids: DocIds | None, k: int) -> DocIds:
 
 
 def load_array(folder: Path, name: str) -> np.ndarray:
-    """Memory-map the array in folder/NAME.npy."""
     return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
 
 def read_only(values: np.ndarray) -> np.ndarray:
-    """Return a read-only view, the one type that compiled kernels are compiled for."""
+    """Return a read-only view: compiled kernels are compiled for that type alone."""
     view = np.asarray(values).view()
     view.flags.writeable = False
     return view
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use: HARNESS_CORES, or all that it may run on."""
+    """Return the number of cores that this process may use: HARNESS_CORES, or all."""
     if share := os.environ.get("HARNESS_CORES"):
         if not share.isascii() or not share.isdigit() or not 0 < int(share) <= MOST_CORES:
             raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")
@@ -357,32 +338,30 @@ def cores() -> int:
 
 
 class Retriever(Protocol):
-    """Ranks documents for queries. Nothing to inherit: a class with these methods is a retriever.
+    """Ranks documents for queries. Nothing to inherit: any class with these methods is a retriever.
 
-    `retrievers.testing.check_retriever` tests what every retriever must do. Constructor arguments are config keys.
+    `retrievers.testing.check_retriever` tests the contract. Constructor arguments are config keys.
 
     Class attributes, all optional:
         recorded_as: name of the class in identities and logs, such as retriever/bm25; default: its import path.
         version: raise it when the same arguments give different scores.
         packages: distributions whose installed versions are part of the results' identity.
-        resumes: whether `index` resumes from what an interrupted call left in the folder.
-        source: the argument that names what is made elsewhere, a file or code; its sha256 is in `identify` as `sha256`.
-        precomputed: whether its rankings were made elsewhere, for the dataset's queries alone: it has no answer to
-            others, and there is no search to time.
-        times_itself: whether `search` measures how long a query takes, as `latency_p50_ms` of the ranking's `measured`:
-            such a retriever is not searched again to be timed.
+        resumes: whether `index` resumes from files that an interrupted call left in the folder.
+        source: the argument that names an outside file or code; its sha256 is in `identify` as `sha256`.
+        precomputed: whether rankings were made elsewhere, for the dataset's queries alone, so that no search is timed.
+        times_itself: whether `search` measures `latency_p50_ms`; such a retriever is not searched again to be timed.
 
     Class method, optional:
-        identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
-            model's checksum; default: all arguments except those under `runtime:`.
+        identify(**arguments) -> dict: replaces the constructor's arguments in the identity, such as by a model's
+        checksum; default: all arguments except those under `runtime:`.
 
     Methods, optional, called before a run begins:
-        check_data(doc_ids, queries): BadInput unless a run on these documents and queries can work.
-        check_size(count, k): BadInput or Failed unless k of `count` documents can be found, such as by an engine.
+        check_data(doc_ids, queries): raise BadInput unless a run on these documents and queries can work.
+        check_size(count, k): raise BadInput or Failed unless k of `count` documents can be found.
 
     Attributes, optional:
         progress: a Progress or None, set before the work begins.
-        timed: set to True when searches are timed: from then on, they need not measure anything about themselves.
+        timed: set to True before searches are timed: they then need not measure anything about themselves.
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
@@ -391,28 +370,24 @@ class Retriever(Protocol):
         documents: in ascending order of doc_id.
         folder: exists; empty, or left by an interrupted call if the class resumes.
         """
-        ...
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """Return at most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load`
-        first."""
-        ...
+        first.
+        """
 
     def load(self, folder: Path) -> None:
         """Open the index that another instance wrote to `folder`; `search` can then be called."""
-        ...
 
 
 class Fusion(Protocol):
-    """Combines several rankings into one; a pure function that does not search. Class attributes as in Retriever."""
+    """Combines rankings into one, as a pure function. Class attributes as in Retriever."""
 
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if an argument refers to a ranking that is not among `names`."""
-        ...
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
         """Return at most k documents per query. rankings: one or more by name, of the same queries in one order."""
-        ...
 
 
 class Reranker(Protocol):
@@ -427,4 +402,3 @@ class Reranker(Protocol):
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (indices of pairs int64 [n], their scores float64 [n]), each pair once, as they are computed."""
-        ...

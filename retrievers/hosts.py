@@ -1,4 +1,4 @@
-"""Other machines that a command talks to: their addresses, the secrets for them, and saying where data goes."""
+"""Addresses of other machines, the secrets for them, and the notice that names them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts named so fa
 
 
 def host_of(address: str) -> str:
-    """Host and port of an address, without a login; empty for anything else."""
+    """Return host and port of an address, without a login; "" if it has none."""
     try:
         return urlsplit(address).netloc.rpartition("@")[2]
     except ValueError:  # such as a broken IPv6 address
@@ -25,7 +25,7 @@ def host_of(address: str) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether a host, without a port, is this machine."""
+    """Return whether a host, given without a port, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -33,7 +33,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def name_host(address: str, given_by: str) -> None:
-    """Say on standard error, once in a command, which other machine an address leads to, and nothing else of it.
+    """Print to standard error, once per command, the host (and nothing else) of an address on another machine.
 
     given_by: the config key or environment variable that holds the address.
     """
@@ -46,7 +46,7 @@ def name_host(address: str, given_by: str) -> None:
 
 @dataclass(frozen=True)
 class Address:
-    """An http(s) address without secrets. key: the config key that gives it. local: whether it is on this machine."""
+    """An http(s) address without secrets. key: its config key. local: whether it is on this machine."""
 
     url: str
     key: str
@@ -54,7 +54,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str, key: str) -> Address:
-        """Check an address. Raise BadInput, which shows no secret, for anything else and for a user or a password."""
+        """Raise BadInput, which shows no secret, for anything but an http(s) address without user and password."""
         name = key.rpartition(".")[2]
         try:
             parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
@@ -73,15 +73,15 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether what is sent cannot be read on the way."""
+        """Whether requests cannot be read on the way."""
         return self.local or self.url.startswith("https:")
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """Headers whose values environment variables hold. They are read for each attempt, kept nowhere, and never shown.
+    """Headers whose values are in environment variables. They are read for each attempt, never stored or shown.
 
-    variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
+    variables: header -> environment variable. prefix: precedes each value, such as "Bearer ".
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -91,11 +91,11 @@ class Secrets:
         register(*self.variables.values())
 
     def unset(self) -> list[str]:
-        """Return the variables that hold nothing."""
+        """Return the variables that are empty or not set."""
         return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
 
     def headers(self) -> dict[str, str]:
-        """Header -> value, of the variables that are set. Raise BadInput for values that no header can have."""
+        """Return header -> value for variables that are set. Raise BadInput for a value that is not a valid header."""
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
@@ -107,7 +107,7 @@ class Secrets:
 
 
 def checked_variable(name: str, key: str) -> str:
-    """The name of an environment variable. BadInput, which does not show it: it may be the secret itself."""
+    """Return a valid variable name. Raise BadInput, which does not show it: it may be the secret itself."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
     return name

@@ -1,7 +1,7 @@
-"""The secrets of this process, which environment variables hold, and texts without them.
+"""Removes secrets, which environment variables hold, from texts.
 
-Whoever reads a secret from the environment registers its variable; whoever shows or keeps a text that may repeat what
-was sent, such as an error's, passes it through `redacted`.
+Code that reads a secret from the environment registers its variable. Code that shows or keeps a text that may repeat
+what was sent, such as an error message, passes it through `redacted`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from urllib.parse import unquote
 
 HIDDEN = "[key]"
 SHORTEST = 6  # characters of a secret: shorter ones are placeholders for services that want none
-WORD = 8  # characters: shorter secrets count only where they stand as a word, such as a password
+WORD = 8  # characters: shorter secrets count only as whole words
+READ, SHOWN = 20_000, 60  # characters of a long text that are searched for secrets, and of a value that are shown
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-_VARIABLES = {  # those that libraries read by themselves; of an address, the login is secret
+_VARIABLES = {  # read by libraries; of an address, the login is secret
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "HF_TOKEN",
@@ -39,16 +40,16 @@ _NOISE = re.compile("[^0-9A-Za-z]+")
 
 
 def register(*variables: str) -> None:
-    """Hold the values of these environment variables secret from now on, whatever they will be."""
+    """Treat the values of these environment variables as secrets from now on."""
     _VARIABLES.update(variables)
 
 
 def redacted(text: str, shortest: int = SHORTEST) -> str:
-    """Return the text with [key] in place of each secret, in whatever form a service or a library may repeat it.
+    """Return the text with [key] in place of each secret, in any form that a service or a library may repeat it in.
 
-    Those are: as it is; in base64, as a header has `user:password`; with the escapes of JSON, Python, HTML or an
-    address; and, where it has a digit, in capitals or with line breaks and punctuation in between. A secret without a
-    digit, such as `not-needed`, may be words that others write as well.
+    Forms: unchanged; base64, such as `user:password` in a header; escaped as in JSON, Python, HTML or an address; and,
+    if it contains a digit, in other case or with white space and punctuation in between. A secret without a digit, such
+    as `not-needed`, may consist of common words.
 
     shortest: secrets of fewer characters stay.
     """
@@ -56,15 +57,23 @@ def redacted(text: str, shortest: int = SHORTEST) -> str:
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text
 
 
+def shown_value(value: object) -> str:
+    """Return the start of the `repr` of a value for a message, without secrets."""
+    try:
+        text = redacted(repr(value)[:READ])
+    except Exception:  # whole numbers of thousands of digits, and third-party classes
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
 class RedactingFormatter(logging.Formatter):
-    """Formats what is logged, tracebacks included, without secrets."""
+    """Formats log records and tracebacks without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
 
 
 def _secrets() -> Iterator[str]:
-    """Everything that is secret of the variables that are set."""
     for name in sorted(_VARIABLES):
         yield from _forms(os.environ.get(name, "").strip())
     if password := os.environ.get(_PASSWORD):
@@ -72,7 +81,7 @@ def _secrets() -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield a value, and what of it may stand alone: the word after `Bearer`, the password after a user."""
+    """Yield a value and its secret parts: the word after `Bearer`, the password after a user."""
     if "://" in value:
         login = unquote(value.partition("://")[2].partition("/")[0].rpartition("@")[0])
         yield from _forms(login) if ":" in login else ()
@@ -88,7 +97,6 @@ def _encoded(text: str) -> str:
 
 
 def _decoded(word: str) -> str:
-    """Return the `user:password` of a Basic header's word; else the empty text."""
     try:
         login = base64.b64decode(word, validate=True).decode()
     except ValueError:
@@ -97,7 +105,7 @@ def _decoded(word: str) -> str:
 
 
 def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
-    """Return the text without the secrets that it has if escapes stand for themselves, or for what they mean."""
+    """Return the text without secrets. escapes: whether escapes are read as the characters that they stand for."""
     if escapes:
         secrets = [_ESCAPED.sub(_meaning, one) for one in secrets]
     meant = _ESCAPED.sub(_meaning, text) if escapes else text
@@ -121,7 +129,6 @@ def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
 
 
 def _meaning(match: re.Match[str]) -> str:
-    """Return the character that an escape stands for."""
     if not match.lastindex:
         return match[0]
     value = match[match.lastindex]
@@ -131,7 +138,6 @@ def _meaning(match: re.Match[str]) -> str:
 
 
 def _spans(read: str, units: list[tuple[str, int, int]], patterns: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield where in the text the patterns are. read: the units' characters, which the patterns are looked for in."""
     for pattern in patterns:
         for match in re.finditer(pattern, read):
             yield units[match.start()][1], units[match.end() - 1][2]

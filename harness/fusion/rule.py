@@ -23,7 +23,7 @@ VERSION = 1  # of fusion.json: raise it when a rule of before would fuse otherwi
 
 def _returned(ranking: Ranking) -> RankPoints:
     present = (ranking.docs >= 0).astype(np.float64)
-    return RankPoints(present, np.zeros((len(present), 1)))
+    return RankPoints(present)
 
 
 # What a ranking knows of a candidate. A document that it did not return gets 0, with z_score the lowest z-score.

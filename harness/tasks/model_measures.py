@@ -300,7 +300,6 @@ class PairMeasure:
         self, model: str | None, revision: str | None, path: str | None, device: str | None, batch_tokens: int | None
     ) -> None:
         self._model = models.NeuralModel(model, revision, path, None, "float32", device, batch_tokens)
-        self._source = self._model.source
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
@@ -371,11 +370,11 @@ class PairMeasure:
 
         ModelAbsent if a model of the hub is not available; BadInput if a folder contains no model.
         """
-        model, revision = self._source.model, self._source.revision
+        model, revision = self._model.model, self._model.revision
         try:
-            return look(self._source)
+            return look(self._model)
         except BadInput as error:
-            if self._source.path is not None:
+            if self._model.path is not None:
                 raise
             reason = str(error).partition(" Ways out:")[0].rstrip(".")  # the remedies after it are those for encoders
             option = f" --revision {revision}" if revision else ""

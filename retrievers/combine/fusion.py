@@ -1,7 +1,7 @@
 """Fusion: one ranking from several rankings of the same queries.
 
 Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points; a document's score is the weighted sum of its
-points. Fusions are pure functions of the rankings. Row i of every array belongs to query i.
+points. Row i of every array belongs to query i.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class PooledCandidates(NamedTuple):
 
 
 class RankPoints(NamedTuple):
-    """What a ranking adds to the scores of documents that it returned, float64 [Q, K], and of all others, [Q, 1]."""
+    """A ranking's points for documents that it returned, float64 [Q, K], and for all others, [Q, 1] or one number."""
 
     returned: np.ndarray
-    absent: np.ndarray
+    absent: np.ndarray | float = 0.0
 
 
 class SumOfPoints(ABC):
-    """Weighted sums of points. Subclasses define the points."""
+    """The base of fusions: weighted sums of points, which subclasses define."""
 
     version = 1
     packages: tuple[str, ...] = ()
@@ -61,9 +61,14 @@ class SumOfPoints(ABC):
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
         """Return the k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
 
-        ValueError without a ranking, or where their queries differ; BadInput as from `check`.
+        Raise ValueError without a ranking, or if their queries differ; BadInput as in `check`.
         """
-        query_ids = _query_ids(rankings)
+        if not rankings:
+            raise ValueError("there is no ranking to fuse")
+        (first, query_ids), *others = ((name, ranking.query_ids) for name, ranking in rankings.items())
+        for name, other in others:
+            if other != query_ids:
+                raise ValueError(f"the rankings {first} and {name} have different queries, or another order of them")
         if k < 0:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         self.check(rankings)
@@ -75,7 +80,6 @@ class SumOfPoints(ABC):
         return self._weights.get(name, 1.0)
 
     def _scores(self, rankings: Mapping[str, Ranking], candidates: PooledCandidates) -> np.ndarray:
-        """Return the weighted sum of each candidate's points: float64 [Q, C]."""
         parts = np.empty((len(rankings), *candidates.docs.shape))
         for part, (name, ranking), slots in zip(parts, rankings.items(), candidates.slots, strict=True):
             points, weight = self.points(name, ranking), self._weight(name)
@@ -96,11 +100,11 @@ class SumOfPoints(ABC):
 class RRF(SumOfPoints):
     """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank).
 
-    Ranks start at 1; a ranking that did not return the document adds 0. Only ranks matter, not scores.
+    Ranks start at 1; a ranking that did not return the document adds 0.
 
-    k: 0 to 1e9; the larger it is, the smaller the advantage of the first ranks.
-    weights: ranking name -> weight, 0 to 1e9; default weight 1. The documents of a ranking with weight 0 stay
-        candidates, so that a sweep over weights always ranks the same documents.
+    k: 0 to 1e9; larger values reduce the advantage of the first ranks.
+    weights: ranking name -> weight, 0 to 1e9; default 1. The documents of a ranking with weight 0 stay candidates: a
+        sweep over weights always ranks the same documents.
     """
 
     recorded_as = "fusion/rrf"
@@ -122,19 +126,18 @@ class WeightedSum(SumOfPoints):
     Normalisations of a score s, of n documents returned:
 
     - `min_max`: (s - min) / (max - min); 1 where all scores are equal. Absent documents get 0.
-    - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get
-      the ranking's lowest normalised score for the query, 0 if it returned nothing.
-    - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval):
-      (s - floor) / (max - floor), where `floors` gives the lowest score that the ranking can possibly give: 0 for
-      BM25, -1 for cosine. A score at the floor becomes 0, even if it is the best. Absent documents get 0.
+    - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get the
+      ranking's lowest normalised score for the query, 0 if it returned nothing.
+    - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval): (s -
+      floor) / (max - floor), where `floors` gives the lowest possible score: 0 for BM25, -1 for cosine. A score at the
+      floor becomes 0, even if it is the best. Absent documents get 0.
     - `rank`: 1 - (rank - 1) / n, ranks from 1. Absent documents get 0.
-    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high
-      3 standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
+    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high 3
+      standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
       outliers are not clipped to 0 and 1. Absent documents get 0.
 
-    BadInput from `fuse` where a score is below its floor.
+    `fuse` raises BadInput for a score below its floor.
 
-    normalise: name of the normalisation.
     weights: ranking name -> weight, as in RRF.
     floors: ranking name -> lowest possible score, -1e9 to 1e9; used, and required for each ranking, only by
         `theoretical_min_max`.
@@ -151,7 +154,7 @@ class WeightedSum(SumOfPoints):
         self._floors = _by_name("floors", self.floors, least=-LARGEST)
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput as in RRF, where a floor names no ranking, or where `theoretical_min_max` lacks one."""
+        """Raise BadInput as in RRF, if a floor names no ranking, or if `theoretical_min_max` lacks one."""
         super().check(names)
         _check_names("floors", self._floors, names)
         lacking = [name for name in names if name not in self._floors]
@@ -165,9 +168,14 @@ class WeightedSum(SumOfPoints):
     def points(self, name: str, ranking: Ranking) -> RankPoints:
         if self.normalise != "theoretical_min_max":
             return normalised(self.normalise, ranking)
-        _check_floor(name, self._floors[name], ranking)
-        points = _shares(ranking, self._floors[name])
-        return RankPoints(points, np.zeros((len(points), 1)))
+        floor = self._floors[name]
+        for row, column in np.argwhere((ranking.docs >= 0) & (ranking.scores < floor)):
+            raise BadInput(
+                f"fusion.floors.{name} is {floor}, but the ranking {name} has the score "
+                f"{float(ranking.scores[row, column])} for query {ranking.query_ids[row]!r}: set the lowest score that "
+                "it can give."
+            )
+        return RankPoints(_shares(ranking, floor))
 
 
 @dataclass(eq=False)
@@ -175,10 +183,8 @@ class CombMNZ(WeightedSum):
     """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
 
-    With every normalisation, a ranking that did not return the document adds 0. A ranking with weight 0 still counts as
-    one that returned it. Negative sums, which `z_score` and `distribution` can give, fall as the count grows.
-
-    normalise, weights, floors: as in WeightedSum.
+    A ranking that did not return the document adds 0. A ranking with weight 0 counts as one that returned it. Negative
+    sums, possible with `z_score` and `distribution`, fall as the count grows.
     """
 
     recorded_as = "fusion/combmnz"
@@ -191,32 +197,27 @@ class CombMNZ(WeightedSum):
         return counts * super()._scores(rankings, candidates)
 
     def points(self, name: str, ranking: Ranking) -> RankPoints:
-        points = super().points(name, ranking).returned
-        return RankPoints(points, np.zeros((len(points), 1)))
+        return RankPoints(super().points(name, ranking).returned)
 
 
-def _shares(ranking: Ranking, least: float | np.ndarray) -> np.ndarray:
-    """Return (score - least) / (best score - least), 0 where these are equal and at pads."""
+def _shares(ranking: Ranking, least: float | None = None) -> np.ndarray:
+    """Return (score - least) / (best - least), 0 where these are equal and at pads. least: None: each row's lowest."""
     present = ranking.docs >= 0
+    if least is None:
+        least = np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf)
     span = np.max(ranking.scores, axis=1, keepdims=True, where=present, initial=-np.inf) - least
     return np.where(present, ranking.scores - least, 0.0) / np.where(span > 0, span, 1.0)
 
 
-def _plain_shares(ranking: Ranking) -> np.ndarray:
-    """Shares between the lowest and the best score of each row."""
-    present = ranking.docs >= 0
-    return _shares(ranking, np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf))
-
-
 def _min_max(ranking: Ranking) -> np.ndarray:
-    shares = _plain_shares(ranking)
+    shares = _shares(ranking)
     return np.where(shares[:, :1] > 0, shares, 1.0)  # the best share is 1, but 0 where all scores are equal
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
     # Computed from the shares, which have the same z-scores: their squares neither overflow nor underflow, and where
     # all scores are equal their mean is exact, so that the deviation is exactly 0.
-    present, shares = ranking.docs >= 0, _plain_shares(ranking)
+    present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
     deviations = np.where(present, shares - _sums(shares) / count, 0.0)
     spread = np.sqrt(_sums(deviations**2) / count)
@@ -224,7 +225,7 @@ def _z_score(ranking: Ranking) -> np.ndarray:
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Row sums from left to right: numpy's own depends on the row's width, so that padding would change it."""
+    """Return row sums from left to right; numpy's own sum depends on the row's width: padding would change it."""
     return np.cumsum(values, axis=1)[:, -1:]
 
 
@@ -237,34 +238,24 @@ _NORMALISERS: dict[str, Callable[[Ranking], np.ndarray]] = {
 
 
 def normalised(name: str, ranking: Ranking) -> RankPoints:
-    """Normalised scores as in WeightedSum. name: `min_max`, `z_score`, `rank` or `distribution`."""
+    """Return normalised scores as in WeightedSum. name: `min_max`, `z_score`, `rank` or `distribution`."""
     points = _NORMALISERS[name](ranking)
-    absent = np.zeros((len(points), 1))
-    if name == "z_score":  # the lowest z-score is never above 0, so 0 is a safe initial value
-        absent = np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0)
-    return RankPoints(points, absent)
+    if name != "z_score":
+        return RankPoints(points)
+    # The lowest z-score is never above 0, so 0 is a safe initial value.
+    return RankPoints(points, np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0))
 
 
 def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
-    """1 / (k + rank) as in RRF."""
+    """Return 1 / (k + rank), as in RRF."""
     queries, depth = ranking.docs.shape
     points = 1.0 / (k + np.arange(1, depth + 1))
-    return RankPoints(np.broadcast_to(points, (queries, depth)), np.zeros((queries, 1)))
-
-
-def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
-    if not rankings:
-        raise ValueError("there is no ranking to fuse")
-    (first, query_ids), *others = ((name, ranking.query_ids) for name, ranking in rankings.items())
-    for name, other in others:
-        if other != query_ids:
-            raise ValueError(f"the rankings {first} and {name} have different queries, or the same in another order")
-    return query_ids
+    return RankPoints(np.broadcast_to(points, (queries, depth)))
 
 
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """Return the candidates of rankings; computed once per set of rankings, for all trials of weights."""
+    """Return the candidates of rankings; cached per set of rankings, for all trials of weights."""
     doc_ids, places = one_table([ranking.doc_ids for ranking in rankings])
     pad = np.int32(len(doc_ids))
     docs = [np.append(place, pad)[one.docs] for place, one in zip(places, rankings, strict=True)]
@@ -284,7 +275,6 @@ def pool_candidates(*rankings: Ranking) -> PooledCandidates:
 
 
 def _best(candidates: PooledCandidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k best columns of each row as a Ranking's docs and scores."""
     present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)
     # Columns are sorted by document: a stable sort leaves ties in that order.
@@ -311,14 +301,3 @@ def _check_names(what: str, given: Iterable[str], names: Collection[str]) -> Non
         if name not in names:
             hint = did_you_mean(str(name), names)
             raise BadInput(f"fusion.{what}.{name} names no ranking.{hint} Rankings: {', '.join(names)}.")
-
-
-def _check_floor(name: str, floor: float, ranking: Ranking) -> None:
-    under = np.argwhere((ranking.docs >= 0) & (ranking.scores < floor))
-    if len(under):
-        row, column = under[0]
-        score = float(ranking.scores[row, column])
-        raise BadInput(
-            f"fusion.floors.{name} is {floor}, but the ranking {name} has the score {score} for query "
-            f"{ranking.query_ids[row]!r}: set the lowest score that it can give."
-        )

@@ -16,8 +16,6 @@ from retrievers.dense.encoders import encodable
 
 
 class NoRerank:
-    """No reranking, which depth 0 stands for."""
-
     recorded_as = "rerank/none"
     depth = 0
 
@@ -26,8 +24,8 @@ class NoRerank:
 class CrossEncoder(models.NeuralModel):
     """Scores a pair by a classifier with one label over both texts, as sentence-transformers' CrossEncoder does.
 
-    The score passes through the activation that the model names, by default the sigmoid. It then lies between 0 and 1,
-    and scores are comparable across queries.
+    The score passes through the activation that the model names, by default the sigmoid: it then lies between 0 and 1
+    and is comparable across queries.
 
     max_length: tokens of both texts together; the longer text is truncated first.
     depth: documents scored per query, at least 1.
@@ -46,10 +44,7 @@ class CrossEncoder(models.NeuralModel):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (places in `pairs` int64 [n], scores float64 [n]), batch by batch, the longest pairs first.
-
-        Raise BadInput if the model returns a score that is not finite.
-        """
+        """As in Reranker, batch by batch, the longest pairs first. Raise BadInput if a score is not finite."""
         texts = [(encodable(query), encodable(document)) for query, document in pairs]
         batches = models.batches_by_length(
             [len(query) + len(document) for query, document in texts],
@@ -65,7 +60,7 @@ class CrossEncoder(models.NeuralModel):
 
     @cached_property
     def _model(self) -> Any:
-        folder = models.locate_model(self.source)
+        folder = models.locate_model(self)
         with models.loading(folder, "sentence_transformers"):
             import sentence_transformers
             import torch
@@ -94,7 +89,5 @@ class CrossEncoder(models.NeuralModel):
     def _predict(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         with models.computing():
             scores = self._model.predict(pairs, batch_size=len(pairs), show_progress_bar=False).astype(np.float64)
-        bad = np.flatnonzero(~np.isfinite(scores))
-        if len(bad):
-            raise models.not_finite(models.pair(*pairs[bad[0]]))
+        models.check_scores(pairs, scores)
         return scores

@@ -1,7 +1,7 @@
 """The sparse and the multi-vector head of bge-m3 (Chen et al. 2024, BGE M3-Embedding, arXiv:2402.03216).
 
-The folder of such a model holds a transformer, sparse_linear.pt and colbert_linear.pt. Its dense head is an ordinary
-sentence-transformers model: use encoders.SentenceEncoder.
+The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. For its dense head, use
+encoders.SentenceEncoder.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ QUERY_CHARACTERS = 1 << 18  # of queries whose vectors are in memory together: a
 class Weights(NamedTuple):
     """Token weights of n texts, one text after another, the tokens of each ascending.
 
-    rows: int64 [n], the texts' rows.
-    lengths: int64 [n], number of tokens of each text.
+    rows, lengths: int64 [n], the texts' rows and numbers of tokens.
     tokens: int32 [T], where T is the sum of `lengths`.
     weights: float32 [T], above 0.
     """
@@ -52,9 +51,7 @@ class Weights(NamedTuple):
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
     """Return the greatest weight of each token in each text.
 
-    rows: int64 [n], the texts' rows.
-    ids: int [n, L], tokens.
-    weights: float [n, L].
+    rows: int64 [n], the texts' rows. ids: int [n, L], tokens. weights: float [n, L].
     counts: bool [n, L], which positions count.
     """
     where, column = np.nonzero(counts)
@@ -94,7 +91,6 @@ class Postings(NamedTuple):
 
     @classmethod
     def load(cls, folder: Path) -> Postings:
-        """Memory-map what `save` wrote into `folder`."""
         return cls(*(load_array(folder, name) for name in cls._fields))
 
     def save(self, folder: Path) -> None:
@@ -103,15 +99,13 @@ class Postings(NamedTuple):
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the k best documents of one query with a score above 0: (docs int32, scores float64)."""
-        spans = [
-            (slice(self.indptr[token], self.indptr[token + 1]), weight)
-            for token, weight in zip(tokens.tolist(), weights.astype(np.float64), strict=True)
-            if token + 1 < len(self.indptr)  # larger tokens occur in no document
+        known = tokens < len(self.indptr) - 1  # larger tokens occur in no document
+        spans = [slice(self.indptr[token], self.indptr[token + 1]) for token in tokens[known].tolist()]
+        parts = [
+            self.data[span] * weight for span, weight in zip(spans, weights[known].astype(np.float64), strict=True)
         ]
-        if not spans:
-            return np.empty(0, np.int32), np.empty(0)
-        docs = np.concatenate([self.indices[span] for span, _ in spans])
-        scores = np.bincount(docs, np.concatenate([self.data[span] * weight for span, weight in spans]))
+        docs = np.concatenate([np.empty(0, np.int32), *(self.indices[span] for span in spans)])
+        scores = np.bincount(docs, np.concatenate([np.empty(0), *parts]))
         found = np.flatnonzero(scores > 0)
         if len(found) > k:  # all that reach the k-th best score, ties included
             found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
@@ -120,7 +114,7 @@ class Postings(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Texts by row, int64 [n]; their tokens and whether there is one, [n, L]; and the last states, [n, L, H]."""
+    """rows: int64 [n]. ids, mask: [n, L], tokens and whether there is one. states: [n, L, H], the last states."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -130,8 +124,6 @@ class _Batch(NamedTuple):
 
 @dataclass(eq=False)
 class _Head(models.NeuralModel):
-    """A transformer and one linear head. Both heads have the arguments of `models.NeuralModel`."""
-
     max_length: models.MaxLength = 8192
 
     packages = ("transformers",)
@@ -150,7 +142,7 @@ class _Transformer:
 
     @cached_property
     def folder(self) -> Path:
-        return models.locate_model(self._settings.source)
+        return models.locate_model(self._settings)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -161,9 +153,7 @@ class _Transformer:
 
     @cached_property
     def special(self) -> list[int]:
-        """The special tokens, which have no weight."""
-        known = self.tokenizer
-        ids = [known.cls_token_id, known.eos_token_id, known.pad_token_id, known.unk_token_id]
+        ids = (getattr(self.tokenizer, f"{name}_token_id") for name in ("cls", "eos", "pad", "unk"))
         return [token for token in ids if token is not None]
 
     @cached_property
@@ -179,7 +169,6 @@ class _Transformer:
 
     @cached_property
     def head(self) -> torch.nn.Linear:
-        """The linear layer, in float32."""
         import torch
 
         file = self.folder / self._settings.head_file
@@ -206,10 +195,7 @@ class _Transformer:
         return layer.float().to(self.model.device)
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
-        """Yield the states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
-
-        done: bool [N]; batches of texts that are all done are left out. None: nothing is done.
-        """
+        """Yield the states of N texts, batch by batch. done: as in `models.batches_by_length`."""
         tokens: dict[int, list[int]] = {}  # of the texts of the current chunk, by row
 
         def count_tokens(rows: np.ndarray) -> np.ndarray:
@@ -221,24 +207,21 @@ class _Transformer:
 
         limit = self._settings.batch_limit()
         for rows in models.batches_by_length([len(text) for text in texts], count_tokens, limit, done):
-            yield self._run(rows, [tokens[row] for row in rows.tolist()])
-
-    def _run(self, rows: np.ndarray, ids: list[list[int]]) -> _Batch:
-        padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.model.device)
-        with models.computing():
-            states = self.model(**padded).last_hidden_state.float()
-        return _Batch(rows, padded["input_ids"], padded["attention_mask"].bool(), states)
+            ids = {"input_ids": [tokens[row] for row in rows.tolist()]}
+            padded = self.tokenizer.pad(ids, return_tensors="pt").to(self.model.device)
+            with models.computing():
+                states = self.model(**padded).last_hidden_state.float()
+            yield _Batch(rows, padded["input_ids"], padded["attention_mask"].bool(), states)
 
 
 @dataclass(eq=False)
 class Sparse(_Head):
-    """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
+    """Learned sparse retrieval: each token of a text has a weight; shared tokens make the score.
 
     A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
-    times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
-    over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
-    returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
-    ones.
+    times in a text has its greatest weight; cls, eos, pad and unk have none. A document's score is the sum, over the
+    tokens it shares with the query, of the product of both weights. Documents that share no token are never returned.
+    Scores are only roughly comparable across queries: longer queries reach higher ones.
     """
 
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
@@ -254,15 +237,10 @@ class Sparse(_Head):
         self._asked: list[tuple[list[str], Weights]] = []  # the last queries and their token weights
 
     def sibling(self) -> Sparse:
-        """As in retrievers.sharding."""
         return copy.copy(self)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
-
-        Resumes from what an interrupted call with the same documents left in `folder`. Raise BadInput if the model
-        returns a weight that is not finite.
-        """
+        """As in Retriever. Raise ValueError unless ids ascend, and BadInput if a weight is not finite."""
         if not (folder / "sparse.json").exists():
             DocIds.save(folder, documents)
             self._build(documents, folder)
@@ -293,7 +271,6 @@ class Sparse(_Head):
         return doc_ids.ranking(queries, docs[text_of], scores[text_of])
 
     def _weights(self, texts: list[str]) -> Weights:
-        """Return the token weights of queries; those of the last ones are remembered, for the next shard."""
         if not self._asked or self._asked[0][0] != texts:
             batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
             self._asked[:] = [(texts, Weights.joined(batches))]
@@ -318,7 +295,7 @@ class Sparse(_Head):
         Postings.of(Weights.joined(Weights(**part) for part in blocks.read()), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
-        """Yield the token weights of texts in batches, unless all of a batch are done. name: of a row, for errors."""
+        """Yield the token weights of texts in batches. done: as in `batches`. name: of a row, for errors."""
         import torch
 
         encoded = done.copy()
@@ -340,9 +317,9 @@ class Sparse(_Head):
 class MultiVector(_Head):
     """Late interaction (Khattab & Zaharia 2020, ColBERT): a query token counts by its most similar document token.
 
-    A pair scores 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1. Each token except cls has a unit
-    vector: W h + b, normalised, where h is the transformer's last state at that token. The paper's formula counts all
-    tokens; the released model was trained without cls and with eos. Scores are comparable across queries.
+    A pair scores 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. Each token
+    except cls has a unit vector: W h + b, normalised, where h is the transformer's last state at that token. The
+    paper's formula counts all tokens; the released model was trained without cls and with eos.
 
     depth: documents scored per query, at least 1.
     """
@@ -359,10 +336,9 @@ class MultiVector(_Head):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (places in `pairs` int64 [n], scores float64 [n]), document by document, the longest first.
+        """As in Reranker, document by document, the longest first. Raise BadInput if a score is not finite.
 
-        Each query is encoded once. Each document is encoded once per group of queries whose vectors fit into memory
-        together; usually there is one group. Raise BadInput if the model returns a score that is not finite.
+        Each query is encoded once, and each document once per group of queries whose vectors fit into memory together.
         """
         done = 0
         for places in _query_groups(pairs):
@@ -373,9 +349,7 @@ class MultiVector(_Head):
             for document, vectors in self._vectors(documents):
                 here = by_document[document]
                 scores = _late_interaction([query_vectors[number] for number in query_of[here].tolist()], vectors)
-                bad = here[~np.isfinite(scores)]
-                if len(bad):
-                    raise models.not_finite(models.pair(*pairs[places[bad[0]]]))
+                models.check_scores([pairs[place] for place in places[here]], scores)
                 yield places[here], scores
                 done += len(here)
                 if progress:
@@ -410,7 +384,7 @@ def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct texts in order of first use, and the index of each text among them (int64 [N])."""
+    """Return the distinct texts in order of first use, and the index of each text in them (int64 [N])."""
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), number_of

@@ -1,4 +1,4 @@
-"""Dense retrieval: an encoder turns texts, or passages of them, into vectors, and inner products rank documents."""
+"""Dense retrieval: an encoder turns texts, or passages of them, into vectors; inner products rank documents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
@@ -46,11 +46,9 @@ class Dense:
     """Ranks by the inner product of the query's vector and the document's.
 
     If the encoder normalises, that is the cosine, and scores are comparable across queries. A query with a vector of
-    zeros finds nothing. With passages, a document has the score of its best passage, so one sentence that answers finds
-    a long document. Each passage follows the document's title.
+    zeros finds nothing. With passages, each preceded by the document's title, a document has the score of its best
+    passage.
 
-    encoder: turns documents and queries into vectors.
-    index: searches the documents' vectors.
     passages: none: a document is encoded as a whole; sentences: by sentences; window: by runs of sentences. Passages
         need index=flat.
     window: sentences of a run, at least 1.
@@ -86,7 +84,7 @@ class Dense:
     def identify(
         cls, encoder: Any, index: Any, passages: Kind = "none", window: Sentences = 3, overlap: Sentences = 1
     ) -> dict[str, Any]:
-        """Return the encoder, the index, and how documents are cut, if they are."""
+        """Return the encoder, the index, and the settings of passages, if documents are cut."""
         how = Passages(passages, window, overlap).identity()
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
 
@@ -99,7 +97,7 @@ class Dense:
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Encode and index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""
+        """As in Retriever. Raise ValueError unless ids ascend, and BadInput if a vector is not finite."""
         DocIds.save(folder, documents)
         encoded, built = folder / "encoded", folder / "index"
         encoded.mkdir(exist_ok=True)
@@ -127,7 +125,6 @@ class Dense:
         self._doc_ids = doc_ids
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k >= 0 documents per query."""
         doc_ids = opened(self._doc_ids, k)
         try:
             vectors = self._encoder.encode_queries([query.text for query in queries], self._encoded, self.progress)
@@ -145,7 +142,6 @@ class Dense:
         return doc_ids.ranking(queries, *best_documents(search, vectors, self._starts, k))
 
     def _reporting(self) -> Progress | None:
-        """Return `progress`, which counts passages instead of documents where they are cut."""
         report = self.progress
         if report is None or self._passages.kind == "none":
             return report
@@ -153,7 +149,6 @@ class Dense:
 
 
 def _embeddings(folder: Path, count: int) -> np.ndarray:
-    """Return the vectors of `count` documents or passages, float32 [count, D], memory-mapped."""
     vectors = load_array(folder, "embeddings")
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count or not vectors.flags.c_contiguous:
         raise ValueError(
@@ -167,20 +162,9 @@ def _bad_vector(kind: str, name: str, error: BadVector) -> BadInput:
     return BadInput(f"the vector of {kind} {name!r} {error.reason}: check its text, or use another encoder.")
 
 
-class PassageTexts(NamedTuple):
-    """The passages of N documents, P in all.
-
-    texts: P texts, document by document.
-    starts: int64 [N + 1]; document n has the passages starts[n] to starts[n + 1] - 1, at least one.
-    """
-
-    texts: list[str]
-    starts: np.ndarray
-
-
 @dataclass(frozen=True)
 class Passages:
-    """How documents are cut into passages. The fields are the arguments `passages`, `window` and `overlap` of Dense."""
+    """Cuts documents into passages. The fields are the arguments `passages`, `window` and `overlap` of Dense."""
 
     kind: Kind = "none"
     window: Sentences = 3
@@ -194,21 +178,24 @@ class Passages:
             raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the passages; {} where documents are not cut."""
+        """Return everything that decides the passages; {} if documents are not cut."""
         sizes = {"window": self.window, "overlap": self.overlap} if self.kind == "window" else {}
         return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
 
-    def of(self, documents: Sequence[Document]) -> PassageTexts:
-        """Return the passages of documents, each with the document's title before it."""
+    def of(self, documents: Sequence[Document]) -> tuple[list[str], np.ndarray]:
+        """Return the P passages of N documents, each with the document's title before it, and their starts.
+
+        starts: int64 [N + 1]; document n has the passages starts[n] to starts[n + 1] - 1, at least one.
+        """
         texts, ends = list[str](), [0]
         for document in documents:
             title = f"{document.title} " if document.title else ""
             texts += [title + passage for passage in self.cut(document.text)]
             ends.append(len(texts))
-        return PassageTexts(texts, np.array(ends, np.int64))
+        return texts, np.array(ends, np.int64)
 
     def cut(self, text: str) -> list[str]:
-        """Return the passages of a text, at least one; together they have all of it but white space at their ends."""
+        """Return the passages of a text, at least one; together they are the text without white space at their ends."""
         if self.kind == "none":
             return [text]
         spans = sentences(text)
@@ -218,10 +205,10 @@ class Passages:
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of the sentences of a text, in order, without white space around them; at least one.
+    """Return (start, end) of the sentences of a text, at least one, in order and without white space around them.
 
-    A sentence of less than 50 characters belongs to the next one (the last to the one before), such as a number before
-    a heading; one of more than 1,000 is cut at white space, or within a word where there is none.
+    A sentence of less than 50 characters, such as a number before a heading, joins the next one (the last joins the one
+    before). One of more than 1,000 is cut at white space, or within a word if there is none.
     """
     found = list[tuple[int, int]]()
     start = 0
@@ -236,7 +223,6 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Pieces of at most LONGEST characters."""
     while end - start > LONGEST:
         space = max(text.rfind(mark, start + LONGEST // 2, start + LONGEST) for mark in " \t\u3000")
         middle = space + 1 if space >= 0 else start + LONGEST
@@ -253,11 +239,11 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as in VectorHits.
 
-    Passages are ordered by descending score, then ascending number, so the first k different documents among them are
-    the k best, in order. Queries whose first passages belong to fewer documents search for more, up to all.
+    Passages are ordered by descending score, then ascending number: the first k different documents among them are the
+    k best, in order. Queries whose first passages belong to fewer documents search for more, up to all.
 
     search: exact; (queries float32 [n, D], number of passages) -> their best passages, as in `VectorHits`.
-    starts: int64 [N + 1], as in PassageTexts.
+    starts: int64 [N + 1], as in `Passages.of`.
     """
     passages, width = int(starts[-1]), min(k, len(starts) - 1)
     docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))

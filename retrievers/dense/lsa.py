@@ -1,4 +1,4 @@
-"""Latent semantic analysis: vectors without a neural model, learned from the documents that are searched."""
+"""Latent semantic analysis: vectors without a neural model, learned from the searched documents."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class LSA:
     A text is represented by the counts of the n-grams of its words, each padded with a space on both sides, lower-cased
     and in Unicode's composed form. A count tf has the weight (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the
     N documents contain the n-gram, and a text's weights are scaled to length 1. The text's vector is their projection
-    on the `dimensions` directions in which the documents vary most (the truncated singular value decomposition,
+    on the `dimensions` directions of greatest variance of the documents (the truncated singular value decomposition,
     without centring), again scaled to length 1.
 
-    The vectors have fewer dimensions where the documents span fewer directions. A text without a known n-gram, such as
-    an empty one, is a vector of zeros; if all documents are, there is one dimension. If there are more than 8,192
-    documents, the directions are learned from a random sample of 8,192 and the others are projected, as queries are.
+    Vectors have fewer dimensions if the documents span fewer directions. A text without a known n-gram is a vector of
+    zeros; if all documents are, there is one dimension. The directions are learned from at most 8,192 documents, a
+    random sample; others are projected, as queries are.
 
     low, high: the shortest and the longest n-gram, in characters, at least 1.
     dimensions: maximum number of dimensions, at least 1.
@@ -58,7 +58,7 @@ class LSA:
         self._low, self._high, self._dimensions, self._seed = low, high, dimensions, seed
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """As in Encoder; learns from `texts`. An interrupted call does not resume: it learns from the start."""
+        """As in Encoder; learns from `texts`. An interrupted call starts again."""
         if progress:
             progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
         prepared = [_prepared(text) for text in texts]
@@ -81,7 +81,6 @@ class LSA:
         np.save(folder / "embeddings.npy", embeddings, allow_pickle=False)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """As in Encoder."""
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         components = load_array(folder, "components")
         if not vocabulary or not texts:

@@ -1,10 +1,8 @@
 """Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
-The server proposes documents, and they are scored here from the vectors in the cache. A collection is derived from
-these vectors and named by them, so a second run finds it. It is filled under another name and renamed when it is
-complete: a half-filled collection is never searched.
-
-Address and token come from the environment alone. No message holds the token.
+The server proposes documents, which are scored here from the cached vectors. A collection is named by the vectors it
+was made from, so that a second run finds it. It is filled under another name and renamed when complete: a half-filled
+collection is never searched. Address and token come from environment variables.
 """
 
 from __future__ import annotations
@@ -51,12 +49,12 @@ log = logging.getLogger(__name__)
 class MilvusIndex(Approximate):
     """An index of a Milvus server or of milvus-lite, by inner products.
 
-    HARNESS_MILVUS_URI holds the address, HARNESS_MILVUS_TOKEN a token. `search` measures `index_recall` on 256 queries
-    at most. What an approximate index proposes may depend on the server's version, which is not part of the identity.
+    HARNESS_MILVUS_URI holds the address, HARNESS_MILVUS_TOKEN a token. `search` measures `index_recall` on at most 256
+    queries. Proposals of an approximate index may depend on the server's version, which is not part of the identity.
 
     index_type: any type of the server for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
-    build: the parameters with which Milvus builds the index, such as {M: 32, efConstruction: 200}.
-    search: the parameters with which Milvus searches it, such as {ef: 400}.
+    build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.
+    search: Milvus' parameters for searching it, such as {ef: 400}.
     candidates: documents that the server proposes per query, at least k; at most 16,384.
     """
 
@@ -106,7 +104,6 @@ class MilvusIndex(Approximate):
         return propose
 
     def _filled(self, vectors: np.ndarray) -> tuple[Milvus, str]:
-        """Return the server and its collection of these vectors, which is filled unless it is there."""
         milvus, how = connect_milvus(), [self.version, self._index_type, self._build, *vectors.shape]
         digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
         for first in range(0, len(vectors), HASHED):
@@ -129,7 +126,6 @@ class MilvusIndex(Approximate):
         return milvus, name
 
     def _send(self, milvus: Milvus, name: str, vectors: np.ndarray) -> None:
-        """Create a collection, send the vectors, and have them indexed."""
         from pymilvus import DataType
 
         schema = milvus.client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -149,7 +145,7 @@ class MilvusIndex(Approximate):
 
 
 def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
-    """Load a collection; return whether it exists and has exactly so many rows. Drop it if it has others."""
+    """Load a collection; return whether it exists with this number of rows. Drop it if it has another."""
     if not milvus.call("has_collection", name):
         return False
     milvus.call("load_collection", name, timeout=WORKING)
@@ -167,13 +163,13 @@ def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Milvus:
-    """A connection. client: a pymilvus.MilvusClient. address: for messages; it holds no password."""
+    """A connection. client: a pymilvus.MilvusClient. address: for messages, without a password."""
 
     client: Any = field(repr=False)
     address: str
 
     def call(self, method: str, *arguments: Any, timeout: float = PATIENCE, **named: Any) -> Any:
-        """Call a method of the client. Raise Failed if the server refuses, fails, or takes longer than `timeout`."""
+        """Raise Failed if the server refuses, fails, or takes longer than `timeout`."""
         try:
             return getattr(self.client, method)(*arguments, timeout=timeout, **named)
         except _rpc_errors() as error:
@@ -184,9 +180,9 @@ class Milvus:
 
 
 def connect_milvus() -> Milvus:
-    """Return the connection of this process to the Milvus that the environment names, opened at the first call.
+    """Return this process's connection to the Milvus that the environment names, opened at the first call.
 
-    Raise BadInput if the address or the package will not do, and Failed if nothing answers or the token is refused.
+    Raise BadInput for an unusable address or a missing package, Failed if nothing answers or the token is refused.
     """
     uri, token = os.environ.get(URI, "").strip(), os.environ.get(TOKEN, "").strip()
     if not uri:
@@ -224,7 +220,17 @@ def _opened(_process: int, uri: str, token: str) -> Milvus:
         client = client_class(uri, token=token, timeout=CONNECT, dedicated=True)
         client.get_server_version(timeout=CONNECT)
     except _rpc_errors() as error:
-        raise Failed(_refusal(uri, error)) from None
+        if lite:
+            raise Failed(
+                f"milvus-lite could not open {uri}: {_reason(error)}. It serves one process at a time: wait for the "
+                f"other one to end, or give the address of a Milvus server in {URI}."
+            ) from None
+        if "UNAUTHENTICATED" in "".join(traceback.format_exception(error)):
+            raise Failed(f"Milvus at {uri} refuses the token: give user:password, or a key, in {TOKEN}.") from None
+        raise Failed(
+            f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or give the port of its gRPC in {URI} "
+            "(19530 unless it was changed), and https if the server expects it."
+        ) from None
     return Milvus(client, uri)
 
 
@@ -253,22 +259,7 @@ def _rpc_errors() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says, on one line and without the token."""
+    """Return the message of an error, on one line and without the token."""
     details = getattr(error, "details", None)
     text = details() if callable(details) else getattr(error, "message", "") or error
     return redacted(" ".join(str(text).split()))[:400].rstrip(" .")
-
-
-def _refusal(uri: str, error: Exception) -> str:
-    """Return why there is no connection."""
-    if "://" not in uri:
-        return (
-            f"milvus-lite could not open {uri}: {_reason(error)}. It serves one process at a time: wait for the other "
-            f"one to end, or give the address of a Milvus server in {URI}."
-        )
-    if "UNAUTHENTICATED" in "".join(traceback.format_exception(error)):
-        return f"Milvus at {uri} refuses the token: give user:password, or a key, in {TOKEN}."
-    return (
-        f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or give the port of its gRPC in {URI} (19530 "
-        "unless it was changed), and https if the server expects it."
-    )

@@ -1,6 +1,6 @@
-"""What all neural models share: finding their files, identifying them, choosing a device and forming batches.
+"""Files, identity, device and batches of neural models. Nothing here loads a model.
 
-Nothing here loads a model. Annotations are evaluated here, as other modules' dataclasses inherit them.
+Annotations are evaluated here, since other modules' dataclasses inherit them.
 """
 
 import hashlib
@@ -45,13 +45,13 @@ _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ModelSource:
-    """Where the files of a model come from: the Hugging Face hub (through its cache) or a folder.
+    """The place of a model's files: the Hugging Face hub (through its cache) or a folder.
 
-    model: name on the hub, such as BAAI/bge-m3; may be None where `path` is given.
+    model: name on the hub, such as BAAI/bge-m3; may be None if `path` is given.
     revision: branch, tag or commit on the hub; None: main.
-    path: folder that holds the model; replaces `model` and `revision`.
+    path: folder with the model; replaces `model` and `revision`.
     """
 
     model: str | None = None
@@ -67,26 +67,18 @@ class ModelSource:
                 "path instead."
             )
 
-    @property
-    def name(self) -> str:
-        return self.model or ""
-
 
 @dataclass(eq=False)
-class NeuralModel:
-    """The base of components that compute with a model: where its files are and how it is computed.
+class NeuralModel(ModelSource):
+    """The base of components that compute with a model. Its first arguments are those of ModelSource.
 
-    model, revision, path: as in ModelSource.
-    max_length: tokens after which a text is truncated, special tokens included, from 3 to the model's limit; None: the
-        model's own limit.
+    max_length: tokens, special ones included, to which a text is truncated, from 3 to the model's limit; None: the
+        model's limit.
     dtype: number format that the model computes in; `auto` as `dtype_for` chooses.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available.
     batch_tokens: tokens per batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
     """
 
-    model: str | None = None
-    revision: str | None = None
-    path: str | None = None
     max_length: MaxLength | None = None
     dtype: Dtype = "auto"
     device: str | None = None
@@ -96,50 +88,53 @@ class NeuralModel:
     packages: ClassVar[tuple[str, ...]] = ("sentence-transformers", "transformers")
 
     def __post_init__(self) -> None:
-        self.source = ModelSource(self.model, self.revision, self.path)
+        super().__post_init__()
         check_choice("dtype", self.dtype, get_args(Dtype))
-        check_device(self.device)
+        if self.device is not None and not _DEVICE.fullmatch(self.device):
+            raise BadInput(f"device is {self.device!r}: give cpu, cuda, cuda:1, mps, or null for the best available.")
         for name, value, least in (("batch_tokens", self.batch_tokens, 1), ("max_length", self.max_length, 3)):
             if value is not None:
                 check_whole(name, value, f"a number of tokens, at least {least}, or null", least)
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides the outputs."""
         return cls(**arguments).identity()
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the outputs: the model's files, the number format and the maximum length."""
-        dtype = dtype_for(self.dtype, self.device)
-        return {**fingerprint(self.source), "dtype": dtype, "max_length": self.max_length}
+        """Return everything that decides the outputs: the model's files, the number format and the maximum length."""
+        return {**fingerprint(self), "dtype": dtype_for(self.dtype, self.device), "max_length": self.max_length}
 
     def require_model(self) -> None:
-        """Raise BadInput if there is no such model; nothing is downloaded."""
-        require(self.source)
+        """Raise BadInput, with remedies, if there is no such model. Nothing is downloaded."""
+        if self.path is not None:
+            locate_model(self)
+        elif _cached(self) is None:
+            _ask_hub(self)
 
     def batch_limit(self) -> int:
-        """`batch_tokens`, or its default for the device."""
+        """Return `batch_tokens`, or its default for the device."""
         return self.batch_tokens or (CPU_BATCH_TOKENS if device_for(self.device) == "cpu" else GPU_BATCH_TOKENS)
 
 
-def check_device(device: str | None) -> None:
-    """Raise BadInput for text that names no device."""
-    if device is not None and not _DEVICE.fullmatch(device):
-        raise BadInput(f"device is {device!r}: give cpu, cuda, cuda:1, mps, or null for the best available.")
-
-
 def check_depth(depth: int) -> None:
-    """Raise BadInput unless a reranker's depth is at least 1."""
+    """Raise BadInput unless the depth of a reranker is at least 1."""
     check_whole("depth", depth, "the number of documents to rerank, at least 1, or use rerank=none", 1)
 
 
 def locate_model(source: ModelSource) -> Path:
-    """Return the folder of a model: `path` itself, or the hub's snapshot, downloaded if the cache lacks it.
+    """Return the folder of a model: `path`, or the hub's snapshot, which is downloaded unless it is in the cache.
 
-    A cached branch is used without checking the hub for updates. Raise BadInput, with remedies, if there is no model.
+    A cached branch is used without checking for updates. Raise BadInput, with remedies, if there is no model.
     """
     if source.path is None:
-        return _cached(source) or _downloaded(source)
+        if cached := _cached(source):
+            return cached
+        _ask_hub(source)  # the download itself has no time limit
+        with _reaching_hub(source):
+            folder = _snapshot(source)
+        if not _is_model(folder):
+            raise _unavailable(source, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})")
+        return folder
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
         raise BadInput(f"path is {source.path!r}, which is not a folder. Give the folder with the model's config.json.")
@@ -152,30 +147,22 @@ def locate_model(source: ModelSource) -> Path:
 
 
 def here(source: ModelSource) -> Path | None:
-    """Return the folder of a model on this machine; None where there is none. No hub is asked."""
-    if source.path is not None:
-        folder = Path(source.path).expanduser()
-        return folder if _is_model(folder) else None
-    return _cached(source)
-
-
-def require(source: ModelSource) -> None:
-    """Raise BadInput, with remedies, if there is no model. Downloads nothing: the hub only says whether it has it."""
-    if source.path is not None:
-        locate_model(source)
-    elif _cached(source) is None:
-        _ask_hub(source)
+    """Return the folder of a model on this machine; None if there is none. The hub is not asked."""
+    if source.path is None:
+        return _cached(source)
+    folder = Path(source.path).expanduser()
+    return folder if _is_model(folder) else None
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
-    """Return what identifies a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
+    """Return the identity of a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
-    A revision of 40 hex digits is trusted and needs no file. The checksum covers the relative names and the contents
-    of all files except UNUSED ones. A process reads each file once, as long as its size and modification time stay.
+    A revision of 40 hex digits needs no file. The checksum covers the relative names and contents of all files except
+    UNUSED ones. A file is read again only if its size or modification time changes.
     """
     if source.path is None:
         known = _COMMIT.fullmatch(source.revision or "")
-        return {"model": source.name, "commit": known[0] if known else locate_model(source).name}
+        return {"model": str(source.model), "commit": known[0] if known else locate_model(source).name}
     folder = locate_model(source)
     checksum = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
@@ -187,9 +174,9 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """Return `device`, or for None the best available: cuda, mps, cpu. Raise BadInput for one that is not available.
+    """Return `device`, or for None the best available: cuda, mps, cpu. Raise BadInput if it is not available.
 
-    torch is imported only where there may be a GPU: a run whose results are all cached does not wait for it.
+    torch is imported only if there may be a GPU: a run whose results are all cached does not wait for it.
     """
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
@@ -208,7 +195,7 @@ def device_for(device: str | None) -> str:
 def dtype_for(dtype: str, device: str | None) -> str:
     """Return `dtype`, or for `auto` float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
 
-    Raise BadInput for float16 on cpu, which is a hundred times slower there, and for bfloat16 on a cpu without it.
+    Raise BadInput for float16 on cpu, which is a hundred times slower there.
     """
     if dtype == "float32":
         return dtype
@@ -217,15 +204,13 @@ def dtype_for(dtype: str, device: str | None) -> str:
         return "float32" if device in ("cpu", "mps") else "bfloat16" if _gpu_has_bfloat16(device) else "float16"
     if device == "cpu" and dtype == "float16":
         raise BadInput("dtype=float16 is a hundred times slower on cpu: use dtype=float32 or dtype=bfloat16.")
-    if device == "cpu" and dtype == "bfloat16" and not _torch().ops.mkldnn._is_mkldnn_bf16_supported():
-        raise BadInput("dtype=bfloat16: this processor does not compute in bfloat16. Use dtype=float32.")
     return dtype
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
     """Split texts into batches of at most `limit` tokens, padding included, or of a single text.
 
-    Yield indices of texts (int64 [n]), the longest first, which shows at once whether memory suffices.
+    Yield indices of texts (int64 [n]), the longest first, since these show whether memory suffices.
 
     lengths: int [N], tokens per text.
     """
@@ -245,8 +230,8 @@ def batches_by_length(
 ) -> Iterator[np.ndarray]:
     """Yield batches of inputs of similar length, the longest first: indices, int64 [n].
 
-    Inputs are sorted by characters and tokenized CHUNK at a time, just before their batches are yielded. The batches
-    depend on all N inputs, not on `done`: an interrupted computation resumes with the same batches.
+    Inputs are sorted by characters, and tokenized CHUNK at a time just before their batches are yielded. Batches do not
+    depend on `done`: an interrupted computation resumes with the same ones.
 
     characters: length of each of the N inputs.
     count_tokens: called with indices (int64 [n]); returns their numbers of tokens (int [n]).
@@ -264,13 +249,12 @@ def batches_by_length(
 
 
 def check_length(max_length: int | None, most: int) -> None:
-    """Raise BadInput if max_length is more than the `most` tokens that the loaded model takes."""
     if max_length is not None and max_length > most:
         raise BadInput(f"max_length is {max_length}, but the model takes {most} tokens at most: set max_length={most}.")
 
 
 def positions(transformer: Any) -> int:
-    """Return the number of positions that a transformer has; sys.maxsize where it has no limit."""
+    """Return the number of positions of a transformer; sys.maxsize if it has no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
@@ -282,10 +266,9 @@ def positions(transformer: Any) -> int:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Load a model inside this block: no progress bars, and BadInput where `package` is missing or cannot read it.
+    """Load a model inside this block without progress bars. Raise BadInput if `package` is missing or cannot read it.
 
-    folder: the model's folder, for the message.
-    package: import name of the library that loads it, such as sentence_transformers.
+    folder: of the model. package: import name of the library that loads it, such as sentence_transformers.
     """
     _need(package)
     from transformers.utils import logging
@@ -311,9 +294,10 @@ def not_finite(what: str) -> BadInput:
     )
 
 
-def pair(query: str, document: str) -> str:
-    """Return the first characters of both texts of a pair, for messages."""
-    return f"the query {query[:60]!r} with the document {document[:60]!r}"
+def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
+    """Raise BadInput, which quotes a pair, unless the scores of pairs (query, document) are finite."""
+    for query, document in (pairs[place] for place in np.flatnonzero(~np.isfinite(scores))):
+        raise not_finite(f"the query {query[:60]!r} with the document {document[:60]!r}")
 
 
 @contextmanager
@@ -329,13 +313,11 @@ def computing() -> Iterator[None]:
 
 
 def _is_model(folder: Path) -> bool:
-    """Return whether the folder holds a model's config and weights: an interrupted download may lack either."""
     described = (folder / "config.json").is_file() or (folder / "modules.json").is_file()
     return described and any(next(folder.rglob(pattern), None) for pattern in WEIGHTS)
 
 
 def _cached(source: ModelSource) -> Path | None:
-    """Return the snapshot in the hub's cache, or None if the cache has none or only a part of it."""
     _need("huggingface_hub")
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -349,44 +331,34 @@ def _cached(source: ModelSource) -> Path | None:
 def _snapshot(source: ModelSource, **options: Any) -> Path:
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(source.name, revision=source.revision, ignore_patterns=list(UNUSED), **options))
+    ignored = list(UNUSED)
+    return Path(snapshot_download(str(source.model), revision=source.revision, ignore_patterns=ignored, **options))
 
 
 def _ask_hub(source: ModelSource) -> None:
-    """Raise BadInput if the hub cannot be reached, or has no such model."""
     from huggingface_hub import HfApi
 
     with _reaching_hub(source):
-        HfApi().model_info(source.name, revision=source.revision, timeout=TIMEOUT)
+        HfApi().model_info(str(source.model), revision=source.revision, timeout=TIMEOUT)
 
 
 @contextmanager
 def _reaching_hub(source: ModelSource) -> Iterator[None]:
-    """Name the hub, and turn its errors into BadInput."""
     from huggingface_hub import constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
-    # Connection errors are those of the hub's HTTP library, whichever it uses, and OSError: the bases of its own error.
+    # The bases of the hub's own error: OSError and the connection error of its HTTP library, whichever that is.
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     if not constants.HF_HUB_OFFLINE:
-        name_host(constants.ENDPOINT, source.name)
+        name_host(constants.ENDPOINT, str(source.model))
     try:
         yield
     except (*connection_errors, EntryNotFoundError, HFValidationError) as error:
         raise _unavailable(source, _reason(error)) from None
 
 
-def _downloaded(source: ModelSource) -> Path:
-    _ask_hub(source)  # the download itself has no time limit
-    with _reaching_hub(source):
-        folder = _snapshot(source)
-    if not _is_model(folder):
-        raise _unavailable(source, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})")
-    return folder
-
-
 def _reason(error: Exception) -> str:
-    """Return why a model is unavailable; never the error's own text, which may quote URLs and headers."""
+    """Return why a model is unavailable, without the error's text, which may quote URLs and headers."""
     from huggingface_hub import constants, errors
 
     host = urlsplit(constants.ENDPOINT).hostname
@@ -408,10 +380,10 @@ def _reason(error: Exception) -> str:
 
 
 def _unavailable(source: ModelSource, reason: str) -> BadInput:
-    option = f" --revision {source.revision}" if source.revision else ""
+    option, at = (f" --revision {source.revision}", f" at {source.revision}") if source.revision else ("", "")
     return BadInput(
-        f"the model {source.name}{f' at {source.revision}' if source.revision else ''} is unavailable: {reason}. "
-        f"Ways out: (1) Run `hf download {source.name}{option}` on a machine that reaches the hub and copy its cache "
+        f"the model {source.model}{at} is unavailable: {reason}. "
+        f"Ways out: (1) Run `hf download {source.model}{option}` on a machine that reaches the hub and copy its cache "
         "here (HF_HOME is the cache's folder); HF_ENDPOINT can name a mirror. "
         "(2) Copy the model to a folder and set path, such as encoder=local encoder.path=FOLDER or "
         "rerank.path=FOLDER. (3) Do without the hub: encoder=use_multilingual, encoder=lsa, retriever=hybrid_light, "

@@ -1,7 +1,7 @@
 """Vector search by inner product: exact, or approximate by faiss (Douze et al. 2024, The Faiss library, 2401.08281).
 
 Every index finds candidates in float32 and scores them in float64. So scores are comparable across indexes, equal
-vectors tie, and the result of a query does not depend on which other queries are searched with it.
+vectors tie, and the result of a query does not depend on other queries.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns o
 
 
 class VectorHits(NamedTuple):
-    """The result of a vector search.
-
-    docs: int32 [Q, min(k, N)], rows of the vectors, ordered by descending score, then ascending document; -1 pads.
+    """docs: int32 [Q, min(k, N)], rows by descending score, then ascending row; -1 pads.
     scores: float64 [Q, min(k, N)]; a pad scores 0.
-    measured: what the index measured about itself, such as `index_recall`.
+    measured: the index's measurements of itself, such as `index_recall`.
     """
 
     docs: np.ndarray
@@ -46,12 +44,11 @@ class VectorIndex(Protocol):
 
     Constructor arguments are plain JSON values and part of the ranking's identity.
 
-    Class attributes:
-        version: raise it when the same arguments rank differently.
-        packages: distributions whose installed versions may change the ranking.
+    version: raise it when the same arguments rank differently.
+    packages: distributions whose installed versions may change the ranking.
 
-    A method `check_size(count, k)` is optional: it raises BadInput before a run begins if `count` vectors are too few,
-    or k of them too many, for the arguments.
+    Optional: `check_size(count, k)` raises BadInput, before a run begins, if `count` vectors are too few, or k of them
+        too many, for the arguments.
     """
 
     version: int
@@ -59,25 +56,22 @@ class VectorIndex(Protocol):
     progress: Progress | None  # set before the work begins
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write what a search needs besides the vectors into `folder` (exists); `search` can then be called."""
-        ...
+        """Write all that a search needs besides the vectors into `folder` (exists); `search` can then be called."""
 
     def load(self, folder: Path) -> None:
-        """Open what `build` wrote into `folder`."""
-        ...
+        """Open the files that `build` wrote into `folder`."""
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query: none for a query of zeros, and for a smaller k the first of a larger.
+        """Return the k best documents per query: none for a query of zeros; a smaller k gives a prefix of a larger one.
 
         queries: float32 [Q, D], finite, else ValueError.
         vectors: those that the index was built from.
         measure: whether the index also measures its own quality, which takes time.
         """
-        ...
 
 
 class Flat:
-    """Exact: the k best of all documents; a score is the inner product summed in float64.
+    """Exact: the k best of all documents by the inner product summed in float64.
 
     A matrix multiplication gives the products in float32. All documents that may be among the k best within a rounding
     error bound (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1) are scored again. Needs no faiss.
@@ -101,7 +95,7 @@ class Flat:
 
 
 class Approximate(ABC):
-    """An index that proposes candidates, scores them as `Flat` does, and measures its recall against it."""
+    """Scores an index's candidates as `Flat` does, and measures its recall against `Flat`."""
 
     version = 1
     packages: tuple[str, ...] = ()
@@ -110,6 +104,8 @@ class Approximate(ABC):
     _most_measured: int | None = None  # queries whose recall is measured, at most; None: all
 
     def __init__(self) -> None:
+        if self.packages and find_spec("faiss") is None:
+            raise BadInput("this index needs faiss: pip install 'retrieval-harness[dense]', or use index=flat.")
         self._flat = Flat()
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
@@ -124,17 +120,15 @@ class Approximate(ABC):
         self._propose: Propose | None = None  # opened by the first search
 
     def check_size(self, count: int, k: int) -> None:
-        """Raise BadInput if k is more than the number of candidates."""
         width = min(k, count)
         if self._limit and width > self._limit[1]:
             name, value = self._limit
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """As in VectorIndex; may measure `index_recall`, the mean share of Flat's documents that were found.
+        """As in VectorIndex; measures `index_recall`, the mean share of Flat's documents that were found.
 
-        Queries of zeros are left out of the mean; if there are no others, nothing is measured. Raise BadInput if k is
-        more than the number of candidates.
+        Queries of zeros are left out of the mean. Raise BadInput if k is more than the number of candidates.
         """
         self.check_size(len(vectors), k)
         width = min(k, len(vectors))
@@ -150,25 +144,14 @@ class Approximate(ABC):
 
     @abstractmethod
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write what `_open` reads; there may be no vectors."""
+        """Write the files that `_open` reads; there may be no vectors."""
 
     @abstractmethod
     def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
-        """Return the function that finds the candidates of queries. vectors: those given to `_train`."""
+        """Return the function that finds the candidates of queries."""
 
 
-class _ByFaiss(Approximate):
-    """An index of faiss, in files of the folder."""
-
-    packages: tuple[str, ...] = ("faiss-cpu",)
-
-    def __init__(self) -> None:
-        if find_spec("faiss") is None:
-            raise BadInput("this index needs faiss: pip install 'retrieval-harness[dense]', or use index=flat.")
-        super().__init__()
-
-
-class HNSW(_ByFaiss):
+class HNSW(Approximate):
     """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320).
 
     Built by one thread: with several, the graph depends on their timing.
@@ -179,6 +162,7 @@ class HNSW(_ByFaiss):
     """
 
     recorded_as = "index/hnsw"
+    packages = ("faiss-cpu",)
 
     def __init__(self, m: Links = 32, ef_construction: Count = 200, ef_search: Count = 256) -> None:
         super().__init__()
@@ -208,8 +192,10 @@ class HNSW(_ByFaiss):
         return lambda queries: _candidates(index.search(queries, self._ef_search)[1])
 
 
-class _Inverted(_ByFaiss):
-    """Vectors in lists around the centroids of spherical k-means; a query searches the lists nearest to it."""
+class _Inverted(Approximate):
+    """Vectors in lists around the centroids of spherical k-means; a query searches the nearest lists."""
+
+    packages = ("faiss-cpu",)
 
     def __init__(self, nlist: Count | None = None, nprobe: Count = 16) -> None:
         super().__init__()
@@ -219,20 +205,17 @@ class _Inverted(_ByFaiss):
             raise BadInput(f"index.nprobe is {nprobe}, more than nlist ({nlist}): lower it.")
 
     def check_size(self, count: int, k: int) -> None:
-        """As in Approximate; also raise BadInput for more lists than vectors."""
         super().check_size(count, k)
         if self._nlist and self._nlist > max(1, count):
             raise BadInput(f"index.nlist is {self._nlist}, more than the {count} documents: lower it, or set null.")
 
     def _cluster(self, vectors: np.ndarray, folder: Path) -> np.ndarray:
-        """Write and return the centroids, float32 [L, D]."""
         import faiss
 
-        size = len(vectors)
+        size, width = vectors.shape
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
-        centroids = np.zeros((nlist, vectors.shape[1]), np.float32)
+        centroids = np.zeros((nlist, width), np.float32)
         if size:
-            width = vectors.shape[1]
             # min_points_per_centroid: no warning that lists have few vectors, since the user chose that
             means: Any = faiss.Kmeans(width, nlist, niter=10, seed=SEED, spherical=True, min_points_per_centroid=1)
             means.train(vectors)
@@ -248,7 +231,7 @@ class _Inverted(_ByFaiss):
 
 
 class IVFFlat(_Inverted):
-    """Inverted file (Sivic & Zisserman 2003): every document in the lists that a query searches is a candidate.
+    """Inverted file (Sivic & Zisserman 2003): every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, to keep 39 training vectors per list.
     nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
@@ -277,12 +260,10 @@ class IVFFlat(_Inverted):
 class IVFPQ(_Inverted):
     """Inverted file of product codes (Jégou, Douze & Schmid 2011, Product Quantization for Nearest Neighbor Search).
 
-    `build` raises BadInput for fewer than 2 ** bits documents, too few to learn a code from.
-
     nlist, nprobe: as in IVFFlat.
     m: parts of a vector, a divisor of D.
-    bits: size of each part's code, 4 to 12; a document takes m * bits / 8 bytes.
-    candidates: documents per query taken as candidates, the best by code, at least k.
+    bits: size of each part's code, 4 to 12; a document takes m * bits / 8 bytes. Needs 2 ** bits documents.
+    candidates: the best documents per query by code, at least k.
     """
 
     recorded_as = "index/ivf_pq"
@@ -296,7 +277,6 @@ class IVFPQ(_Inverted):
         self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
-        """As in IVFFlat; also raise BadInput for too few vectors to learn a code from."""
         super().check_size(count, k)
         if count < 2**self._bits:
             raise BadInput(
@@ -335,14 +315,13 @@ class IVFPQ(_Inverted):
 
 
 def _candidates(docs: np.ndarray) -> Candidates:
-    """From documents in any order, [n, w], padded with -1."""
+    """Return candidates from documents in any order, [n, w], padded with -1."""
     ascending = np.sort(docs, axis=1).astype(np.int32)
     present = ascending >= 0
     return Candidates(ascending[present], np.concatenate([[0], np.cumsum(present.sum(axis=1))]))
 
 
 def _recall(docs: np.ndarray, best: np.ndarray) -> dict[str, float]:
-    """`index_recall` of the documents found (int32 [Q, k]), given Flat's (int32 [Q, k])."""
     rows = [(set(row.tolist()), set(exact_row.tolist()) - {-1}) for row, exact_row in zip(docs, best, strict=True)]
     shares = [len(found & wanted) / len(wanted) for found, wanted in rows if wanted]
     return {"index_recall": float(np.mean(shares))} if shares else {}

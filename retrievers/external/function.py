@@ -1,4 +1,4 @@
-"""A Python function as a retriever: its module, found by name, and its results, checked and made a ranking."""
+"""A Python function as a retriever: finds its module by name, and checks its results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ import numpy as np
 
 from harness.errors import BadInput, Failed, did_you_mean
 from retrievers.base import DocIds, Document, Query, Ranking
+from retrievers.redaction import shown_value
 
 Found = list[tuple[str, float]]  # (doc_id, score) of one query, in any order
 # Called with the texts of queries and the most documents to return for each; one list for each, in their order.
 Search = Callable[[list[str], int], list[Found]]
 
-SHOWN = 60  # characters of a value in a message
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _imported: dict[str, str] = {}  # module -> sha256 of its source when it was imported here
 _SIGNATURE = "def search(queries: list[str], k: int) -> list[list[tuple[str, float]]]"
@@ -35,10 +35,11 @@ _SIGNATURE = "def search(queries: list[str], k: int) -> list[list[tuple[str, flo
 class Function:
     """Ranks by a function that takes texts and k and returns at most k (doc_id, score) pairs for each text.
 
-    The function has its own index of the documents. BadInput where it returns anything else, Failed where it fails.
+    The function has its own index of the documents. A search raises BadInput if it returns anything else, and Failed if
+    it raises.
 
     function: `module:name`; the module is installed or in the working folder.
-    version: what else decides the results beside the module's source, such as the version of a service; any text.
+    version: any text; stands for influences beyond the module's source, such as the version of a service.
     cache: false for a function whose results may change by themselves.
     """
 
@@ -55,16 +56,14 @@ class Function:
 
     @classmethod
     def identify(cls, function: str, version: str | None, cache: bool) -> dict[str, Any]:
-        """Return the function, the sha256 of its module's source (not of what that imports), and the version."""
-        sha256 = module_sha256(function.partition(":")[0], function)
-        return {"function": function, "sha256": sha256, "version": version, "cache": cache}
+        """Return the function, the sha256 of its module's source (without its imports), and the version."""
+        return {"function": function, "sha256": _sha256(function), "version": version, "cache": cache}
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
-        """Raise BadInput unless there is a function that can be called; before a run begins."""
+        """Raise BadInput, before a run begins, unless the function can be called."""
         self._loaded()
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Keep the ids: the function has its own index."""
         DocIds.save(folder, documents)
         self._known = {document.doc_id for document in documents}
 
@@ -78,17 +77,19 @@ class Function:
             try:
                 answers = search([query.text for query in queries], k)
             except Exception as error:
-                raise Failed(f"{self._function} failed{_place_of(error)}: {type(error).__name__}: {error}") from error
+                frames = traceback.extract_tb(error.__traceback__)
+                at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames[1:] else ""
+                raise Failed(f"{self._function} failed{at}: {type(error).__name__}: {error}") from error
         return ranking_of(queries, answers, k, self._known, self._function)
 
     def _loaded(self) -> Search:
-        found: Search = imported_object(self._function, self._function)
+        found: Search = imported_object(self._function)
         check_callable(found, self._function)
         return found
 
 
 def check_callable(found: Any, where: str) -> None:
-    """Raise BadInput unless it can be called as a `Search`. where: its name, for errors."""
+    """Raise BadInput unless an object can be called as a `Search`. where: its name, for errors."""
     if not callable(found):
         raise BadInput(f"{where} is of type {type(found).__name__}, not a function. Write {_SIGNATURE}.")
     try:
@@ -99,21 +100,15 @@ def check_callable(found: Any, where: str) -> None:
         pass
 
 
-def _place_of(error: Exception) -> str:
-    """` at file:line` of where an error was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames[1:] else ""
-
-
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
-    """Return the ranking of `answers`, (doc_id, score) pairs for each query: by score, ties in their given order.
+    """Return the ranking of (doc_id, score) pairs for each query: by score, ties in their given order.
 
     Raise BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
 
-    where: names what has answered, for errors.
+    where: the name of the source of the answers, for errors.
     """
     if not _is_list(answers):
-        raise BadInput(f"{where} returned {_described(answers)}: return a list with one list of pairs for each query.")
+        raise BadInput(f"{where} returned {shown_value(answers)}: return a list with one list of pairs for each query.")
     if len(answers) != len(queries):
         raise BadInput(
             f"{where} returned {len(answers)} lists for {len(queries)} queries: return one for each, in their order."
@@ -130,30 +125,29 @@ def _is_list(value: Any) -> bool:
 
 def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[str, float]:
     if not _is_list(answer):
-        raise BadInput(f"{where}: {_described(answer)} is not a list of (doc_id, score) pairs.")
+        raise BadInput(f"{where}: {shown_value(answer)} is not a list of (doc_id, score) pairs.")
     if len(answer) > k:
         raise BadInput(f"{where}: {len(answer)} documents, but k is {k}. Return the best k.")
     row: dict[str, float] = {}
     for pair in answer:
         if not _is_list(pair) or len(pair) != 2:
-            raise BadInput(f"{where}: {_described(pair)} is not a (doc_id, score) pair.")
+            raise BadInput(f"{where}: {shown_value(pair)} is not a (doc_id, score) pair.")
         doc_id, score = pair
         if not isinstance(doc_id, str):
-            raise BadInput(f"{where}: the doc_id {_described(doc_id)} is not text. Return ids as text: str(doc_id).")
+            raise BadInput(f"{where}: the doc_id {shown_value(doc_id)} is not text. Return ids as text: str(doc_id).")
         if doc_id not in known:
-            raise BadInput(f"{where}: the dataset has no document {_described(doc_id)}. Is the index of this dataset?")
+            raise BadInput(f"{where}: the dataset has no document {shown_value(doc_id)}. Is the index of this dataset?")
         if doc_id in row:
-            raise BadInput(f"{where}: document {_described(doc_id)} is there twice. Return each once.")
+            raise BadInput(f"{where}: document {shown_value(doc_id)} is there twice. Return each once.")
         value = _number(score)
         if not math.isfinite(value):
-            raise BadInput(f"{where}: document {_described(doc_id)} scores {_described(score)}, not a finite number.")
+            raise BadInput(f"{where}: document {shown_value(doc_id)} scores {shown_value(score)}, not a finite number.")
         row[doc_id] = value
     ordered = sorted(row, key=row.__getitem__, reverse=True)  # stable
     return descending(ordered, [row[doc_id] for doc_id in ordered])
 
 
 def _number(score: Any) -> float:
-    """Return the score; nan for what is not a number or too large for one."""
     try:
         return float(score) if isinstance(score, numbers.Real) and not isinstance(score, bool) else math.nan
     except (OverflowError, ValueError, TypeError):
@@ -161,7 +155,7 @@ def _number(score: Any) -> float:
 
 
 def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[str, float]:
-    """doc_id -> score in this order, each below the one before: a tie is lowered by the least that keeps the order.
+    """Return doc_id -> score in this order, strictly descending: a tie is lowered by the least possible amount.
 
     scores: finite, none above the one before it; None: rank r scores 1 / r.
     """
@@ -174,17 +168,7 @@ def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[s
     return found
 
 
-def _described(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # whole numbers of thousands of digits, and third-party classes
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
 class _WorkingFolder(MetaPathFinder):
-    """Finds only those modules of the working folder that are opened, after all that is installed."""
-
     def __init__(self) -> None:
         self.opened: set[str] = set()
 
@@ -221,31 +205,27 @@ def spec_of(module: str) -> ModuleSpec | None:
     return spec
 
 
-def source_of(module: str, where: str) -> Path:
-    """Return the file of a module. Raise BadInput if there is none. where: what names the module, for errors."""
+def _sha256(place: str) -> str:
+    """Return the sha256 of the file of the module in `module:name`; raise BadInput if there is no such module."""
+    module = place.partition(":")[0]
     spec = spec_of(module)
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
         near = did_you_mean(module, [path.stem for path in Path().glob("*.py")])
         raise BadInput(
-            f"{where}: there is no module {module!r}, neither installed nor in {Path.cwd()}.{near} "
+            f"{place}: there is no module {module!r}, neither installed nor in {Path.cwd()}.{near} "
             "Run the command in the folder that has it."
         )
-    return Path(spec.origin)
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
 
-def module_sha256(module: str, where: str) -> str:
-    """sha256 of a module's file. Errors as from `source_of`."""
-    return hashlib.sha256(source_of(module, where).read_bytes()).hexdigest()
-
-
-def imported_object(place: str, where: str) -> Any:
+def imported_object(place: str) -> Any:
     """Return the object that `module:name` names; a module whose file has changed is imported again.
 
-    No file of the working folder can stand in for an installed module. Raise BadInput if the module cannot be imported
-    or has no such object. where: what names it, for errors.
+    No file of the working folder can replace an installed module. Raise BadInput if the module cannot be imported or
+    has no such object.
     """
     module_name, _, name = place.partition(":")
-    now = module_sha256(module_name, where)
+    now = _sha256(place)
     open_here([module_name])
     try:
         importlib.invalidate_caches()
@@ -255,12 +235,12 @@ def imported_object(place: str, where: str) -> Any:
     except Exception as error:
         lacks = error.name if isinstance(error, ModuleNotFoundError) else None
         hint = f". Allow {lacks}, too: plugins.allow=[{module_name},{lacks}]" if lacks and _here(lacks) else ""
-        raise BadInput(f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
+        raise BadInput(f"{place}: {module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
     _imported[module_name] = now
     found = module
     for part in name.split("."):
         if not hasattr(found, part):
             known = [one for one in vars(found) if not one.startswith("_")] if hasattr(found, "__dict__") else []
-            raise BadInput(f"{where}: {module_name} has no {name!r}.{did_you_mean(part, known)}")
+            raise BadInput(f"{place}: {module_name} has no {name!r}.{did_you_mean(part, known)}")
         found = getattr(found, part)
     return found

@@ -1,4 +1,4 @@
-"""A search service as a retriever: each query is one HTTP request, and its JSON reply names the documents."""
+"""A search service as a retriever: each query is one HTTP request with a JSON reply."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from retrievers.external.http_client import (
     Retries,
     Timeout,
     Unanswered,
-    shown_value,
 )
 from retrievers.hosts import Address, Secrets, checked_variable
+from retrievers.redaction import shown_value
 
 NAMES = ("query", "quoted_query", "k", "vector")
 _NAMED = re.compile(r"\{(" + "|".join(NAMES) + r")\}")
@@ -42,19 +42,19 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
 class HttpRetriever:
-    """Ranks as a search service does that answers each query with ids, and mostly scores, in JSON.
+    """Ranks by a search service that answers each query with ids, and usually scores, in JSON.
 
-    In url and body, {query} stands for the text of the query, {quoted_query} for the same as a JSON string, {k} for
-    the number of documents and {vector} for the query's vector.
+    In url and body, {query} stands for the text of the query, {quoted_query} for the text as a JSON string, {k} for the
+    number of documents and {vector} for the query's vector.
 
-    url: of the service; https, unless it is on this machine or gets no headers. It is logged: no secret in it.
-    ids: place of the ids in the reply, such as hits.hits[*]._id; they must be those of the corpus.
-    scores: place of the scores, higher is better; None: the reply has the best first, and its ranks give 1/rank.
-    body: sent as JSON; None: nothing.
-    repeats: several results with one id are `refuse`: a mistake; `best`: parts of a document, scored by the best.
-    version: of the service's content and ranking, under which results are cached: change it with them.
+    url: https, unless it is on this machine or gets no headers. It is logged: no secret in it.
+    ids: path of the ids in the reply, such as hits.hits[*]._id; they must be those of the corpus.
+    scores: path of the scores, higher is better; None: 1/rank in the order of the reply.
+    body: sent as JSON; None: no body.
+    repeats: `refuse`: an id that occurs twice is an error; `best`: the best result of a document counts.
+    version: of the service's content and ranking. Results are cached under it: change it when they change.
     encoder: makes the vectors for {vector}.
-    cache: whether later runs may use the results again.
+    cache: whether later runs may reuse the results.
     headers_env: header -> environment variable that holds its whole value, such as `ApiKey ...`.
     timeout, retries, parallel: as in `http_client.Limits`.
     """
@@ -82,10 +82,9 @@ class HttpRetriever:
     ) -> None:
         self.progress: Progress | None = None
         self._url, self._body, self._method = url, body, method
-        self._shape = _ReplyShape(
-            JsonPath.parse(ids, "ids"), None if scores is None else JsonPath.parse(scores, "scores"), repeats == "best"
-        )
-        self._names = names_in([url, body])
+        self._ids_at = JsonPath.parse(ids, "ids")
+        self._scores_at = None if scores is None else JsonPath.parse(scores, "scores")
+        self._repeats, self._names = repeats, names_in([url, body])
         self._encoder = encoder
         address = Address.of(url, "url")
         _check_request(address, method, body, self._names, encoder)
@@ -95,12 +94,11 @@ class HttpRetriever:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides the results: the request, where its reply has them, and the declared version."""
         decides = ("url", "ids", "scores", "body", "method", "repeats", "version", "encoder")
         return {name: arguments[name] for name in decides}
 
     def require_model(self) -> None:
-        """Raise BadInput if an environment variable is unset, so that a run is refused before it begins."""
+        """Raise BadInput, before a run begins, if an environment variable is unset."""
         if unset := self._client.secrets.unset():
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
@@ -114,7 +112,6 @@ class HttpRetriever:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Read the ids in `folder`."""
         self._doc_ids = ids = DocIds(folder)
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
@@ -126,29 +123,31 @@ class HttpRetriever:
         opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
         rows: dict[str, dict[str, float]] = {query.query_id: {} for query in queries}
-        seconds, backwards = [], []
+        seconds, ascending = [], []
         request = self._requests(asked, k)
         try:
             for answer in self._client.answers(len(asked), request, lambda _, reply: self._read(reply, k)):
                 rows[asked[answer.place].query_id], ascends = answer.value
                 seconds.append(answer.seconds)
-                backwards.append(ascends)
+                ascending.append(ascends)
                 if self.progress:
                     self.progress(len(seconds), len(asked), "queries")
         except Unanswered as error:
             query_id = asked[error.place].query_id
             raise Failed(f"Query {query_id!r} has no result from {self._url}: {error}") from None
-        _check_direction(backwards, self._url)
+        known = [one for one in ascending if one is not None]
+        if len(known) > 1 and all(known):
+            raise Failed(
+                f"The scores from {self._url} rise from the first result to the last: they seem to be distances, where "
+                "less is better. Set scores=null to take the results in the order of the reply."
+            )
         return replace(Ranking.from_scores(rows, k), measured=_latency(seconds))
 
     def _requests(self, queries: Sequence[Query], k: int) -> Callable[[int], HttpRequest]:
-        """Return a function from the number of a query to its request."""
         if queries:
             self.require_model()
         vectors: Any = None
-        if "vector" in self._names and queries:
-            assert self._encoder is not None
-            assert self._folder is not None
+        if self._encoder and queries:
             vectors = self._encoder.encode_queries([query.text for query in queries], self._folder, self.progress)
 
         def request(place: int) -> HttpRequest:
@@ -161,11 +160,13 @@ class HttpRetriever:
         return request
 
     def _read(self, reply: HttpReply, k: int) -> tuple[dict[str, float], bool | None]:
-        """Return the scores by id, and whether they ascend, None if all are equal. Raise FailedAttempt for others."""
-        ids, scores = self._shape.pairs(reply)
+        """Return the scores by id, and whether they ascend (None if all are equal). Raise FailedAttempt if one is
+        unusable.
+        """
+        ids, scores = self._pairs(reply)
         found: dict[str, float] = {}
         for doc_id, score in zip(ids, scores, strict=True):
-            if doc_id in found and not self._shape.best:
+            if doc_id in found and self._repeats == "refuse":
                 raise _final(
                     f"the result {shown_value(doc_id)} occurs twice. If the results are parts of documents, set "
                     "repeats=best."
@@ -173,29 +174,20 @@ class HttpRetriever:
             if doc_id not in self._known:
                 raise _final(
                     f"the result {shown_value(doc_id)} is not one of the {len(self._known):,} documents of the corpus. "
-                    f"Does ids={self._shape.ids.text} lead to the corpus's ids, and does the service hold this corpus?"
+                    f"Does ids={self._ids_at.text} lead to the corpus's ids, and does the service hold this corpus?"
                 )
             found[doc_id] = max(score, found.get(doc_id, score))
         if "k" in self._names and len(ids) > k:
             raise _final(f"it returns {len(ids)} results instead of {k}. Check the place of {{k}}.")
         return found, None if len(set(scores)) < 2 else scores == sorted(scores)
 
-
-@dataclass(frozen=True)
-class _ReplyShape:
-    """Where a reply has its results. best: whether the best of several with one id counts, or they are a mistake."""
-
-    ids: JsonPath
-    scores: JsonPath | None
-    best: bool
-
-    def pairs(self, reply: HttpReply) -> tuple[list[str], list[float]]:
-        """Return the ids and scores in a reply; raise FailedAttempt for good for another shape."""
+    def _pairs(self, reply: HttpReply) -> tuple[list[str], list[float]]:
+        """Return the ids and scores in a reply; raise FailedAttempt if it has another shape."""
         content = reply.json()
-        ids = [_checked_id(value, self.ids) for value in _values(self.ids, "ids", content, reply)]
-        if self.scores is None:
+        ids = [_checked_id(value, self._ids_at) for value in _values(self._ids_at, "ids", content, reply)]
+        if self._scores_at is None:
             return ids, [1 / rank for rank in range(1, len(ids) + 1)]
-        scores = [_checked_score(value) for value in _values(self.scores, "scores", content, reply)]
+        scores = [_checked_score(value) for value in _values(self._scores_at, "scores", content, reply)]
         if len(ids) != len(scores):
             raise _final(f"ids leads to {len(ids)} values and scores to {len(scores)}: each result needs both.")
         return ids, scores
@@ -213,14 +205,12 @@ def _values(place: JsonPath, key: str, content: Any, reply: HttpReply) -> list[A
 
 
 def _checked_id(value: Any, place: JsonPath) -> str:
-    """Return the id as text; services may hold whole numbers."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     raise _final(f"the id {shown_value(value)} is neither text nor a whole number. Check ids={place.text}.")
 
 
 def _checked_score(value: Any) -> float:
-    """Return the score as a number; some services write it as text."""
     try:
         score = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
@@ -228,16 +218,6 @@ def _checked_score(value: Any) -> float:
     if not math.isfinite(score):
         raise _final(f"the score {shown_value(value)} is not a finite number.")
     return score
-
-
-def _check_direction(ascends: Sequence[bool | None], url: str) -> None:
-    """Raise Failed if every reply lists its results from the lowest score to the highest: those are distances."""
-    known = [one for one in ascends if one is not None]
-    if len(known) > 1 and all(known):
-        raise Failed(
-            f"The scores from {url} rise from the first result to the last: they seem to be distances, where less is "
-            "better. Set scores=null to take the results in the order of the reply."
-        )
 
 
 def _latency(seconds: Sequence[float]) -> dict[str, float]:
@@ -250,7 +230,6 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 def _check_request(
     address: Address, method: str, body: dict[str, Any] | None, names: set[str], encoder: Encoder | None
 ) -> None:
-    """Raise BadInput for a request that cannot work or would log a secret."""
     parts = urlsplit(address.url)
     if re.search("[{}]", parts.netloc):
         raise BadInput("url has braces in its host. Only its path and its parameters may vary.")
@@ -275,7 +254,6 @@ def _check_request(
 
 
 def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
-    """Raise BadInput for headers that are no names, and for a way on which others could read them."""
     for header, variable in variables.items():
         if not isinstance(header, str) or not _HEADER.fullmatch(header):
             raise BadInput(f"headers_env: {header!r:.60} is not the name of a header, such as Authorization.")
@@ -289,7 +267,7 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
 
 
 def names_in(template: Any) -> set[str]:
-    """Return the names in braces that a template contains. Raise BadInput for a text that is another name in braces."""
+    """Return the names in braces in a template. Raise BadInput for a text that is an unknown name in braces."""
     found = set()
     for text in _texts(template):
         found |= set(_NAMED.findall(text))
@@ -303,8 +281,8 @@ def names_in(template: Any) -> set[str]:
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
     """Return a template with values for its names in braces.
 
-    A text that is one name alone becomes the value itself, such as a number. Within a longer text, the value becomes
-    text: JSON, unless it is text already.
+    A text that is one name alone becomes the value itself, such as a number. Within a longer text, values are inserted
+    as JSON, texts as they are.
     """
     if isinstance(template, Mapping):
         return {key: fill_template(value, values) for key, value in template.items()}
@@ -318,7 +296,7 @@ def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def fill_address(template: str, values: Mapping[str, Any]) -> str:
-    """Return an address with values for its names in braces, percent-encoded."""
+    """Return an address with percent-encoded values for its names in braces."""
     return _NAMED.sub(lambda name: quote(_as_text(values[name[1]]), safe="", errors="replace"), template)
 
 
@@ -335,7 +313,7 @@ def _texts(template: Any) -> Iterator[str]:
 
 
 class Missing(LookupError):
-    """A reply has nothing at a place; the message says where it ends."""
+    """A path leads nowhere in a reply; the message says where it ends."""
 
 
 class _Step(NamedTuple):
@@ -345,7 +323,6 @@ class _Step(NamedTuple):
     optional: bool = False
 
     def of(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
-        """Yield (what is there, its path) for each value that the step leads to."""
         where = path or "the reply"
         if isinstance(self.key, str):
             names = value if isinstance(value, dict) else {}
@@ -365,9 +342,9 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class JsonPath:
-    """A place in a reply as JSONPath writes it: `hits[*].id`, `ids[0][*]`, `hits[*]['a.b']`.
+    """A path in a reply, written as in JSONPath: `hits[*].id`, `ids[0][*]`, `hits[*]['a.b']`.
 
-    A name with a question mark may be absent: `root.children?[*].id`. What is null is absent.
+    A name with a question mark may be absent, or null: `root.children?[*].id`.
     """
 
     text: str
@@ -375,7 +352,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str, key: str) -> JsonPath:
-        """Parse a place. Raise BadInput, which names the config key `key`, for anything else."""
+        """Raise BadInput, naming the config key `key`, for an invalid path."""
         path = text.removeprefix("$").removeprefix(".")
         steps: list[_Step] = []
         end = 0
@@ -392,7 +369,7 @@ class JsonPath:
         return cls(text, tuple(steps))
 
     def values(self, content: Any) -> list[Any]:
-        """Return what a reply has there, in its order; Missing where it ends before."""
+        """Return the values there, in the order of the reply; raise Missing where the path ends early."""
         found = [(content, "")]
         for step in self.steps:
             found = [inner for value, path in found for inner in step.of(value, path)]

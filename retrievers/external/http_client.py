@@ -1,8 +1,7 @@
 """One client for services that answer in JSON, such as search services and language models.
 
-It verifies certificates, retries where that may help, limits the requests under way, makes all of them wait when the
-service asks one to, follows redirects on the same server only, gives every reply one deadline and one size, stops at an
-interruption, and keeps secrets, read from environment variables, out of every message.
+It verifies certificates, retries, passes a service's request to wait on to all threads, follows redirects on the same
+server only, gives every reply one deadline and one size limit, and keeps secrets out of messages.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
-from typing import Annotated, Any, Generic, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,7 +32,7 @@ from urllib3.util import parse_url
 from harness.errors import BadInput
 from retrievers.base import AtMost
 from retrievers.hosts import Address, Secrets, name_host
-from retrievers.redaction import redacted
+from retrievers.redaction import READ, redacted, shown_value
 
 log = logging.getLogger(__name__)
 LARGEST_REPLY = 64 * 1024**2  # bytes, as they are sent and unpacked
@@ -42,7 +41,7 @@ LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
 LOGGED_SECONDS = 5.0  # waits from this length on are logged
 REDIRECTS = 5  # in a row
-QUOTED, SHOWN, READ = 300, 60, 20_000  # characters: quoted of a text, of a value, and searched for secrets before
+QUOTED = 300  # characters of a text in a message
 GRACE_SECONDS = 1.0  # that replies under way have to arrive after an interruption
 
 Timeout = Annotated[float, AtMost(86_400, "that is a day")]
@@ -53,13 +52,13 @@ _T = TypeVar("_T")
 
 
 class TooLarge(Exception):
-    """A reply has more bytes than a client reads."""
+    """A reply has more than LARGEST_REPLY bytes."""
 
 
-class Line:
-    """The connections of one client, kept open, through the proxy that the environment names for other machines.
+class Connections:
+    """The open connections of one client, through the proxy that the environment names for other machines.
 
-    A reply has one deadline, what the socket's timeout leaves when it begins, and all its bytes count: status lines,
+    The socket's timeout at the start of a reply is the deadline of the whole reply. All bytes count: status lines,
     interim replies, headers, chunks, trailers.
     """
 
@@ -83,14 +82,14 @@ class Line:
         pool.ConnectionCls = connection  # type: ignore[assignment]
 
     def end(self) -> None:
-        """End all replies under way, from any thread, by an error in the threads that read them."""
+        """Stop all replies under way: the threads that read them get an error."""
         self.ended = True
         for one in list(self.reading):
             one.end()
 
 
-def body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the whole body, unpacked. Raise DecodeError if it is packed twice: nothing limits what that unpacks to."""
+def _body_of(response: BaseHTTPResponse) -> bytes:
+    """Return the unpacked body. Raise DecodeError if it is packed twice: nothing limits what that unpacks to."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
@@ -105,24 +104,24 @@ def body_of(response: BaseHTTPResponse) -> bytes:
 
 
 class _Reply(http.client.HTTPResponse):
-    def __init__(self, line: Line, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+    def __init__(self, connections: Connections, sock: socket.socket, *arguments: Any, **named: Any) -> None:
         super().__init__(sock, *arguments, **named)
-        self.fp = io.BufferedReader(_Received(line, sock, self.fp.detach()))  # type: ignore[attr-defined]
+        self.fp = io.BufferedReader(_Received(connections, sock, self.fp.detach()))  # type: ignore[attr-defined]
 
 
 class _Received(io.RawIOBase):
-    """The bytes of one reply as they arrive. TimeoutError past its deadline, TooLarge past its size."""
+    """The bytes of one reply as they arrive. Raises TimeoutError past its deadline and TooLarge past its size."""
 
-    def __init__(self, line: Line, sock: socket.socket, raw: io.RawIOBase) -> None:
-        self._line, self._sock, self._raw = line, sock, raw
+    def __init__(self, connections: Connections, sock: socket.socket, raw: io.RawIOBase) -> None:
+        self._connections, self._sock, self._raw = connections, sock, raw
         self._deadline, self._size = time.monotonic() + (sock.gettimeout() or 0.0), 0
-        line.reading.add(self)
+        connections.reading.add(self)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if self._line.ended:
+        if self._connections.ended:
             raise ConnectionAbortedError("the client has ended")
         if (left := self._deadline - time.monotonic()) <= 0:
             raise TimeoutError
@@ -134,24 +133,22 @@ class _Received(io.RawIOBase):
         return count
 
     def end(self) -> None:
-        """Wake the thread that waits for bytes: shut the connection down, through a descriptor that only we close."""
+        """Wake the thread that waits for bytes by shutting the connection down, through a duplicated descriptor."""
         with suppress(OSError, ValueError), socket.socket(fileno=os.dup(self._sock.fileno())) as twin:
             twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._line.reading.discard(self)
+        self._connections.reading.discard(self)
         self._raw.close()
         super().close()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How patient a client is.
-
-    timeout: seconds that an attempt may take, from connecting to the last byte of the reply, redirects included.
-    retries: further attempts, each with that time, after a failure that may pass.
-    parallel: the most requests at a time.
-    key: the config key of the group that holds these, for messages.
+    """timeout: seconds for an attempt, from connecting to the last byte of the reply, redirects included.
+    retries: further attempts after a failure that may pass.
+    parallel: maximum number of simultaneous requests.
+    key: the config group that holds these values, for messages.
     """
 
     timeout: float
@@ -169,7 +166,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request to send. body: sent as JSON; None: no body."""
+    """body: sent as JSON; None: no body."""
 
     url: str
     body: Any = None
@@ -177,10 +174,7 @@ class HttpRequest:
 
 
 class FailedAttempt(Exception):
-    """An attempt without a usable answer. reason: may quote the service; kept without secrets.
-
-    final: no further attempt can succeed. wait: seconds that the service asks all requests to wait.
-    """
+    """An attempt failed. final: no further attempt can succeed. wait: seconds that the service asks clients to wait."""
 
     def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
         super().__init__(redacted(reason))
@@ -188,7 +182,7 @@ class FailedAttempt(Exception):
 
 
 class Unanswered(Exception):
-    """A request got no answer. place: its number."""
+    """No attempt at a request succeeded. place: its number."""
 
     def __init__(self, place: int, reason: str) -> None:
         super().__init__(reason)
@@ -197,26 +191,27 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class HttpReply:
-    """The body of a response, and what may be quoted of it."""
-
     text: str
     status: int = 200
 
     def json(self) -> Any:
-        """Return the parsed body; raise FailedAttempt, for a retry, if it is not JSON."""
+        """Raise FailedAttempt, for a retry, if the body is not JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
             raise FailedAttempt(f"the reply is not JSON: {self.quoted()}") from None
 
-    def quoted(self, text: str | None = None) -> str:
-        """Return the beginning of a text, or of the service's error message, without secrets and with a full stop."""
-        return _shortened(_error_message(self.text) if text is None else text).rstrip(".") + "."
+    def quoted(self) -> str:
+        """Return the start of the service's error message, else of the body, without secrets and with a full stop."""
+        message = ""
+        with suppress(ValueError, RecursionError):
+            message = _error_message(json.loads(self.text))
+        return _shortened(message or self.text).rstrip(".") + "."
 
 
 @dataclass(frozen=True)
 class Answer(Generic[_T]):
-    """place: number of the request. seconds: that the last attempt took, from sending to the whole reply."""
+    """place: number of the request. seconds: duration of the last attempt, from sending to the whole reply."""
 
     place: int
     value: _T
@@ -224,22 +219,18 @@ class Answer(Generic[_T]):
 
 
 class _Pace:
-    """When requests may go out: what one is asked to wait, all wait. answered: requests that have their answer."""
-
     def __init__(self) -> None:
         self.stopped = threading.Event()
-        self.answered = 0
+        self.answered = 0  # requests
         self._until = 0.0  # by the monotonic clock
         self._changing = threading.Lock()
 
     def wait(self, seconds: float = 0.0) -> None:
-        """Wait this long, and for as long as the service has asked for."""
         end = time.monotonic() + seconds
         while not self.stopped.is_set() and (left := max(end, self._until) - time.monotonic()) > 0:
             self.stopped.wait(left)
 
     def pause(self, seconds: float) -> None:
-        """Have all wait from now on."""
         with self._changing:
             self._until = max(self._until, time.monotonic() + seconds)
 
@@ -266,19 +257,19 @@ class HttpClient:
     ) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If one gets no answer, no new requests start, and Unanswered follows the answers under way. An interruption, or
-        a caller who stops iterating, ends those after `GRACE_SECONDS`.
+        If a request fails for good, no new ones start, and Unanswered is raised after the answers under way. If the
+        caller is interrupted or stops iterating, requests under way end after `GRACE_SECONDS`.
 
         request: number -> request. read: (number, reply) -> answer; may raise FailedAttempt.
         """
         name_host(self.address.url, self.address.key)
-        pace, line, failed = _Pace(), Line(self.address, self.limits.parallel), None
+        pace, connections, failed = _Pace(), Connections(self.address, self.limits.parallel), None
         places, ended = iter(range(count)), SimpleQueue[Answer[_T] | BaseException | None]()
 
         def work() -> None:
-            for place in places:  # the next number, of all threads
+            for place in places:  # shared by all threads
                 try:
-                    if answer := self._answer(place, request, read, line.manager, pace):
+                    if answer := self._answer(place, request, read, connections.manager, pace):
                         ended.put(answer)
                 except FailedAttempt as error:
                     ended.put(Unanswered(place, str(error)))
@@ -288,9 +279,9 @@ class HttpClient:
                     break
             ended.put(None)
 
-        # The process can end while one of them waits for a name or for a connection, which nothing can shut down.
+        # Daemons, because nothing can end a thread that waits for a host name or a connection.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.limits.parallel, count))]
-        with line.manager:
+        with connections.manager:
             try:
                 for thread in threads:
                     thread.start()
@@ -307,7 +298,7 @@ class HttpClient:
                 try:
                     _join(threads)
                 finally:
-                    line.end()
+                    connections.end()
                 _join(threads)
         if failed:
             raise failed
@@ -320,7 +311,6 @@ class HttpClient:
         pool: PoolManager,
         pace: _Pace,
     ) -> Answer[_T] | None:
-        """Return the answer to one request, with retries; None if the work was stopped first."""
         attempt, answered = 0, pace.answered
         pace.wait()
         while not pace.stopped.is_set():
@@ -350,52 +340,17 @@ class HttpClient:
         return None
 
     def _attempt(self, request: HttpRequest, pool: PoolManager) -> HttpReply:
-        """Return the reply to one request. Raise FailedAttempt for a status that is not to be read."""
-        sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts refuse no agent
+        headers = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts require an agent
         try:
-            response = self._redirected(request, sent | self.secrets.headers(), pool)
-            reply = HttpReply(body_of(response).decode("utf-8", "replace"), response.status)
+            response = self._redirected(request, headers | self.secrets.headers(), pool)
+            reply = HttpReply(_body_of(response).decode("utf-8", "replace"), response.status)
         except TooLarge:
             large = f"the reply is larger than {LARGEST_REPLY >> 20} MB: ask for less."
             raise FailedAttempt(large, final=True) from None
         except (exceptions.HTTPError, OSError) as error:
             raise self._unreachable(error) from None
-        if response.status not in (200, *self.read_too):
-            self._refuse(response, reply)
-        return reply
-
-    def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
-        """Return the response after redirects, which may not leave the server: the secrets are for it alone."""
-        url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
-        body = None if request.body is None else json.dumps(request.body).encode()
-        content = {} if body is None else {"Content-Type": "application/json"}
-        for _ in range(REDIRECTS + 1):
-            if (left := end - time.monotonic()) <= 0:
-                raise TimeoutError
-            response = pool.request(
-                request.method, url, body=body, headers={**headers, **content}, timeout=Deadline(total=left),
-                redirect=False, retries=False, preload_content=False,
-            )  # fmt: skip
-            if not (location := response.get_redirect_location()):
-                return response
-            response.close()
-            try:
-                url = urljoin(url, location)
-                parts = urlsplit(url)
-            except ValueError:
-                broken = f"it redirects to {shown_value(location)}, which is not an address."
-                raise FailedAttempt(f"HTTP {response.status}: {broken} Check {self.address.key}.", final=True) from None
-            if parts[:2] != server[:2] or (response.status < 307 and body is not None):
-                place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-                raise FailedAttempt(
-                    f"HTTP {response.status}: it redirects to {place}, which is not followed. If the service has "
-                    f"moved, give its new address: {self.address.key}.",
-                    final=True,
-                )
-        raise FailedAttempt(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
-
-    def _refuse(self, response: BaseHTTPResponse, reply: HttpReply) -> NoReturn:
-        """Raise what a status other than 200 means."""
+        if response.status in (200, *self.read_too):
+            return reply
         status, wait = response.status, _retry_after(response.headers)
         reason = f"HTTP {status}: {reply.quoted()}"
         if status in (401, 403):
@@ -408,6 +363,37 @@ class HttpClient:
         if wait:
             reason += f" The endpoint asks to wait {wait:.0f} s."
         raise FailedAttempt(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
+
+    def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
+        """Return the response after redirects on the same server, which alone may see the secrets."""
+        url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
+        body = None if request.body is None else json.dumps(request.body).encode()
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        for _ in range(REDIRECTS + 1):
+            if (left := end - time.monotonic()) <= 0:
+                raise TimeoutError
+            response = pool.request(
+                request.method, url, body=body, headers=headers, timeout=Deadline(total=left), redirect=False,
+                retries=False, preload_content=False,
+            )  # fmt: skip
+            if not (location := response.get_redirect_location()):
+                return response
+            response.close()
+            refused = f"HTTP {response.status}: it redirects to"
+            try:
+                url = urljoin(url, location)
+                parts = urlsplit(url)
+            except ValueError:
+                broken = f"{refused} {shown_value(location)}, which is not an address. Check {self.address.key}."
+                raise FailedAttempt(broken, final=True) from None
+            if parts[:2] != server[:2] or (response.status < 307 and body is not None):
+                raise FailedAttempt(
+                    f"{refused} {parts.scheme}://{parts.netloc.rpartition('@')[2]}, which is not followed. If the "
+                    f"service has moved, give its new address: {self.address.key}.",
+                    final=True,
+                )
+        raise FailedAttempt(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
 
     def _unreachable(self, error: Exception) -> FailedAttempt:
         cause: BaseException = error
@@ -423,19 +409,18 @@ class HttpClient:
             case exceptions.TimeoutError() | TimeoutError():
                 return FailedAttempt(f"no response within {self.limits.timeout:g} s ({self.limits.key}.timeout).")
             case ssl.SSLCertVerificationError():
-                reason = (
+                return FailedAttempt(
                     f"its certificate cannot be verified: {cause.verify_message}. If your own authority issued it, "
+                    "name the file of that authority's certificate in the environment variable SSL_CERT_FILE.",
+                    final=True,
                 )
-                reason += "name the file of that authority's certificate in the environment variable SSL_CERT_FILE."
             case ConnectionRefusedError():
                 reason = f"connection refused. Is the server running, and is {self.address.key} right?"
-            case _:
-                return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
-        return FailedAttempt(reason, final=True)
+                return FailedAttempt(reason, final=True)
+        return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:
-    """Wait for threads to end, but no longer than `GRACE_SECONDS`."""
     end = time.monotonic() + GRACE_SECONDS
     for thread in threads:
         if thread.is_alive():
@@ -443,7 +428,7 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds of the header Retry-After (RFC 9110, 10.2.3: a number or a date); 0 without one."""
+    """Return the seconds of the header Retry-After, a number or a date (RFC 9110, 10.2.3); 0 without one."""
     value = headers.get("Retry-After", "")
     with suppress(ValueError):
         return max(0.0, float(value))
@@ -452,32 +437,17 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return 0.0
 
 
-def shown_value(value: Any) -> str:
-    """Return the beginning of a value that a service has sent, without secrets."""
-    text = redacted(repr(value)[:READ])
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
-def _error_message(text: str) -> str:
-    """Return the error message of a service's JSON, wherever such services have it; else the text itself."""
-    try:
-        return _said(json.loads(text)) or text
-    except (ValueError, RecursionError):
-        return text
-
-
-def _said(content: Any) -> str:
+def _error_message(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return next(filter(None, map(_said, content)), "")
+        return next(filter(None, map(_error_message, content)), "")
     if not isinstance(content, dict):
         return ""
     keys = ("message", "reason", "msg", "detail", "error", "errors", "status")
-    return next(filter(None, (_said(content[key]) for key in keys if key in content)), "")
+    return next(filter(None, (_error_message(content[key]) for key in keys if key in content)), "")
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of a text without secrets, replaced before it is cut."""
     words = redacted(" ".join(text[:READ].split()))
     return words if len(words) <= QUOTED else f"{words[:QUOTED]}…"

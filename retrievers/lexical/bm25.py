@@ -32,31 +32,30 @@ Parameter = Annotated[float, AtMost(LARGEST, "beyond it, scores no longer change
 class BM25:
     """Ranks by the sum, over the query's terms, of a score for each document that has the term.
 
-    A term that occurs twice in the query counts twice. A document that shares no term with the query is never
-    returned; a document that shares one is a candidate even if its score is 0 or negative (which `okapi` can give).
-    Scores are only roughly comparable across queries: longer queries reach higher ones.
+    A term that occurs twice in the query counts twice. Documents that share no term with the query are never returned;
+    others are candidates even if their score is 0 or negative (possible with `okapi`). Scores are only roughly
+    comparable across queries: longer queries reach higher ones.
 
     With N documents, of which n have the term, tf its count in the document and norm = 1 - b + b * length / mean:
 
-    - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. Without the constant factor
-      (k1 + 1), which Lucene dropped in version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
+    - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. Without the constant factor (k1 +
+      1), which Lucene dropped in version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
     - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). A negative idf, of a term in more than
       half of the documents, becomes `epsilon` times the mean idf of all terms (itself negative in tiny corpora).
     - `l`: ln((N + 1) / (n + .5)) * tf * (k1 + 1) * c / (k1 + c) with c = tf / norm + delta.
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
       not in the document adds its idf * delta too.
 
-    The last three are the scores of the library rank_bm25. It departs from Lv & Zhai (2011) in two places: `l`
+    The last three equal the scores of the library rank_bm25. It departs from Lv & Zhai (2011) in two places: `l`
     multiplies by tf once more, and `plus` counts absent terms.
 
-    tokenizer: turns documents and queries into terms.
     variant: lucene, okapi, l or plus.
     k1: how slowly repeated terms saturate, at least 0.
     b: how much long documents are penalised, 0 to 1.
     delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0.
     epsilon: for `okapi`, at least 0.
     engine: `sparse`; or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
-    threads: number of search threads, at least 1; None: one per core. Changes the running time, not the scores.
+    threads: number of search threads, at least 1; None: one per core.
     """
 
     tokenizer: Tokenizer
@@ -78,21 +77,23 @@ class BM25:
     def __post_init__(self) -> None:
         self._check()
         delta = VARIANTS[self.variant].delta if self.delta is None else self.delta
-        self._parameters = Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
-        self._identity = {"version": self.version, "engine": self.engine, **self._parameters._asdict()}
-        self._engine = ENGINES[self.engine](self._parameters, self.threads)
+        parameters = Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
+        self._identity = {"version": self.version, "engine": self.engine, **parameters._asdict()}
+        self._engine = ENGINES[self.engine](parameters, self.threads)
         self._doc_ids: DocIds | None = None
 
     def _check(self) -> None:
         check_choice("variant", self.variant, VARIANTS)
         check_choice("engine", self.engine, ENGINES)
-        for name, value, most in (("k1", self.k1, LARGEST), ("b", self.b, 1), ("epsilon", self.epsilon, LARGEST)):
-            _check_number(name, value, most)
         variant, threads = VARIANTS[self.variant], self.threads
-        if self.delta is not None:
-            _check_number("delta", self.delta, LARGEST)
-            if variant.delta is None:
-                raise BadInput(f"variant={self.variant} has no delta: remove delta, or use variant=l or variant=plus.")
+        for name, largest in (("k1", LARGEST), ("b", 1), ("epsilon", LARGEST), ("delta", LARGEST)):
+            value = getattr(self, name)
+            if name == "delta" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
+                raise BadInput(f"{name} is {value!r}: give a number from 0 to {largest:,.0f}.")
+        if self.delta is not None and variant.delta is None:
+            raise BadInput(f"variant={self.variant} has no delta: remove delta, or use variant=l or variant=plus.")
         if self.engine == "rank_bm25" and variant.library is None:
             raise BadInput(
                 f"engine=rank_bm25 has no variant={self.variant}: use okapi, l or plus, or set engine=sparse."
@@ -116,7 +117,6 @@ class BM25:
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k >= 0 documents per query."""
         doc_ids = opened(self._doc_ids, k)
         width = min(k, len(doc_ids))
         tokens = self.tokenizer([query.text for query in queries], self.progress)
@@ -130,22 +130,19 @@ class BM25:
             )
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """As in Summed."""
         self._shards.survey(self._tokens(documents), folder)
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
-        """As in Summed. Memory holds the vocabulary of the corpus and one survey."""
         write_summary(surveys, folder)
 
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
-        """As in Summed."""
         DocIds.save(folder, documents)
         self._shards.build_shard(self._tokens(documents), survey, summary, folder)
-        (folder / "bm25.json").write_text(json.dumps(self._shard_identity), encoding="ascii")
+        (folder / "bm25.json").write_text(json.dumps(self._identity | {"shard": True}), encoding="ascii")
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """As in Summed; raise ValueError if the index was made with other parameters."""
-        self._require(folder, self._shard_identity)
+        self._require(folder, self._identity | {"shard": True})
         self._shards.load_shard(folder, summary)
         self._doc_ids = DocIds(folder)
 
@@ -155,20 +152,10 @@ class BM25:
         assert isinstance(self._engine, SparseEngine)
         return self._engine
 
-    @property
-    def _shard_identity(self) -> dict[str, Any]:
-        return {**self._identity, "shard": True}
-
     def _tokens(self, documents: Sequence[Document]) -> Tokens:
         return self.tokenizer([document.indexed_text for document in documents], self.progress)
 
     def _require(self, folder: Path, identity: dict[str, Any]) -> None:
-        """Raise ValueError unless the index in a folder was made with these parameters."""
         found = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
         if found != identity:
             raise ValueError(f"the index in {folder} was made with {found}, not with {identity}")
-
-
-def _check_number(name: str, value: object, largest: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
-        raise BadInput(f"{name} is {value!r}: give a number from 0 to {largest:,.0f}.")

@@ -1,15 +1,15 @@
-"""What BM25 keeps of a corpus and searches: the formulas, the precomputed scores, and the library rank_bm25.
+"""The index of BM25: formulas, precomputed scores, and the library rank_bm25.
 
 The score of every posting depends on the corpus alone, so the index stores it (Lù 2024, BM25S, arXiv:2407.03618). A
-search only sums, for each document, the scores of the query's terms.
+search sums, for each document, the scores of the query's terms.
 
 Over shards, a survey is a folder for one shard:
 
 vocabulary.json: its terms, in the order of first use.
 counts.npy:      int64 [V], documents of the shard with each term.
-survey.json:     {documents, terms}: how many documents, and how many terms they have in all.
+survey.json:     {documents, terms}: numbers of documents and of terms in all of them.
 
-A summary is a folder for the corpus. Its terms are numbered in the order of first use, as one index would number them:
+A summary is a folder for the corpus. Its terms are numbered in the order of first use, as in one index:
 
 summary.json:    {documents, terms}, as above.
 counts.npy:      int64 [V], documents with each term.
@@ -43,7 +43,7 @@ KNOWN = 8  # vocabularies of queries whose numbers are kept: the shards that a p
 
 
 class Parameters(NamedTuple):
-    """The arguments of the formula; `delta` is 0 where the variant has none."""
+    """The arguments of the formula; `delta` is 0 for variants without it."""
 
     variant: str
     k1: float
@@ -106,18 +106,17 @@ VARIANTS = {
 
 def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarray:
     """Return the idf of each term, float64 [V]; 0 for a term that occurs in no document. counts: documents per term."""
-    found = np.zeros(len(counts))
-    used = counts > 0
+    found, used = np.zeros(len(counts)), counts > 0
     if used.any():
         found[used] = VARIANTS[parameters.variant].idf(counts[used], n_docs, parameters.epsilon)
     return found
 
 
 class Columns(NamedTuple):
-    """The columns of an index that the terms of queries refer to: term t has the postings starts[t] to ends[t] - 1.
+    """The columns of an index that queries refer to: term t has the postings starts[t] to ends[t] - 1.
 
     starts, ends: int64 [T].
-    floors: float64 [T], what a term adds to every document.
+    floors: float64 [T], added to the score of every document.
     """
 
     starts: np.ndarray
@@ -126,7 +125,7 @@ class Columns(NamedTuple):
 
 
 def write_summary(surveys: Sequence[Path], folder: Path) -> None:
-    """Write the summary of a corpus. surveys: of its shards, in their order; read one at a time."""
+    """Write the summary of a corpus. surveys: of its shards, in order; read one at a time."""
     numbers: dict[str, int] = {}
     counts = np.zeros(0, np.int64)
     sizes = {"documents": 0, "terms": 0}
@@ -134,30 +133,23 @@ def write_summary(surveys: Sequence[Path], folder: Path) -> None:
         text = (one / "vocabulary.json").read_bytes()
         terms = json.loads(text)
         mine = np.fromiter((numbers.setdefault(term, len(numbers)) for term in terms), np.int32, len(terms))
-        np.save(folder / f"{_key(text)}.npy", mine, allow_pickle=False)
-        if len(numbers) > len(counts):
-            counts = np.concatenate([counts, np.zeros(len(numbers) - len(counts), np.int64)])
-        counts[mine] += np.load(one / "counts.npy", allow_pickle=False)
+        np.save(folder / f"{hashlib.sha256(text).hexdigest()}.npy", mine, allow_pickle=False)
+        counts = np.concatenate([counts, np.zeros(len(numbers) - len(counts), np.int64)])
+        counts[mine] += load_array(one, "counts")
         for name, size in json.loads((one / "survey.json").read_text(encoding="ascii")).items():
             sizes[name] += size
     np.save(folder / "counts.npy", counts, allow_pickle=False)
     (folder / "summary.json").write_text(json.dumps(sizes), encoding="ascii")
-    _save_terms(numbers, folder)
-
-
-def _save_terms(numbers: dict[str, int], folder: Path) -> None:
     ascending = sorted(numbers)  # by code point, and so by UTF-8
-    ends = np.zeros(len(ascending) + 1, np.int64)
     with (folder / "terms.txt").open("wb") as file:
-        for i, term in enumerate(ascending):
-            ends[i + 1] = ends[i] + file.write(term.encode("utf-8", "surrogatepass"))
-    np.save(folder / "term_ends.npy", ends, allow_pickle=False)
+        lengths = [file.write(term.encode("utf-8", "surrogatepass")) for term in ascending]
+    np.save(folder / "term_ends.npy", np.cumsum([0, *lengths], dtype=np.int64), allow_pickle=False)
     found = np.fromiter((numbers[term] for term in ascending), np.int32, len(ascending))
     np.save(folder / "numbers.npy", found, allow_pickle=False)
 
 
 class CorpusStatistics:
-    """The statistics of a corpus, read from the disk as far as they are needed."""
+    """The statistics of a corpus, memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -171,15 +163,14 @@ class CorpusStatistics:
 
     def numbers_of(self, survey: Path) -> np.ndarray:
         """Return the number of each term of a survey, int32."""
-        return load_array(self._folder, _key((survey / "vocabulary.json").read_bytes()))
+        return load_array(self._folder, hashlib.sha256((survey / "vocabulary.json").read_bytes()).hexdigest())
 
     def _look_up(self, terms: tuple[str, ...]) -> np.ndarray:
-        """Return the number of each term, int64; -1 for terms that the corpus has not."""
-        return np.fromiter(
-            (self._number(term.encode("utf-8", "surrogatepass")) for term in terms), np.int64, len(terms)
-        )
+        """Return the number of each term, int64; -1 for terms that the corpus lacks."""
+        return np.fromiter(map(self._number, terms), np.int64, len(terms))
 
-    def _number(self, term: bytes) -> int:
+    def _number(self, text: str) -> int:
+        term = text.encode("utf-8", "surrogatepass")
         place = bisect_left(range(len(self._numbers)), term, key=self._term)
         return int(self._numbers[place]) if place < len(self._numbers) and self._term(place) == term else -1
 
@@ -189,32 +180,28 @@ class CorpusStatistics:
 
 @functools.lru_cache(maxsize=2)
 def corpus_statistics(folder: Path) -> CorpusStatistics:
-    """Return the summary in a folder, opened once for all shards that a process works on; it must not change."""
+    """Return the summary in a folder, opened once for all shards of a process; it must not change."""
     return CorpusStatistics(folder)
 
 
 def mean_length(terms: int, documents: int) -> float:
-    """Terms of a document in the mean; 0 without documents."""
+    """Return the mean number of terms of a document; 0 without documents."""
     return terms / documents if documents else 0.0
 
 
 def by_number(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number terms in the order of their numbers in the corpus, int32 [V]: (ids int32 [T], those numbers ascending)."""
+    """Renumber terms in the order of their corpus numbers, int32 [V]: (ids int32 [T], those numbers ascending)."""
     order = np.argsort(numbers)
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
     return place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
 
 
-def _key(vocabulary: bytes) -> str:
-    return hashlib.sha256(vocabulary).hexdigest()
-
-
 class SparseEngine:
-    """A precomputed score for each posting, in memory maps that compiled kernels sum.
+    """A precomputed score for each posting, memory-mapped and summed by compiled kernels.
 
-    The postings are written in the layout that _bm25_kernels describes. An index of the whole corpus has its
-    vocabulary.json and floors.npy, too; one of a shard has terms.npy, the numbers of its terms in the corpus.
+    _bm25_kernels describes the layout of the postings. An index of the whole corpus also has vocabulary.json and
+    floors.npy; one of a shard has terms.npy, the corpus numbers of its terms.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
@@ -230,7 +217,6 @@ class SparseEngine:
         self._save(tokens, starts, idf, mean_length(len(tokens.ids), len(tokens)), folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
-        """Write the survey of a shard."""
         counts = np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         np.save(folder / "counts.npy", counts, allow_pickle=False)
@@ -272,7 +258,6 @@ class SparseEngine:
 
     @property
     def _floor(self) -> float:
-        """What a term adds to every document, over its idf."""
         return self._parameters.delta if VARIANTS[self._parameters.variant].everywhere else 0.0
 
     def load(self, folder: Path) -> None:
@@ -283,7 +268,6 @@ class SparseEngine:
         self._columns = lambda terms: (columns, np.array([numbers.get(term, -1) for term in terms], np.int64))
 
     def load_shard(self, folder: Path, summary: Path) -> None:
-        """Open what `build_shard` wrote."""
         corpus, mine, starts = corpus_statistics(summary), load_array(folder, "terms"), self._opened(folder)
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
 
@@ -305,7 +289,6 @@ class SparseEngine:
         self._columns = columns
 
     def _opened(self, folder: Path) -> np.ndarray:
-        """Open the postings; return where those of each term start, int64 [V + 1]."""
         self._docs, self._scores = load_array(folder, "docs"), load_array(folder, "scores")
         return load_array(folder, "starts")
 
@@ -336,7 +319,6 @@ class SparseEngine:
         return docs, scores
 
     def _known(self, queries: Tokens) -> tuple[Columns, np.ndarray, np.ndarray]:
-        """Return the columns, and the known terms of each query among them: places and offsets."""
         columns, places = self._columns(queries.vocabulary)
         terms = places[queries.ids]
         offsets = np.concatenate([[0], np.cumsum(terms >= 0)])[queries.offsets]
@@ -356,24 +338,17 @@ class LibraryEngine:
     def load(self, folder: Path) -> None:
         import rank_bm25
 
-        p = self._parameters
-        tokens = Tokens.load(folder)
-        if not len(tokens.ids):  # the library would divide by zero; without terms nothing is ever found
-            self._scorer = None
-            return
+        p, tokens = self._parameters, Tokens.load(folder)
         extra = {"epsilon": p.epsilon} if p.variant == "okapi" else {"delta": p.delta}
         make = getattr(rank_bm25, str(VARIANTS[p.variant].library))
-        self._scorer = make(tokens.lists(), k1=p.k1, b=p.b, **extra)
+        # Without terms, the library would divide by zero.
+        self._scorer = make(tokens.lists(), k1=p.k1, b=p.b, **extra) if len(tokens.ids) else None
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """As in SparseEngine."""
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
-        if self._scorer is None:
-            return docs, scores
-        for row, terms in enumerate(queries.lists()):
+        for row, terms in enumerate(queries.lists() if self._scorer else ()):
             unique = set(terms)
-            shares = np.array([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
-            candidates = np.flatnonzero(shares)
+            candidates = np.flatnonzero([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
             # At b = 1 the library divides 0 by 0 for empty documents, which are no candidates.
             with np.errstate(invalid="ignore"):
                 values = self._scorer.get_scores(terms)[candidates]
@@ -388,12 +363,10 @@ ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": Sparse
 
 @functools.lru_cache(maxsize=2)  # the shards that a process works on share it
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
-    """Return the idf of each term of a corpus, float64 [V], computed of all at once: each is as in one index."""
     return idf_of(summary.counts, summary.documents, parameters)
 
 
 def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
-    """Return where each term's postings start, int64 [n_terms + 1]; read-only."""
     from retrievers.lexical._bm25_kernels import count_postings
 
     return read_only(count_postings(read_only(ids), read_only(offsets), n_terms))

@@ -1,7 +1,7 @@
 """Tokenizers, which turn texts into terms, and Tokens, the compact arrays they return.
 
 Every tokenizer first converts text to Unicode's composed form (NFC), since Korean text written on macOS is decomposed,
-and replaces lone surrogates, which cannot be encoded as UTF-8, with U+FFFD.
+and replaces lone surrogates, which UTF-8 cannot encode, with U+FFFD.
 """
 
 from __future__ import annotations
@@ -49,32 +49,27 @@ class Tokens:
     offsets: np.ndarray
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self.offsets) - 1
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]]) -> Tokens:
-        """From one list of terms per text; the vocabulary is in order of first use."""
-        builder = _Builder()
-        for terms in texts:
-            builder.add(terms)
-        return builder.tokens()
+        """Return the tokens of one list of terms per text; the vocabulary is in order of first use."""
+        return _tokens(texts, 0, None)
 
     def lists(self) -> list[list[str]]:
-        """One list of terms per text, the inverse of `of`."""
+        """Return one list of terms per text: the inverse of `of`."""
         terms = [self.vocabulary[i] for i in self.ids.tolist()]
         ends = self.offsets.tolist()
         return [terms[start:end] for start, end in pairwise(ends)]
 
     def save(self, folder: Path) -> None:
-        """Write ids.npy, offsets.npy and vocabulary.json into `folder`, which must exist."""
         np.save(folder / "ids.npy", self.ids)
         np.save(folder / "offsets.npy", self.offsets)
         (folder / "vocabulary.json").write_text(json.dumps(self.vocabulary), encoding="ascii")
 
     @classmethod
     def load(cls, folder: Path) -> Tokens:
-        """Read what `save` wrote; the arrays are memory maps."""
+        """Read the output of `save`; the arrays are memory maps."""
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         return cls(tuple(vocabulary), load_array(folder, "ids"), load_array(folder, "offsets"))
 
@@ -82,9 +77,8 @@ class Tokens:
 class Tokenizer(Protocol):
     """Turns texts into terms. Constructor arguments are plain JSON values and part of the terms' identity.
 
-    Class attributes:
-        version: raise it when the same arguments give different terms.
-        packages: distributions whose installed versions may change the terms.
+    version: raise it when the same arguments give different terms.
+    packages: distributions whose installed versions may change the terms.
     """
 
     version: int
@@ -118,8 +112,8 @@ class Word:
 class CharNgram:
     """Character n-grams inside the words of `Word`.
 
-    A word shorter than `low` becomes one term. Shorter n-grams come first, each length from left to right: with
-    low=1 and high=2, `물리` becomes 물, 리, 물리.
+    A word shorter than `low` becomes one term. Shorter n-grams come first, each length from left to right: with low=1
+    and high=2, `물리` becomes 물, 리, 물리.
 
     low, high: the shortest and the longest n-gram, in characters, at least 1.
     """
@@ -161,7 +155,7 @@ STOP_WORDS = {"english": frozenset(_ENGLISH.split())}
 class Snowball:
     """Snowball stems (Porter 2001, http://snowballstem.org) of the words of `Word`.
 
-    language: one of PyStemmer's algorithms, such as english.
+    language: one of PyStemmer's algorithms.
     stop_words: whether to drop function words before stemming; the only list is English.
     """
 
@@ -209,14 +203,13 @@ KIWI_TAGS = frozenset(_TAGS.split())
 class Kiwi:
     """Lower-cased forms of the Korean morphemes whose tag is in `tags` (https://github.com/bab2min/kiwipiepy).
 
-    The model takes about two seconds to load and 500 MB of memory. It is loaded at the first text and stays loaded for
-    the whole process.
+    The model, loaded at the first text for the whole process, takes about two seconds to load and 500 MB of memory.
 
-    Its time grows with the square of the length of a run without white space, such as base64: 400,000 letters took
-    minutes. Longer runs are cut into pieces of `UNBROKEN` characters, and a warning counts the texts that have some.
+    Its time grows with the square of the length of a run without white space, such as base64. Runs longer than
+    `UNBROKEN` characters are cut into pieces, and a warning counts such texts.
 
     tags: kiwi's tags, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
-    workers: number of threads, at least 1; None: one per core. Changes the running time, not the terms.
+    workers: number of threads, at least 1; None: one per core.
     """
 
     recorded_as = "tokenizer/kiwi"
@@ -257,7 +250,6 @@ def kiwi_model(workers: int | None) -> Any:
 
 
 def _matching_tags(pattern: str) -> list[str]:
-    """Return the tags that `pattern` matches: itself, or with a trailing * all tags with that prefix."""
     if not isinstance(pattern, str):
         raise BadInput(f"tokenizer.tags contains {pattern!r}: give kiwi tags as text.")
     exact, prefix = pattern, pattern[:-1]
@@ -269,7 +261,6 @@ def _matching_tags(pattern: str) -> list[str]:
 
 
 def _normalised(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts in NFC, with U+FFFD in place of lone surrogates."""
     for text in texts:
         composed = unicodedata.normalize("NFC", text)
         yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
@@ -293,42 +284,27 @@ def _words(texts: Iterable[str]) -> Iterator[list[str]]:
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 
-class _Builder:
-    """Collects terms, text by text, in arrays: 4 bytes per term. expand: turns a word into its terms."""
-
-    def __init__(self, expand: Callable[[str], list[str]] | None = None) -> None:
-        self._ids: defaultdict[str, int] = defaultdict(lambda: len(self._ids))  # numbered in order of first use
-        self._flat = array("i")
-        self._offsets = array("q", [0])
-        self._expand = expand
-        self._expanded: dict[str, list[int]] = {}  # each word is expanded once
-
-    def add(self, words: Iterable[str]) -> None:
-        if self._expand is None:
-            self._flat.extend(map(self._ids.__getitem__, words))
-        else:
-            for word in words:
-                known = self._expanded.get(word)
-                if known is None:
-                    known = self._expanded[word] = [self._ids[term] for term in self._expand(word)]
-                self._flat.extend(known)
-        self._offsets.append(len(self._flat))
-
-    def tokens(self) -> Tokens:
-        ids = np.frombuffer(self._flat, np.int32) if self._flat else np.empty(0, np.int32)
-        return Tokens(tuple(self._ids), ids, np.frombuffer(self._offsets, np.int64))
-
-
 def _tokens(
-    words: Iterable[list[str]],
+    words: Iterable[Iterable[str]],
     total: int,
     progress: Progress | None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    """Return the tokens of `total` texts, given the words of each. expand: as in _Builder; None: a word is a term."""
-    builder = _Builder(expand)
+    """expand: word -> its terms; None: the word itself."""
+    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # in order of first use
+    expanded: dict[str, list[int]] = {}  # each word is expanded once
+    ids, offsets = array("i"), array("q", [0])  # 4 bytes per term
     for done, text in enumerate(words, start=1):
-        builder.add(text)
+        if expand is None:
+            ids.extend(map(numbers.__getitem__, text))
+        else:
+            for word in text:
+                known = expanded.get(word)
+                if known is None:
+                    known = expanded[word] = [numbers[term] for term in expand(word)]
+                ids.extend(known)
+        offsets.append(len(ids))
         if progress and (done % PROGRESS_EVERY == 0 or done == total):
             progress(done, total, "texts")
-    return builder.tokens()
+    flat = np.frombuffer(ids, np.int32) if ids else np.empty(0, np.int32)
+    return Tokens(tuple(numbers), flat, np.frombuffer(offsets, np.int64))

@@ -120,15 +120,6 @@ def test_another_models_index_is_rejected(sparse, indexed, tmp_path):
         sparse(max_length=LENGTH - 1).load(tmp_path)
 
 
-def test_progress_reaches_the_end(sparse, tmp_path):
-    retriever, calls = sparse(batch_tokens=80), []
-    retriever.progress = lambda done, total, unit: calls.append((done, total, unit))
-    retriever.index(CORPUS, tmp_path)
-    assert calls[-1] == (len(TEXTS), len(TEXTS), "texts")
-    assert len(calls) > 3
-    assert [done for done, _, _ in calls] == sorted({done for done, _, _ in calls})
-
-
 class Stopped(Exception):
     pass
 
@@ -151,13 +142,14 @@ def stop_after(retriever, batches):
 def batches_run(monkeypatch):
     """The rows of every batch that the transformer computes."""
     ran = []
-    original = bge_m3._Transformer._run
+    original = bge_m3._Transformer.batches
 
-    def run(self, rows, ids):
-        ran.append(rows.tolist())
-        return original(self, rows, ids)
+    def batches(self, *arguments):
+        for batch in original(self, *arguments):
+            ran.append(batch.rows.tolist())
+            yield batch
 
-    monkeypatch.setattr(bge_m3._Transformer, "_run", run)
+    monkeypatch.setattr(bge_m3._Transformer, "batches", batches)
     return ran
 
 
@@ -182,14 +174,8 @@ def test_an_interrupted_index_resumes(sparse, tmp_path, monkeypatch, batches_run
     sparse(batch_tokens=40).index(CORPUS, part)
     assert sorted(batches_run) == uninterrupted
     assert files(part) == files(whole)
-    assert set(files(part)) == {
-        "data.npy",
-        "indices.npy",
-        "indptr.npy",
-        "sparse.json",
-        "doc_ids.txt",
-        "doc_id_ends.npy",
-    }
+    arrays = {"data.npy", "indices.npy", "indptr.npy", "doc_id_ends.npy"}
+    assert set(files(part)) == {*arrays, "sparse.json", "doc_ids.txt"}
 
 
 def test_resuming_with_another_batch_size_counts_no_text_twice(sparse, tmp_path, indexed):

@@ -1,6 +1,5 @@
 """BM25 against plain formulas, against the library rank_bm25, and against the contract of all retrievers."""
 
-import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -94,16 +93,6 @@ def test_library_on_korean(variant, engine, k, tmp_path):
         assert_equal_up_to_rounding(row, by_library(variant, lists, query.split()), k)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", LIBRARY)
-def test_library_on_korquad(variant, tmp_path, real_data):
-    articles = json.loads((real_data / "korquad" / "KorQuAD_v1.0_dev.json").read_text(encoding="utf-8"))["data"]
-    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-    texts = sorted({paragraph["context"] for paragraph in paragraphs})
-    asked = [question["question"] for paragraph in paragraphs for question in paragraph["qas"]][::20]
-    _assert_equals_library(variant, texts, asked, tmp_path)
-
-
 @pytest.mark.parametrize("variant", LIBRARY)
 def test_library_with_negative_idf_and_many_blocks(variant, tmp_path):
     # 9,000 documents are three blocks of the kernel; w0 occurs in far more than half of them, so its idf is negative.
@@ -113,21 +102,17 @@ def test_library_with_negative_idf_and_many_blocks(variant, tmp_path):
     texts = [" ".join(["w0", *(f"w{word}" for word in row if word < 300)]) for row in drawn]
     texts[::7] = ["w1"] * len(texts[::7])
     asked = ["w0", "w0 w5", "w1", "w250 w3 w3", "w0 w1 w2 w3 w4", *(f"w{i} w{i + 1}" for i in range(40, 60))]
-    _assert_equals_library(variant, texts, asked, tmp_path)
-
-
-def _assert_equals_library(variant, texts, asked, folder, k=50):
     lists, terms = Word()(texts).lists(), Word()(asked).lists()
     library = LIBRARY[variant](lists)
     sharing = {}
     for i, found in enumerate(lists):
         for term in set(found):
             sharing.setdefault(term, []).append(i)
-    for row, query in zip(ranked(texts, asked, folder, k, Word(), variant=variant), terms, strict=True):
+    for row, query in zip(ranked(texts, asked, tmp_path, 50, Word(), variant=variant), terms, strict=True):
         candidates = sorted({i for term in query for i in sharing.get(term, [])})
         scores = library.get_scores(query)[candidates]
         order = np.argsort(-scores, kind="stable")
-        assert_equal_up_to_rounding(row, [(candidates[i], float(scores[i])) for i in order], k)
+        assert_equal_up_to_rounding(row, [(candidates[i], float(scores[i])) for i in order], 50)
 
 
 words = st.sampled_from(["물", "불", "흙", "바람", "a", "b", "c"])
@@ -226,16 +211,6 @@ def test_an_index_with_other_parameters_is_rejected(tmp_path):
         BM25(Whitespace(), k1=2).load(tmp_path)
 
 
-def test_whole_numbers_are_the_same_parameters(tmp_path):
-    BM25(Whitespace(), k1=1.0).index(documents(KOREAN), tmp_path)
-    reader = BM25(Whitespace(), k1=1)
-    reader.load(tmp_path)
-    fresh = BM25(Whitespace(), k1=1)
-    (tmp_path / "fresh").mkdir()
-    fresh.index(documents(KOREAN), tmp_path / "fresh")
-    assert same(reader.search(queries(KOREAN_QUERIES), 5), fresh.search(queries(KOREAN_QUERIES), 5))
-
-
 def test_misuse_is_rejected(tmp_path):
     retriever = BM25(Whitespace())
     with pytest.raises(RuntimeError, match="index or load first"):
@@ -256,13 +231,10 @@ def test_misuse_is_rejected(tmp_path):
         ({"engine": "rank_bm25", "variant": "l", "k1": 0}, "engine=rank_bm25 .* k1=0"),
         ({"k1": -0.1}, "k1 is -0.1"),
         ({"k1": math.nan}, "k1 is nan"),
-        ({"k1": math.inf}, "k1 is inf"),
-        ({"k1": "1.5"}, "k1 is '1.5'"),
         ({"b": 1.1}, "b is 1.1: give a number from 0 to 1"),
         ({"b": True}, "b is True"),
         ({"variant": "plus", "delta": -1}, "delta is -1"),
         ({"delta": 1}, "variant=lucene has no delta"),
-        ({"epsilon": -math.inf}, "epsilon is -inf"),
         ({"threads": 0}, "threads is 0"),
     ],
 )

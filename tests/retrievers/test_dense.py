@@ -63,10 +63,12 @@ def test_the_ranking_has_what_the_index_measured(tmp_path):
     assert dense.search(QUERIES, 3).measured == {"index_recall": 1.0}
 
 
-def test_the_error_of_a_bad_vector_names_its_text(tmp_path):
-    dense = Dense(Numbers(), Flat())
+def test_the_error_of_a_bad_vector_names_its_text(tmp_path, short):
+    texts = {"a": "1 0. 0 2.", "b": "1 1. inf 0", "c": "0 1"}
+    dense = Dense(Numbers(), Flat(), passages="sentences")
     with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
-        dense.index([Document("a", "1 0"), Document("b", "inf 0")], tmp_path)
+        dense.index([Document(doc_id, text) for doc_id, text in texts.items()], tmp_path)
+    dense = Dense(Numbers(), Flat())
     dense.index([Document("a", "1 0")], tmp_path)
     with pytest.raises(BadInput, match="the vector of query 'q2' is not finite"):
         dense.search([Query.of("q1", "1 0"), Query.of("q2", "0 nan")], 1)
@@ -111,12 +113,6 @@ def test_a_document_scores_what_its_best_passage_does(tmp_path, short):
 @pytest.mark.parametrize("how", [{"passages": "sentences"}, {"passages": "window", "window": 2}])
 def test_it_keeps_the_contract_with_passages(tmp_path, short, how):
     check_retriever(lambda: Dense(TrigramEncoder(), Flat(), **how), tmp_path)
-
-
-def test_the_error_of_a_bad_passage_names_its_document(tmp_path, short):
-    dense = Dense(Numbers(), Flat(), passages="sentences")
-    with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
-        dense.index([Document("a", "1 0. 0 2."), Document("b", "1 1. inf 0"), Document("c", "0 1")], tmp_path)
 
 
 @pytest.mark.parametrize("index", [HNSW, IVFFlat, IVFPQ])
@@ -165,16 +161,6 @@ def test_the_encoded_folder_is_only_read(tmp_path):
     reader.search(QUERIES, 3)
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "encoded").iterdir()] == before
     (tmp_path / "encoded").chmod(0o755)
-
-
-def test_the_encoder_reports_progress(tmp_path):
-    calls = []
-    dense = Dense(TrigramEncoder(), Flat())
-    dense.progress = lambda *call: calls.append(call)
-    dense.index(DOCUMENTS, tmp_path)
-    assert calls[-1] == (10, 10, "texts")
-    dense.search(QUERIES, 3)
-    assert calls[-1] == (4, 4, "texts")
 
 
 def test_a_search_needs_an_index_and_a_number_of_documents(tmp_path):
@@ -276,8 +262,8 @@ def test_each_passage_follows_the_title(short):
     assert texts == [f"Numbers {EIGHT[0]}", f"Numbers {EIGHT[1]}", EIGHT[2], "Empty "]
     assert starts.tolist() == [0, 2, 3, 4]
     whole = [Document("a", " x. ", title="t"), Document("b", "")]
-    assert Passages().of(whole).texts == [document.indexed_text for document in whole]
-    assert Passages("window").of([]).starts.tolist() == [0]
+    assert Passages().of(whole)[0] == [document.indexed_text for document in whole]
+    assert Passages("window").of([])[1].tolist() == [0]
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,6 @@ def test_methods_of_objects_and_callable_objects_will_do(mine):
 
 WRONG = [
     ("return 5", "returned 5: return a list"),
-    ("return 'ab'", "returned 'ab': return a list"),
-    ("return None", "returned None: return a list"),
     ("return [[]]", "returned 1 lists for 2 queries"),
     ("return [[], [], []]", "returned 3 lists for 2 queries"),
     ("return [None, []]", "query q2: None is not a list of"),
@@ -84,17 +82,11 @@ WRONG = [
     ("return [[], [('a', 1), ('a', 2)]]", "query q1: document 'a' is there twice"),
     ("return [[('z', 1)], []]", "query q2: the dataset has no document 'z'"),
     ("return [[(1, 1)], []]", r"query q2: the doc_id 1 is not text\. Return ids as text"),
-    ("return [['a'], []]", "query q2: 'a' is not a .doc_id, score. pair"),
     ("return [[('a',)], []]", r"query q2: \('a',\) is not a"),
     ("return [[('a', float('nan'))], []]", "document 'a' scores nan, not a finite number"),
-    ("return [[('a', float('inf'))], []]", "document 'a' scores inf"),
     ("return [[('a', 10 ** 400)], []]", "document 'a' scores 1000"),
     ("return [[('a', 10 ** 5000)], []]", "document 'a' scores a value of type int, not a finite number"),
-    ("import fractions\n    return [[('a', fractions.Fraction(10 ** 400))], []]", "document 'a' scores Fraction"),
-    ("import decimal\n    return [[('a', decimal.Decimal(1))], []]", "document 'a' scores Decimal"),
-    ("return [[('a', None)], []]", "document 'a' scores None, not a finite number"),
     ("return [[('a', True)], []]", "document 'a' scores True"),
-    ("return [[('a', 'high')], []]", "document 'a' scores 'high'"),
 ]
 
 
@@ -109,16 +101,13 @@ def test_what_it_must_not_return(mine, body, message):
     ("text", "function", "message"),
     [
         ("", "mine", r"function is 'mine': write module:name"),
-        ("", "mine:", r"write module:name"),
         ("", "os.system('x'):y", r"write module:name"),
         ("", "mime:search", r"there is no module 'mime', neither installed nor in .*Did you mean 'mine'"),
         ("", "mine.deep:search", r"there is no module 'mine\.deep'"),
-        ("", "sys:exit", r"there is no module 'sys'"),
         ("def searches(queries, k): ...", "mine:search", r"mine has no 'search'\. Did you mean 'searches'"),
         ("search = 5", "mine:search", r"is of type int, not a function\. Write def search\(queries"),
         ("def search(queries): ...", "mine:search", r"cannot be called with texts and k \(too many positional"),
         ("def search(queries, k, index): ...", "mine:search", r"cannot be called .*missing a required argument"),
-        ("import nothing_like_it", "mine:search", r"mine cannot be imported: ModuleNotFoundError: .*nothing_like_it"),
         ("def search(", "mine:search", r"mine cannot be imported: SyntaxError"),
         ("raise ValueError('no index')", "mine:search", r"mine cannot be imported: ValueError: no index"),
     ],
@@ -158,7 +147,7 @@ def test_identity_imports_nothing(mine, tmp_path):
 def test_a_file_of_the_working_folder_stands_for_no_installed_module(mine, tmp_path):
     mine("raise SystemExit", "colorsys")
     assert str(tmp_path) not in str(spec_of("colorsys").origin)
-    assert imported_object("colorsys:rgb_to_hsv", "x")(0, 0, 0) == (0, 0, 0)
+    assert imported_object("colorsys:rgb_to_hsv")(0, 0, 0) == (0, 0, 0)
 
 
 # ---- on the leash
@@ -172,7 +161,7 @@ def test_nothing_else_of_the_working_folder_can_be_imported(mine, tmp_path):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[mlflow.tracking_store]\nevil = other\n")
     plugins.permit(["mine"])
-    assert imported_object("mine:search", "x")([], 1) == []
+    assert imported_object("mine:search")([], 1) == []
     assert str(tmp_path) not in sys.path
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("other")
@@ -188,9 +177,9 @@ def test_a_module_of_the_folder_imports_those_that_are_allowed_with_it(mine, tmp
     (tmp_path / "late" / "inner.py").write_text("found = [1]")
     plugins.permit(["mine"])
     with pytest.raises(BadInput, match=r"No module named 'helper'\. Allow helper, too: plugins\.allow=\[mine,helper\]"):
-        imported_object("mine:search", "x")
+        imported_object("mine:search")
     plugins.permit(["mine", "helper", "late.inner"])
-    assert imported_object("mine:search", "x")([], 1) == [1]
+    assert imported_object("mine:search")([], 1) == [1]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,11 @@ every_fusion = pytest.mark.parametrize("fusion", [made for _, made in EVERY], id
 
 
 def ranked(**scores):
-    """name={query: {doc: score}} -> {name: Ranking}."""
-    return {name: Ranking.from_scores(rows) for name, rows in scores.items()}
+    """name={query: {doc: score}} -> {name: Ranking}, read-only as from a memory map."""
+    made = {name: Ranking.from_scores(rows) for name, rows in scores.items()}
+    for ranking in made.values():
+        ranking.docs.flags.writeable = ranking.scores.flags.writeable = False
+    return made
 
 
 def fused(fusion, rankings, k=100):
@@ -107,14 +110,6 @@ def test_flat_and_empty_rows(fusion, flat, one):
     assert found.row(0) == list(zip(["d1", "d2", "d3"], flat, strict=True))
     assert found.row(1) == [("d1", one)]
     assert found.row(2) == []
-
-
-def test_a_flat_ranking_beside_another():
-    # z_score: b's scores are equal, so that its documents and all others get 0 from it.
-    rankings = ranked(a={"q": {"d1": 2.0, "d2": 1.0}}, b={"q": {"d2": 5.0, "d3": 5.0}})
-    assert fused(WeightedSum(), rankings) == {"q": {"d1": 1.0, "d2": -1.0, "d3": -1.0}}
-    # min_max: b's documents are all its best.
-    assert fused(WeightedSum("min_max"), rankings) == {"q": {"d1": 1.0, "d2": 1.0, "d3": 1.0}}
 
 
 def test_an_outlier_is_not_clipped():
@@ -265,15 +260,6 @@ def test_documents_with_the_same_points_tie(fusion):
 
 
 @every_fusion
-@pytest.mark.parametrize("queries", [(), ("q1", "q2")])
-def test_empty_rankings_give_an_empty_ranking(fusion, queries):
-    rankings = ranked(**{name: {query: {} for query in queries} for name in "abc"})
-    found = fusion.fuse(rankings, 5)
-    assert found.query_ids == queries
-    assert not found.lengths.any()
-
-
-@every_fusion
 def test_pads_of_cut_or_emptied_rows_are_ignored(fusion):
     # `where` leaves rows of pads only in an array of full width, and a table with unused documents.
     full = Ranking.from_scores({"q1": {"x": 2.0, "y": 1.0}, "q2": {"z": 1.0}})
@@ -282,8 +268,9 @@ def test_pads_of_cut_or_emptied_rows_are_ignored(fusion):
     found = fusion.fuse(rankings, 9)
     bare = Ranking.from_scores({"q1": {}, "q2": {"z": 1.0}})
     assert same(found, fusion.fuse({"a": full, "b": bare, "c": bare}, 9))
-    assert [doc for doc, _ in found.row(0)] == ["x", "y"]
-    assert [doc for doc, _ in found.row(1)] == ["z"]
+    assert [[doc for doc, _ in found.row(row)] for row in (0, 1)] == [["x", "y"], ["z"]]
+    nothing = fusion.fuse(dict.fromkeys("abc", Ranking.from_scores({})), 5)
+    assert nothing.query_ids == ()
 
 
 def test_a_ranking_of_weight_0_still_gives_candidates():
@@ -291,15 +278,6 @@ def test_a_ranking_of_weight_0_still_gives_candidates():
     # CombMNZ counts it too: d3's points in `a` double.
     found = fused(CombMNZ("rank", {"b": 0}), ranked(a=A, b=B))["q"]
     assert found == pytest.approx({"d1": 1, "d2": 2 / 3, "d3": 2 / 3, "d4": 0})
-
-
-@every_fusion
-def test_rankings_from_a_memory_map_are_only_read(fusion):
-    rankings = ranked(a=A, b=B, c=A)
-    expected = fusion.fuse(rankings, 3)
-    for ranking in rankings.values():
-        ranking.docs.flags.writeable = ranking.scores.flags.writeable = False
-    assert same(fusion.fuse(rankings, 3), expected)
 
 
 def drawn(random, complete):
@@ -395,20 +373,13 @@ def test_the_error_names_a_score_below_its_floor():
     [
         (RRF, {"k": -1}, "k is -1: give a whole number"),
         (RRF, {"k": 1.5}, "k is 1.5"),
-        (RRF, {"k": True}, "k is True"),
         (RRF, {"k": 10**400}, "k is 1000"),
         (RRF, {"weights": {"a": -0.1}}, "weights.a is -0.1: give a number from 0 to"),
         (RRF, {"weights": {"a": math.nan}}, "weights.a is nan"),
-        (RRF, {"weights": {"a": math.inf}}, "weights.a is inf"),
-        (RRF, {"weights": {"a": "1"}}, "weights.a is '1'"),
-        (RRF, {"weights": {"a": None}}, "weights.a is None"),
-        (RRF, {"weights": {"a": True}}, "weights.a is True"),
         (RRF, {"weights": [1, 2]}, r"weights is \[1, 2\]: give numbers by the rankings' names"),
         (WeightedSum, {"normalise": "minmax"}, "normalise is 'minmax'.*Did you mean 'min_max'"),
         (CombMNZ, {"normalise": None}, "normalise is None: choose one of min_max, z_score"),
         (WeightedSum, {"floors": {"a": -math.inf}}, "floors.a is -inf: give a number from -1,000,000,000 to"),
-        (CombMNZ, {"floors": 0}, "floors is 0"),
-        (CombMNZ, {"weights": {"a": -1}}, "weights.a is -1"),
     ],
 )
 def test_bad_options_are_named(make, options, message):

@@ -51,9 +51,7 @@ def test_a_tracking_server_is_named_with_what_gives_its_address(harness, toy, mo
 
 
 def test_a_language_model_and_a_search_service_are_named_before_they_are_asked(harness, toy, monkeypatch):
-    from retrievers.external.http_client import Line
-
-    monkeypatch.setattr(Line, "__init__", refused)
+    monkeypatch.setattr("retrievers.external.http_client.Connections.__init__", refused)
     words = (
         "run",
         "dataset=contest",

@@ -22,7 +22,6 @@ from retrievers.external.http import (
     JsonPath,
     Missing,
     _latency,
-    _ReplyShape,
     fill_address,
     fill_template,
     names_in,
@@ -203,9 +202,9 @@ REPLIES = st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(N
 
 @given(REPLIES | st.lists(st.fixed_dictionaries({"id": VALUES, "score": VALUES})).map(lambda one: {"results": one}))
 def test_whatever_a_service_says_is_read_or_refused(content):
-    shape = _ReplyShape(JsonPath.parse("results[*].id", "ids"), JsonPath.parse("results[*].score", "scores"), best=True)
+    made = HttpRetriever("https://h/s", **PLAIN, repeats="best")
     try:
-        ids, scores = shape.pairs(HttpReply(json.dumps(content)))
+        ids, scores = made._pairs(HttpReply(json.dumps(content)))
     except FailedAttempt:
         return
     assert all(isinstance(doc_id, str) for doc_id in ids)
@@ -219,31 +218,15 @@ def test_whatever_a_service_says_is_read_or_refused(content):
 @pytest.mark.parametrize(
     ("hits", "arguments", "message"),
     [
-        (
-            [("d9", 1.0)],
-            {},
-            "the result 'd9' is not one of the 5 documents of the corpus. Does ids=results[*].id lead to",
-        ),
+        ([("d9", 1.0)], {}, "the result 'd9' is not one of the 5 documents of the corpus. Does ids=results[*].id le"),
         ([(1.5, 1.0)], {}, "the id 1.5 is neither text nor a whole number. Check ids=results[*].id."),
         ([(None, 1.0)], {}, "ids=results[*].id leads nowhere: results[0] has no 'id'. The reply"),
-        ([(True, 1.0)], {}, "the id True is neither text nor"),
-        ([(["d1"], 1.0)], {}, "the id ['d1'] is neither text nor"),
         ([("d1", float("nan"))], {}, "the score nan is not a finite number."),
-        ([("d1", float("-inf"))], {}, "the score -inf is not a finite number."),
         ([("d1", "high")], {}, "the score 'high' is not a finite number."),
         ([("d1", 10**400)], {}, "is not a finite number."),
         ([("d1", None)], {}, "scores=results[*].score leads nowhere: results[0] has no 'score'."),
-        ([("d1", False)], {}, "the score False is not a finite number."),
-        (
-            [("d1", 2.0), ("d1", 1.0)],
-            {},
-            "the result 'd1' occurs twice. If the results are parts of documents, set",
-        ),
-        (
-            HITS,
-            {"ids": "result[*].id"},
-            "ids=result[*].id leads nowhere: the reply has no 'result'. Did you mean",
-        ),
+        ([("d1", 2.0), ("d1", 1.0)], {}, "the result 'd1' occurs twice. If the results are parts of documents, set"),
+        (HITS, {"ids": "result[*].id"}, "ids=result[*].id leads nowhere: the reply has no 'result'. Did you mean"),
         (HITS, {"ids": "results[*].doc"}, "ids=results[*].doc leads nowhere: results[0] has no 'doc'."),
         (HITS, {"scores": "[*]"}, "scores=[*] leads nowhere: the reply is not a list."),
     ],

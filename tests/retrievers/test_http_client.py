@@ -21,8 +21,9 @@ from search_server import Reply, SearchServer
 
 from harness.errors import BadInput
 from retrievers.external import http_client
-from retrievers.external.http_client import FailedAttempt, HttpClient, HttpRequest, Limits, Unanswered, shown_value
+from retrievers.external.http_client import FailedAttempt, HttpClient, HttpRequest, Limits, Unanswered
 from retrievers.hosts import Address, Secrets
+from retrievers.redaction import shown_value
 
 HITS = [("d1", 2.0)]
 
@@ -277,9 +278,9 @@ def test_what_may_pass_is_asked_again(stumble):
 
 def test_a_bad_reply_is_final_where_another_will_be_as_bad():
     def refuse(place, reply):
-        raise FailedAttempt(f"never: {reply.quoted('x' * 1000)}", final=True)
+        raise FailedAttempt(f"never: {reply.quoted()}", final=True)
 
-    with server() as service:
+    with server(lambda asked: Reply(body="x" * 1000)) as service:
         assert re.fullmatch(r"never: x{300}…\.", reason(service.url, read=refuse))
         assert len(service.asked) == 1
 

@@ -135,12 +135,6 @@ def test_kiwi_cuts_what_would_take_minutes_and_says_so(kiwi, caplog, monkeypatch
     assert "The first is text 2: 위성과 abcdefgh" in warning
 
 
-@pytest.mark.slow
-def test_kiwi_gives_the_same_with_one_thread():
-    texts = [f"{i}번째 문장은 물리학과 화학을 함께 다룬다" for i in range(50)]
-    assert terms(Kiwi(), *texts) == terms(Kiwi(workers=1), *texts)
-
-
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=4))
 def test_ngrams_of_length_one_spell_the_words(texts):

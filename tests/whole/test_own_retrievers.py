@@ -79,13 +79,11 @@ def test_a_retriever_that_keeps_the_contract_is_told_so(made, harness, words, tm
 
 
 BREAKS = [
-    ("[:k])", "[:1])", None),  # a shorter list than asked for breaks no rule of its own
     ("scored = [", "import random\n        scored = [(random.choice(sorted(LETTERS)), 1)] or [", "from each search"),
     ("(-pair[1], pair[0]))[:k]", "(pair[1] if k < 5 else -pair[1]))[:k]", "fewer are the first of more"),
     ("for query in queries:", "for query in sorted(queries)[::-1]:", "do not depend on the other queries"),
     ("    found = []", "    found = []\n    if '' in queries: raise ValueError('empty')", "queries without a word"),
     ("return found", "return found[:1]", "each query has a row"),
-    ("set(query)", "set(query[:1])", None),
 ]
 
 
@@ -97,8 +95,8 @@ def test_a_broken_rule_is_named(made, harness, tmp_path, monkeypatch, before, af
     (tmp_path / "shared_letters.py").write_text(text)
     done = harness("doctor", "dataset=contest", "dataset.path=toy", "tokenizer=word", *BY_FUNCTION)
     broken = [line for line in done.out.splitlines() if line.startswith("error")]
-    assert done.code == (1 if rule else 0), done.out
-    assert not rule or any(rule in line for line in broken), done.out
+    assert done.code == 1, done.out
+    assert any(rule in line for line in broken), done.out
 
 
 def test_a_plugin_that_returns_what_it_must_not_fails_its_run_and_the_contract(made, harness, tmp_path):
@@ -126,10 +124,7 @@ def test_doctor_names_broken_plugins(made, harness, tmp_path):
     ("words", "message"),
     [
         (BY_FUNCTION, "retriever.python calls a function of yours, which a model does not carry"),
-        (
-            ("retriever=file", "retriever.file.path=mate.trec"),
-            "A model answers new queries, but retriever.file",
-        ),
+        (BY_FILE, "A model answers new queries, but retriever.file"),
     ],
 )
 def test_no_model_is_made_of_what_it_cannot_carry(made, harness, tmp_path, words, message):
