@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeGuard, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -39,14 +39,9 @@ Threads = Annotated[int, AtMost(256, "more threads than cores only wait for each
 Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 
 
-def is_whole(value: object, least: float, most: float = math.inf) -> TypeGuard[int]:
-    """Return whether a value is a whole number within these bounds; `True` is not."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
 def check_whole(name: str, value: object, give: str, least: float, most: float = math.inf) -> None:
-    """Raise BadInput unless `value` is a whole number within these bounds. give: what to give instead."""
-    if not is_whole(value, least, most):
+    """Raise BadInput unless `value` is a whole number within these bounds; `True` is not. give: the remedy."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"{name} is {value!r}: give {give}.")
 
 

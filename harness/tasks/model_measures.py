@@ -432,7 +432,7 @@ class BertScore(PairMeasure):
     def _usual_layer(self) -> int:
         from bert_score.utils import model2layers
 
-        model = self._source.model
+        model = self._model.model
         if model not in model2layers:
             raise BadInput(f"bertscore: bert-score names no layer for the model {model}: give task.bertscore.layer=N.")
         return int(model2layers[model])

@@ -53,7 +53,11 @@ class CrossEncoder(models.NeuralModel):
         )
         done = 0
         for places in batches:
-            yield places, self._predict([texts[place] for place in places.tolist()])
+            batch = [texts[place] for place in places.tolist()]
+            with models.computing():
+                scores = self._model.predict(batch, batch_size=len(batch), show_progress_bar=False).astype(np.float64)
+            models.check_scores(batch, scores)
+            yield places, scores
             done += len(places)
             if progress:
                 progress(done, len(pairs), "pairs")
@@ -85,9 +89,3 @@ class CrossEncoder(models.NeuralModel):
         texts = zip(*pairs, strict=True)
         ids = self._model.tokenizer(*map(list, texts), truncation=True, max_length=self.max_length)["input_ids"]
         return np.array([len(one) for one in ids])
-
-    def _predict(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        with models.computing():
-            scores = self._model.predict(pairs, batch_size=len(pairs), show_progress_bar=False).astype(np.float64)
-        models.check_scores(pairs, scores)
-        return scores

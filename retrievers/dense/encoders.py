@@ -121,8 +121,14 @@ class SentenceEncoder(models.NeuralModel):
     def _by_batches(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
         model = self._model.to(models.device_for(self.device))
 
-        def tokenize(chunk: np.ndarray) -> _Chunk:
-            return _tokenized(model, chunk, [encodable(texts[row]) for row in chunk], prefix)
+        def tokenize(rows: np.ndarray) -> _Chunk:
+            import torch
+
+            features = model.preprocess([encodable(texts[row]) for row in rows], prompt=prefix or None)
+            lengths = features["attention_mask"].sum(dim=1)
+            order = torch.argsort(lengths, descending=True, stable=True)
+            ordered = {name: value[order] if torch.is_tensor(value) else value for name, value in features.items()}
+            return _Chunk(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
 
         for chunk in ahead(tokenize, chunks(texts, rows, CHUNK)):
             waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
@@ -177,16 +183,6 @@ class _Chunk(NamedTuple):
     rows: np.ndarray
     lengths: np.ndarray
     features: Mapping[str, Any]
-
-
-def _tokenized(model: SentenceTransformer, rows: np.ndarray, texts: list[str], prefix: str) -> _Chunk:
-    import torch
-
-    features = model.preprocess(texts, prompt=prefix or None)
-    lengths = features["attention_mask"].sum(dim=1)
-    order = torch.argsort(lengths, descending=True, stable=True)
-    ordered = {name: value[order] if torch.is_tensor(value) else value for name, value in features.items()}
-    return _Chunk(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
 
 
 class UseMultilingual:

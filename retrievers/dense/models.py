@@ -296,7 +296,7 @@ def not_finite(what: str) -> BadInput:
 
 def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
     """Raise BadInput, which quotes a pair, unless the scores of pairs (query, document) are finite."""
-    for query, document in (pairs[place] for place in np.flatnonzero(~np.isfinite(scores))):
+    for query, document in (pairs[place] for place in np.flatnonzero(~np.isfinite(scores)).tolist()):
         raise not_finite(f"the query {query[:60]!r} with the document {document[:60]!r}")
 
 

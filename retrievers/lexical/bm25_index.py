@@ -189,14 +189,6 @@ def mean_length(terms: int, documents: int) -> float:
     return terms / documents if documents else 0.0
 
 
-def by_number(tokens: Tokens, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Renumber terms in the order of their corpus numbers, int32 [V]: (ids int32 [T], those numbers ascending)."""
-    order = np.argsort(numbers)
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    return place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
-
-
 class SparseEngine:
     """A precomputed score for each posting, memory-mapped and summed by compiled kernels.
 
@@ -226,7 +218,11 @@ class SparseEngine:
     def build_shard(self, tokens: Tokens, survey: Path, summary: Path, folder: Path) -> None:
         """Write the index of a shard, weighed by the statistics of the corpus."""
         corpus = corpus_statistics(summary)
-        ids, numbers = by_number(tokens, corpus.numbers_of(survey))
+        numbers = corpus.numbers_of(survey)
+        order = np.argsort(numbers)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        ids, numbers = place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
         starts = _counted(ids, tokens.offsets, len(numbers))
         idf = _corpus_idf(corpus, self._parameters)[numbers]
         np.save(folder / "terms.npy", numbers)

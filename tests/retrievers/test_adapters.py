@@ -63,11 +63,8 @@ def test_langchain():
 
     class Words(BaseRetriever):
         def _get_relevant_documents(self, query, *, run_manager):
-            return [
-                Document(id=one, page_content=TEXTS[one], metadata={"key": one})
-                for one in words_found(query)
-                for _ in "12"
-            ]
+            found = [Document(id=one, page_content=TEXTS[one], metadata={"key": one}) for one in words_found(query)]
+            return [one for one in found for _ in "12"]
 
     check_lists(adapters.langchain(Words()))
     check_lists(adapters.langchain(Words(), key="key"))

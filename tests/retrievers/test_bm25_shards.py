@@ -24,9 +24,8 @@ def rows(ranking):
 def cut(texts, borders):
     """The documents in shards that begin at the borders; some may be empty."""
     made = documents(texts)
-    return [
-        made[start:end] for start, end in pairwise(sorted([0, len(made), *(min(one, len(made)) for one in borders)]))
-    ]
+    ends = sorted([0, len(made), *(min(one, len(made)) for one in borders)])
+    return [made[start:end] for start, end in pairwise(ends)]
 
 
 def in_shards(shards, asked, k, folder, make):
@@ -67,16 +66,11 @@ words = st.sampled_from(["물", "불", "흙", "바람", "a", "b", "c", "\U0001f3
     k1=st.sampled_from([0.0, 0.9, 1.5]),
     b=st.sampled_from([0.0, 0.4, 1.0]),
 )
-@example(
-    corpus=[["물"]] * 8, borders=[1, 2, 5], asked=[["물"]], k=5, variant="lucene", k1=1.5, b=0.4
-)  # ties over borders
-@example(
-    corpus=[["물"], [], [], ["불"]], borders=[1, 2, 3], asked=[["불", "물", "물"]], k=9, variant="plus", k1=0.9, b=0.4
-)  # terms that only other shards have
-@example(
-    corpus=[["물"], ["물"], ["물"], ["불"]], borders=[2], asked=[["물", "불"]], k=9, variant="okapi", k1=1.5, b=0.4
-)  # a negative idf
-@example(corpus=[[]] * 3, borders=[0, 1, 3], asked=[["물"], []], k=3, variant="l", k1=1.5, b=0.4)  # empty shards
+# Ties over borders; terms that only other shards have; a negative idf; empty shards.
+@example(corpus=[["물"]] * 8, borders=[1, 2, 5], asked=[["물"]], k=5, variant="lucene", k1=1.5, b=0.4)
+@example(corpus=[["물"], [], ["불"]], borders=[1, 2], asked=[["불", "물"]], k=9, variant="plus", k1=0.9, b=0.4)
+@example(corpus=[["물"]] * 3 + [["불"]], borders=[2], asked=[["물", "불"]], k=9, variant="okapi", k1=1.5, b=0.4)
+@example(corpus=[[]] * 3, borders=[0, 1, 3], asked=[["물"], []], k=3, variant="l", k1=1.5, b=0.4)
 def test_any_cut_gives_the_documents_and_scores_of_the_whole(
     corpus, borders, asked, k, variant, k1, b, tmp_path_factory
 ):

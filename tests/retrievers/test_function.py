@@ -61,13 +61,10 @@ def test_it_gets_texts_and_k_and_its_pairs_are_sorted(mine):
     assert searched(queries=[]) == {}
 
 
-def test_numbers_of_numpy_and_tuples_of_lists_will_do(mine):
+def test_other_types_and_callable_objects_are_accepted(mine):
     pairs = "(['a', np.float32(2)], ['b', np.int64(1)])"
     mine(f"import numpy as np\ndef search(queries, k):\n    return tuple({pairs} for _ in queries)")
     assert searched(k=2)["q1"] == {"a": 2.0, "b": 1.0}
-
-
-def test_methods_of_objects_and_callable_objects_will_do(mine):
     mine("class Search:\n    def __call__(self, queries, k):\n        return [[('a', 1.0)] for _ in queries]\n"
          "    find = __call__\nsearch = Search()")  # fmt: skip
     assert searched()["q1"] == searched("mine:search.find")["q1"] == {"a": 1.0}

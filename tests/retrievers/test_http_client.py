@@ -296,19 +296,19 @@ def test_an_error_of_ones_own_stops_the_asking():
 
 
 def test_all_wait_when_one_is_asked_to():
-    """The first request is told to wait a second; no other goes out before that."""
+    """The first request is told to wait; no other goes out before that."""
     times = []
 
     def fault(asked):
         first = not times
         times.append(time.monotonic())
         time.sleep(0.05)
-        return Reply(429, "", {"Retry-After": "1"}) if first else None
+        return Reply(429, "", {"Retry-After": "0.5"}) if first else None
 
     with server(fault) as service:
         assert len(ask(service.url, "abcdef", parallel=2)) == 6
     late = [one - times[0] for one in times]
-    assert sum(one < 0.9 for one in late) <= 3  # the two that went out first, and one that followed before the reply
+    assert sum(one < 0.45 for one in late) <= 3  # the two that went out first, and one that followed before the reply
     assert len(late) == 7
 
 
@@ -337,17 +337,15 @@ def test_a_service_that_is_always_busy_is_given_up():
 
 
 def test_times_are_of_the_attempt_that_succeeded():
-    slow = threading.Event()
-
     def fault(asked):
         if asked.time == 1:
-            slow.wait(1.0)
+            time.sleep(0.5)
             return Reply(503)
         return None
 
     with server(fault) as service:
         [answer] = answers(service.url)
-    assert 0 < answer.seconds < 1.0
+    assert 0 < answer.seconds < 0.5
 
 
 # What services say

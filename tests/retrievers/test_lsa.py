@@ -73,16 +73,6 @@ def test_all_directions_preserve_the_angles_between_documents(tmp_path):
     np.testing.assert_allclose(found @ found.T, (weights @ weights.T).toarray(), atol=1e-4)
 
 
-def test_the_same_bytes_again(tmp_path):
-    texts = corpus(50)
-    for name in ("one", "other"):
-        encoded(LSA(dimensions=20), texts, tmp_path / name)
-    files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert files == ["components.npy", "embeddings.npy", "idf.npy", "vocabulary.json"]
-    for name in files:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
-
-
 def test_case_and_composition_do_not_matter(tmp_path):
     encoder = LSA()
     found = encoded(encoder, [*KOREAN, "The Moon"], tmp_path)
@@ -166,9 +156,7 @@ def test_any_text(tmp_path_factory, texts, query):
     [
         ({"low": 0}, "low is 0"),
         ({"low": 3, "high": 2}, r"high \(2\) is below low \(3\)"),
-        ({"high": 2.5}, "high is 2.5"),
         ({"dimensions": 0}, "dimensions is 0"),
-        ({"dimensions": True}, "dimensions is True"),
         ({"seed": -1}, "seed is -1"),
     ],
 )

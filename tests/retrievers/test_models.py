@@ -5,8 +5,6 @@ import json
 import socket
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_server import RawServer
 from tiny_models import COMMIT, hub_cache, tiny_bge_m3, use_hub_cache
 from transformers import AutoModel, BertConfig, RobertaConfig, T5Config
 
@@ -47,34 +46,22 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def serve(monkeypatch):
     """Replace the hub with a function path -> (status, headers, body)."""
-    servers = []
+    with contextlib.ExitStack() as servers:
 
-    def start(answer):
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                status, headers, body = answer(unquote(urlsplit(self.path).path))
-                self.send_response(status)
-                for key, value in {"Content-Length": len(body), **headers}.items():
-                    self.send_header(key, str(value))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
+        def start(answer):
+            def respond(wire):
+                method, path = wire.head.decode().split()[:2]
+                status, headers, body = answer(unquote(urlsplit(path).path))
+                headers = {"Content-Length": len(body), "Connection": "close", **headers}
+                head = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+                wire.send("\r\n".join(head).encode() + (body if method == "GET" else b""))
 
-            do_HEAD = do_GET
+            endpoint = servers.enter_context(RawServer(respond)).url.removesuffix("/search")
+            template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+            monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+            monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
 
-            def log_message(self, *_):
-                pass
-
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{servers[-1].server_port}"
-        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
-        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-
-    yield start
-    for server in servers:
-        server.shutdown()
+        yield start
 
 
 def message_for(**where) -> str:
@@ -235,6 +222,7 @@ def test_identity_is_files_dtype_and_length(cache):
     expected = {"model": NAME, "commit": COMMIT, "dtype": "float32", "max_length": 512}
     found = NeuralModel.identify(model=NAME, revision=COMMIT, max_length=512, device="cpu", batch_tokens=7)
     assert found == expected
+    assert NeuralModel(NAME, max_length=3, device="cpu").batch_limit() == 2048
 
 
 # How they are computed
@@ -328,11 +316,6 @@ def test_dtype(monkeypatch, machine, dtype, device, expected):
 def test_bad_arguments(kind, arguments, words):
     with pytest.raises(BadInput, match=words):
         kind(**({"model": NAME} | arguments))
-
-
-def test_good_arguments():
-    assert NeuralModel(NAME, max_length=3, device="cpu").batch_limit() == 2048
-    assert NeuralModel(NAME, device="cpu", batch_tokens=7).batch_limit() == 7
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200))

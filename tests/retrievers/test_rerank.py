@@ -41,8 +41,10 @@ def test_it_keeps_the_contract(make):
 @pytest.mark.parametrize("batch_tokens", [None, 1, 100])
 def test_scores_are_the_librarys(tiny, make, batch_tokens):
     library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=LENGTH)
-    expected = library.predict(PAIRS)
+    expected, calls = library.predict(PAIRS), []
     assert pair_scores(make(batch_tokens=batch_tokens), PAIRS) == pytest.approx(expected, abs=1e-5)
+    list(make(batch_tokens=batch_tokens).score(PAIRS, lambda *call: calls.append(call)))
+    assert calls[-1] == (len(PAIRS), len(PAIRS), "pairs")
     assert np.std(expected) > 0.05
     assert 0 < expected.min() < expected.max() < 1  # the sigmoid's
 
@@ -59,21 +61,6 @@ def test_the_activation_is_the_models_own(tiny, make, tmp_path):
 def test_without_a_length_the_model_decides(tiny, make):
     expected = LibraryCrossEncoder(str(tiny), device="cpu").predict(PAIRS)
     assert pair_scores(make(max_length=None), PAIRS) == pytest.approx(expected, abs=1e-5)
-
-
-def test_batches_hold_few_tokens_and_the_longest_come_first(make, monkeypatch):
-    seen = []
-    predict = CrossEncoder._predict
-    monkeypatch.setattr(CrossEncoder, "_predict", lambda self, pairs: seen.append(pairs) or predict(self, pairs))
-    monkeypatch.setattr(models, "CHUNK", 20)
-    reranker, calls = make(batch_tokens=100), []
-    list(reranker.score(PAIRS, lambda *call: calls.append(call)))
-    for pairs in seen:
-        assert len(pairs) == 1 or len(pairs) * reranker._lengths(pairs).max() <= 100
-    first_chunk = [length for pairs in seen for length in reranker._lengths(pairs).tolist()][:20]
-    assert first_chunk == sorted(first_chunk, reverse=True)
-    assert calls[-1] == (len(PAIRS), len(PAIRS), "pairs")
-    assert len(calls) == len(seen) > len(PAIRS) // 20
 
 
 def test_lone_surrogates_are_replaced(make):
@@ -121,9 +108,7 @@ def test_identity_leaves_out_depth_and_what_changes_no_score(tiny):
     node = {"_target_": "retrievers.combine.rerank.CrossEncoder", "model": None, "path": str(tiny)}
     found = component_identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
     assert found == component_identity(node | {"depth": 30, "runtime": {"device": "cpu"}})
-    assert found["arguments"] == models.fingerprint(models.ModelSource(path=str(tiny))) | {
-        "dtype": "float32",
-        "max_length": 1024,
-    }
+    files = models.fingerprint(models.ModelSource(path=str(tiny)))
+    assert found["arguments"] == files | {"dtype": "float32", "max_length": 1024}
     assert set(found["packages"]) == {"sentence-transformers", "transformers"}
     assert found != component_identity(node | {"max_length": 512})

@@ -25,17 +25,12 @@ def test_other_queries_are_refused():
         merge_rankings([Ranking.from_scores({"q": {}}), Ranking.from_scores({"r": {}})], 1)
 
 
-@given(
-    st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), max_size=12), st.integers(1, 20), st.integers(0, 14)
-)
+@given(st.lists(st.tuples(*[st.integers(-3, 3)] * 3), max_size=12), st.integers(1, 20), st.integers(0, 14))
 def test_merging_shards_is_ranking_the_whole(rows, parts, k):
-    scores = {
-        f"q{i}": {f"d{j}-{n}": float(v) for n, row in enumerate(rows) for j, v in [(n, row[i])]} for i in range(3)
-    }
-    shards = [
-        Ranking.from_scores(
-            {q: {d: s for n, (d, s) in enumerate(row.items()) if n % parts == part} for q, row in scores.items()}, k
-        )
-        for part in range(parts)
-    ]
+    scores = {f"q{i}": {f"d{n}": float(row[i]) for n, row in enumerate(rows)} for i in range(3)}
+
+    def shard(part):
+        return {query: dict(list(row.items())[part::parts]) for query, row in scores.items()}
+
+    shards = [Ranking.from_scores(shard(part), k) for part in range(parts)]
     assert merge_rankings(shards, k).to_dict() == Ranking.from_scores(scores, k).to_dict()

@@ -1,11 +1,11 @@
 """Addresses for tests of Milvus: servers that refuse a client, and milvus-lite as a server."""
 
 import base64
-import http.server
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+
+from raw_server import RawServer
 
 
 @contextmanager
@@ -50,14 +50,8 @@ def closed():
 @contextmanager
 def answering():
     """An address that answers, but not as Milvus."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-    server.RequestHandlerClass.log_message = lambda *_: None
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with RawServer(lambda wire: wire.send(b"HTTP/1.1 501 No\r\nContent-Length: 0\r\n\r\n")) as server:
+        yield server.url.removesuffix("/search")
 
 
 @contextmanager
