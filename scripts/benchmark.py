@@ -16,14 +16,12 @@ CASES = {
     "bm25": "benchmarks.lexical:bm25",
     "encode": "benchmarks.dense:encode",
     "search": "benchmarks.dense:search",
-    "memory": "benchmarks.dense:memory",
     "metrics": "benchmarks.scoring:metrics",
     "tracking": "benchmarks.tracking:tracking",
     "sweep": "benchmarks.tracking:sweep",
-    "prepare": "benchmarks.preparing:prepare",
     "growth": "benchmarks.growth:growth",
 }
-GROUPS = {"dense": (["encode"], ["encode", "--light"], ["search"], ["memory"])}
+GROUPS = {"dense": (["encode"], ["encode", "--light"], ["search"])}
 
 
 def main(words: list[str]) -> int:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from measuring import RATIO, Peak, Table, anonymous, apart, compared, in_turns
+from measuring import RATIO, Table, compared, in_turns
 
-from retrievers.base import DocIds, Document, Progress, Query
-from retrievers.dense.dense import Dense
 from retrievers.dense.encoders import Encoder, SentenceEncoder
 from retrievers.dense.vectors import Flat
 
@@ -94,7 +91,6 @@ def _read(path: Path) -> list[str]:
 
 # faiss 1.15 is ten times slower with 256 queries of width 384 than with 1,024: use the batch size that suits it.
 BATCH, QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 32, 1024, 100, 1000, 0.5, 7
-WARM_UP = 200  # documents of a first index, so that the baseline of `memory` includes imports and compiled code
 
 
 def embeddings(rows: int, width: int, seed: int, folder: Path) -> np.ndarray:
@@ -134,54 +130,3 @@ def search(*sizes: int, widths: tuple[int, ...] = (384, 1024)) -> None:
                 bare.add(vectors)
                 ways = [lambda: flat.search(queries, vectors, DEPTH), lambda: bare.search(queries, DEPTH)]  # noqa: B023
                 table.row(size, width, *compared(in_turns(ways, PAIRS), QUERIES))
-
-
-def memory(*sizes: int, widths: tuple[int, ...] = (384,)) -> None:
-    """Measure the memory of Dense while it loads its index and searches, as a multiple of the embeddings' size.
-
-    SIZES are numbers of documents (default: 500000, which writes 0.8 GB). Counted is the peak growth of anonymous
-    memory (without the pages of mapped files), in a process that has not generated the embeddings.
-    """
-    table = Table("documents", "width", "embeddings MB", "peak growth, times the embeddings")
-    for size in sizes or (500_000,):
-        for width in widths:
-            with tempfile.TemporaryDirectory() as name:
-                _lay_out(size, width, Path(name))
-                size_mb = size * width * 4 / 1e6
-                table.row(size, width, size_mb, f"{apart(grown_mb, name, width) / size_mb:.3f}")
-
-
-class Given:
-    """An encoder with precomputed vectors: those of documents in the folder, those of queries in memory."""
-
-    version, packages, learns = 1, (), False
-
-    def __init__(self, queries: np.ndarray) -> None:
-        self.queries = queries
-
-    def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None: ...
-
-    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        return self.queries
-
-
-def _lay_out(size: int, width: int, folder: Path) -> None:
-    """Write the folder that Dense.index would write."""
-    (folder / "encoded").mkdir()
-    (folder / "index").mkdir()
-    DocIds.save(folder, [Document(f"{number:09d}", "") for number in range(size)])
-    Flat().build(embeddings(size, width, 1, folder / "encoded"), folder / "index")
-
-
-def grown_mb(folder: str, width: int) -> float:
-    """Return the peak growth of anonymous memory while `folder` is loaded and searched, in MB."""
-    dense = Dense(Given(_queries(width)), Flat())
-    queries = [Query.of(str(number), "") for number in range(QUERIES)]
-    with tempfile.TemporaryDirectory() as small:
-        _lay_out(WARM_UP, width, Path(small))
-        dense.load(Path(small))
-        dense.search(queries, DEPTH)
-    with Peak(anonymous) as peak:
-        dense.load(Path(folder))
-        dense.search(queries, DEPTH)
-    return peak.grown_mb
