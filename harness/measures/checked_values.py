@@ -1,9 +1,9 @@
-"""What lists score by people's and by a model's labels of the same queries; checked.csv, which has it by query."""
+"""Scores of lists by people's and by a model's labels of the same queries; checked.csv."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from harness.config.text import counted
 from harness.data.labels import Checked, FrozenQrels
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
-from harness.data.tables import AGAIN, csv_text, number_column, read_columns, taken, taken_ids
+from harness.data.tables import csv_text, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, MeasureFamily, of_spans
@@ -30,11 +30,11 @@ PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # of checked.csv, be
 
 @dataclass(frozen=True, eq=False)
 class CheckedValues:
-    """What lists score by both sets of labels, on the Q queries that could have been drawn to be checked.
+    """Scores by both sets of labels, on the Q queries that could have been drawn to be checked.
 
-    strata: of each query. checked: bool [Q], whether people have checked it.
-    people: measure -> float64 [Q]; NaN where it does not apply by people's labels, and for queries not checked.
-    model: the same by the model's labels; NaN where it does not apply by these.
+    checked: bool [Q], whether people have checked the query.
+    people, model: measure -> float64 [Q]; NaN where it does not apply by these labels, and by people's for queries
+        that were not checked.
     unjudged: measure -> float64 [Q], how many documents of a checked query it reads that no person has judged.
     undrawn: how many scored queries are left out, since they could not have been drawn.
     """
@@ -53,7 +53,7 @@ class CheckedValues:
         return any(np.nansum(counts) > 0 for counts in self.unjudged.values())
 
     def take(self, rows: np.ndarray) -> CheckedValues:
-        """Some of the queries, in this order. rows: int [n], or bool [Q]."""
+        """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
         places = np.arange(len(self.query_ids))[rows]
         people, model, unjudged = (
             {name: values[rows] for name, values in of.items()} for of in (self.people, self.model, self.unjudged)
@@ -62,32 +62,30 @@ class CheckedValues:
         return CheckedValues(ids, strata, self.checked[rows], people, model, unjudged, self.undrawn)
 
     def within(self, query_ids: Sequence[str]) -> CheckedValues:
-        """Those of the queries that are among some ids."""
         wanted = frozenset(query_ids)
         return self.take(np.array([one in wanted for one in self.query_ids], bool))
 
     def estimate(self, name: str) -> Estimate | None:
-        """The mean of a measure; None for one that has no value for each query."""
+        """Return the estimated mean of a measure; None for one without a value for each query."""
         if name not in self.people:
             return None
         missing, sample = self._unjudged_note(name), self._sample(name)
         return sample.without_value(missing) if missing else estimate(sample)
 
     def without_estimate(self) -> Estimate:
-        """Of a measure that has no value for each query."""
+        """Return the note for a measure without a value for each query."""
         others = int((~self.checked).sum())
         note = f"{NO_ESTIMATE}its values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
 
     def difference(self, other: CheckedValues, name: str) -> Estimate:
-        """The mean difference to other lists, over the same queries in the same order."""
+        """Return the estimated mean difference to other lists, over the same queries in the same order."""
         if name not in self.people or name not in other.people:
             return self.without_estimate()
         missing, sample = self._unjudged_note(name) or other._unjudged_note(name), self._sample(name)
         return sample.without_value(missing) if missing else difference(sample, other._sample(name))
 
     def estimates(self) -> dict[str, Estimate]:
-        """measure -> its estimate."""
         return {name: found for name in self.people if (found := self.estimate(name))}
 
     def _sample(self, name: str) -> CheckedSample:
@@ -103,19 +101,17 @@ class CheckedValues:
 
 
 def checked_of(qrels: Qrels) -> Checked | None:
-    """What labels that come partly from a model say about that; None for all other labels."""
+    """Return both sets of labels where a model wrote some of them; None for all other labels."""
     return qrels.checked if isinstance(qrels, FrozenQrels) else None
 
 
 def checked_values(
     reads: Mapping[Measure, Ranking | Predictions], checked: Checked, scored: Sequence[str]
 ) -> CheckedValues:
-    """What lists score by both sets of labels.
+    """Score lists by both sets of labels. Raise BadInput unless the model has labelled every drawable query.
 
-    reads: measure -> the lists that it reads. scored: the queries to score. Measures that are no mean of queries, and
-    those of spans, which no judgement of documents changes, are left out.
-
-    Raises BadInput unless the model has labelled every query that could have been drawn.
+    Measures that are not means of queries, and those of spans, which judgements of documents do not change, are left
+    out. reads: measure -> the lists that it reads. scored: the queries to score.
     """
     drawable = [one for one in scored if one in checked.strata]
     known = {*checked.model.grades, *checked.model.unanswerable}
@@ -140,7 +136,7 @@ def checked_values(
 
 
 class _Scorer:
-    """Lists scored by one set of labels. query_ids: the rows of what is returned; NaN for those without a label."""
+    """Lists scored by one set of labels. query_ids: rows of the results; NaN for those without a label."""
 
     def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
         self._qrels = qrels
@@ -152,7 +148,7 @@ class _Scorer:
         return self._spread(measure.values(self._judge(lists)))
 
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
-        """Documents that a measure reads and the labels do not judge, float64 [Q]."""
+        """Return how many documents a measure reads that the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
         if measure.family is MeasureFamily.ABSTENTION or base in WHOLE or base.endswith(CONDENSED):
             return self._spread(np.zeros(len(self._labelled)))  # it reads whether a list is empty, or what is judged
@@ -176,7 +172,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """The average of several on the same queries: of gates fitted on other folds. What is unjudged in any, is."""
+    """Average the values of several fits on the same queries; the greatest count of unjudged documents stays."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:
@@ -195,7 +191,7 @@ def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
 
 
 def checked_table_text(values: CheckedValues) -> str:
-    """The text of `checked.csv`: a row for each query that could have been drawn, empty cells for NaN."""
+    """Return the text of `checked.csv`: a row for each query that could have been drawn, empty cells for NaN."""
     columns: dict[str, list[Any]] = {"query_id": list(values.query_ids), "stratum": list(values.strata)}
     columns["checked"] = values.checked.astype(int).tolist()
     for name in values.people:
@@ -205,23 +201,15 @@ def checked_table_text(values: CheckedValues) -> str:
 
 
 def read_checked_table(file: Path) -> CheckedValues:
-    """Read a file that `checked_table_text` made; numbers are exact. BadInput, with its name, if it is damaged."""
+    """Read a file that `checked_table_text` made; numbers are exact. Raise BadInput if it is damaged."""
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)
-    strata, checked = (
-        taken(columns, "stratum", file),
-        number_column(taken(columns, "checked", file), "checked", file) == 1,
-    )
-    found = {name: number_column(cells, name, file, lacking=True) for name, cells in columns.items()}
-    names = [name.removeprefix(PEOPLE) for name in found if name.startswith(PEOPLE)]
-    parts = {part: dict(_part(found, part, names, file)) for part in (PEOPLE, MODEL, UNJUDGED)}
-    return CheckedValues(query_ids, tuple(strata), checked, parts[PEOPLE], parts[MODEL], parts[UNJUDGED])
+    strata = taken(columns, "stratum", file)
+    checked = number_column(taken(columns, "checked", file), "checked", file) == 1
+    names = [name.removeprefix(PEOPLE) for name in columns if name.startswith(PEOPLE)]
 
+    def part(kind: str) -> dict[str, np.ndarray]:
+        cells = {name: taken(columns, kind + name, file) for name in names}
+        return {name: number_column(column, kind + name, file, lacking=True) for name, column in cells.items()}
 
-def _part(
-    found: Mapping[str, np.ndarray], part: str, names: Sequence[str], file: Path
-) -> Iterator[tuple[str, np.ndarray]]:
-    for name in names:
-        if f"{part}{name}" not in found:
-            raise BadInput(f"{file}:1: there is no column {f'{part}{name}'!r:.60}. {AGAIN}")
-        yield name, found[f"{part}{name}"]
+    return CheckedValues(query_ids, tuple(strata), checked, part(PEOPLE), part(MODEL), part(UNJUDGED))

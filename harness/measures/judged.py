@@ -1,15 +1,11 @@
 """Ranked lists compared with labels: the arrays that every ranking measure reads.
 
-A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document
-takes up a rank and counts as returned, but is not a second hit.
+A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document takes up a rank and
+counts as returned, but is not a second hit.
 
-Characters that lists show, and those of them that are evidence: what the span measures count.
-
-A list shows the characters of its documents: the union of their places in each text, so that what overlapping documents
-share counts once. A document that stands in several places (the same text, again) finds evidence in any of them. Yet it
-shows its characters once: those at the place that has most evidence of the query, the first of equals.
-
-Holes in labels: which of the documents that lists return nobody has judged.
+Span measures count characters. A list shows the union of its documents' places in each text. A document that stands in
+several places (the same text, again) finds evidence in any of them, but shows its characters once: at the place with
+most evidence of the query; ties go to the first.
 """
 
 from __future__ import annotations
@@ -31,11 +27,7 @@ from retrievers.base import Ranking, remembered
 
 @dataclass(frozen=True, eq=False)
 class ListedDocuments:
-    """The documents of lists, for Q queries and K ranks.
-
-    docs: int32 [Q, K], indices into doc_ids; -1 pads the end of a row.
-    query_ids: of the rows.
-    """
+    """The documents of lists, for Q queries and K ranks. docs: int32 [Q, K], indices into doc_ids; -1 pads a row."""
 
     docs: np.ndarray
     doc_ids: Sequence[str]
@@ -54,7 +46,7 @@ class Shown(ListedDocuments):
     labels: SpanQrels
 
     def recall(self, k: int | None) -> np.ndarray:
-        """The share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
+        """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
             near = [span for span in chain(*documents) if shared([span], evidence)]  # few: most documents have none
@@ -62,9 +54,9 @@ class Shown(ListedDocuments):
         return found
 
     def precision(self, k: int | None) -> np.ndarray:
-        """The share of evidence in what the first k documents of a query show, float64 [Q]; NaN without evidence.
+        """Return the share of evidence in the characters that the first k documents show, float64 [Q].
 
-        0 if they show nothing.
+        NaN without evidence; 0 if they show nothing.
         """
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
@@ -74,12 +66,12 @@ class Shown(ListedDocuments):
 
     @cached_property
     def unplaced(self) -> list[str]:
-        """Documents in the lists that stand nowhere, such as those of other files or another chunking."""
+        """Documents of the lists without a place, such as those of other files or another chunking."""
         used = np.unique(self.docs[self.docs >= 0]).tolist()
         return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in self.labels.places]
 
     def _rows(self, k: int | None) -> Iterator[tuple[int, list[tuple[Span, ...]], list[Span]]]:
-        """(row, spans of each of the first k documents, union of the evidence) of every query with evidence."""
+        """Yield (row, spans of each of the first k documents, union of the evidence) of queries with evidence."""
         places, unions = self.labels.places, _unions(self.labels)
         for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs[:, :k].tolist(), strict=True)):
             if query_id in unions:
@@ -89,12 +81,11 @@ class Shown(ListedDocuments):
 
 @remembered
 def _unions(labels: SpanQrels) -> dict[str, list[Span]]:
-    """query_id -> the union of its evidence."""
     return {query_id: union(one.span for one in pieces) for query_id, pieces in labels.evidence.items()}
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """The characters of the spans, each once: disjoint spans in ascending order of text and place."""
+    """Return disjoint spans of the same characters, in ascending order of text and place."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: (one.text, one.start)):
         if found and found[-1].text == span.text and span.start <= found[-1].end:
@@ -105,23 +96,22 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def shared(some: Iterable[Span], others: Sequence[Span]) -> int:
-    """The number of characters in both; each side disjoint."""
+    """Return the number of characters in both; each side disjoint."""
     return sum(one.overlap(other) for one in some for other in others)
 
 
 def length(spans: Iterable[Span]) -> int:
-    """The number of characters of disjoint spans."""
+    """Return the number of characters of disjoint spans."""
     return sum(span.end - span.start for span in spans)
 
 
 def _best(spans: Sequence[Span], evidence: Sequence[Span]) -> Span:
-    """The place of a document that has most of the evidence, the first of equals."""
     return spans[0] if len(spans) == 1 else max(spans, key=lambda span: shared([span], evidence))
 
 
 @dataclass(frozen=True, eq=False)
 class Holes(ListedDocuments):
-    """Returned documents that are not relevant. qrels: labels that say which documents were judged."""
+    """Which returned documents were judged. qrels: labels that say so."""
 
     qrels: Qrels
 
@@ -148,12 +138,11 @@ class Holes(ListedDocuments):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """float64 [Q], the number of documents that were judged and are not relevant, returned or not."""
+        """float64 [Q], how many documents were judged not relevant, returned or not."""
         known = self.qrels.not_relevant or {}
         return np.array([len(known.get(query_id, ())) for query_id in self.query_ids], np.float64)
 
     def _among(self, wanted: Mapping[str, frozenset[str]]) -> np.ndarray:
-        """bool [Q, K]: membership is looked up document by document, since labels may be far longer than lists."""
         found = np.zeros(self.docs.shape, bool)
         for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs.tolist(), strict=True)):
             if ids := wanted.get(query_id):
@@ -188,7 +177,7 @@ class Judged:
     holes: Holes | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
-        """Only some of the queries. rows: bool [Q] or row numbers."""
+        """Return only some of the queries. rows: bool [Q] or row numbers."""
         return Judged(
             self.gains[rows],
             self.repeats[rows],
@@ -196,15 +185,14 @@ class Judged:
             self.ideal[rows],
             self.needs[rows],
             None if self.signal is None else self.signal[rows],
-            None if self.shown is None else self.shown.take(rows),
-            None if self.holes is None else self.holes.take(rows),
+            self.shown and self.shown.take(rows),
+            self.holes and self.holes.take(rows),
         )
 
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
-        """The same queries with other lists made of the same documents, each of which is there once.
+        """Return the same queries with their documents in another order; no document may be repeated.
 
-        places: int64 [Q, k], the column of the document that stands at each rank. returned: int64 [Q], how many of
-        them are shown; what follows does not count.
+        places: int64 [Q, k], the column of the document at each rank. returned: int64 [Q], how many of them count.
         """
         shown = np.arange(places.shape[1]) < returned[:, None]
         gains = np.where(shown, np.take_along_axis(self.gains, places, axis=1), 0.0)
@@ -240,7 +228,7 @@ class Judged:
     def at_best(self) -> Judged:
         """The same lists if every document that was not judged were relevant, with grade 1. It needs `holes`.
 
-        Only for measures that do not read `ideal`: nobody knows what else would be relevant.
+        Only for measures that do not read `ideal`, which stays as it is.
         """
         assert self.holes is not None
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
@@ -309,8 +297,6 @@ def judge_lists(
     A query without a row is judged as completely wrong: its list is empty if it needs retrieval and one
     irrelevant document otherwise; its signal is the worst possible.
 
-    lists:     a ranking or predictions.
-    qrels:     the labels.
     query_ids: the Q queries to judge, in order, each labelled; by default every labelled query with a row.
     signal:    float64, one number for each row of `lists`, never NaN.
     """
@@ -336,13 +322,7 @@ def judge_lists(
 
 
 class _Labels(NamedTuple):
-    """The labels of Q queries as N pairs of a query and a relevant document.
-
-    doc_ids: the N documents.
-    owner:   int64 [N], the row of the query.
-    values:  float64 [N], the grade.
-    ideal, needs: as in Judged.
-    """
+    """The labels of Q queries as N pairs of a query (its row `owner`) and a relevant document (its grade `values`)."""
 
     doc_ids: list[str]
     owner: np.ndarray
@@ -363,7 +343,7 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
 
 
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
-    """The index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is not there."""
+    """Return the index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is not there."""
     table = lists.doc_ids
     if isinstance(lists, Ranking):  # sorted: bisecting costs less than a dict of all documents
         nearest = (bisect_left(table, doc_id) for doc_id in wanted)
@@ -376,10 +356,7 @@ def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
 def _match(
     docs: np.ndarray, owner: np.ndarray, wanted: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gains and repeats, [Q, K] each: every (query, relevant document) pair is compared with the query's row.
-
-    docs: int32 [Q, K], the returned documents. owner, values: as in _Labels. wanted: from `_places`.
-    """
+    """Return gains and repeats, [Q, K] each. docs: int32 [Q, K]. owner, values: as in _Labels. wanted: of `_places`."""
     gains, repeats = np.zeros(docs.shape), np.zeros(docs.shape, bool)
     known = wanted >= 0
     owner, wanted, values = owner[known], wanted[known], values[known]
@@ -395,7 +372,6 @@ def _match(
 
 
 def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """`Judged.ideal`. owner, values: as in _Labels. counts: int64 [Q], pairs per query."""
     ideal = np.zeros((len(counts), counts.max(initial=0)))
     column = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     ideal[owner, column] = values[np.lexsort((-values, owner))]
@@ -403,7 +379,7 @@ def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndar
 
 
 def running_totals(values: np.ndarray) -> np.ndarray:
-    """Running totals of each row, starting with 0."""
+    """Return the running totals of each row, starting with 0."""
     totals = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=totals[:, 1:])
     return totals
@@ -418,12 +394,12 @@ def _discounted(gains: np.ndarray) -> np.ndarray:
 
 
 def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
-    """(2^grade - 1) / 2^(the query's best grade): the division leaves nDCG unchanged and avoids overflow."""
+    """Return (2^grade - 1) / 2^(the query's best grade): the division leaves nDCG unchanged and avoids overflow."""
     best = ideal.max(axis=1, initial=0.0, keepdims=True)
     return np.exp2(grades - best) - np.exp2(-best)
 
 
 def at(totals: np.ndarray, k: int | None) -> np.ndarray:
-    """The running totals [Q, K + 1] after the first k ranks, float64 [Q]; after all ranks for None."""
+    """Return the running totals [Q, K + 1] after the first k ranks, float64 [Q]; after all ranks for None."""
     last = totals.shape[1] - 1
     return totals[:, last if k is None else min(k, last)]

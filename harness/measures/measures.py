@@ -1,10 +1,4 @@
-"""Measures by their names: what they are called, what they read, and which labels they need.
-
-To add a measure, write a function under `@register_measure(family)` in one of the modules imported here, and its name
-into conf/task/retrieval.yaml; `parse_measure` finds it by its name with an optional cut-off (`ndcg@10`).
-
-Where the score is lost: losses that add up, and the score that a perfect component would reach.
-"""
+"""Measures by their names, such as `ndcg@10`, and which labels they need; losses and ceilings of the score."""
 
 from __future__ import annotations
 
@@ -38,7 +32,7 @@ KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", M
 
 
 def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Four kinds of loss, float64 [Q] each, that add up to 1 - modified_map@3 of `final` for each query.
+    """Return four kinds of loss, float64 [Q] each, that add up to 1 - modified_map@3 of `final` for each query.
 
     At most one of them is above 0 for a query:
 
@@ -47,7 +41,6 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
     not_found:        no hit in `candidates`; if these are unknown, none in `final`.
     misranked:        everything else.
 
-    final:      the lists that were returned.
     candidates: the lists at full depth, before the gate; None = unknown.
     keep:       bool [Q], the gate's decision; None = unknown: every empty list counts as withheld.
     """
@@ -65,7 +58,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
 
 def merged(found: Mapping[str, float]) -> dict[str, float]:
-    """The losses with `not_found` and `misranked` as one: lists cut to SHOWN documents do not tell them apart."""
+    """Join `not_found` and `misranked`, which lists cut to SHOWN documents do not tell apart."""
     apart = ("not_found", "misranked")
     return {kind: value for kind, value in found.items() if kind not in apart} | {
         MERGED: sum(found[kind] for kind in apart)
@@ -73,10 +66,10 @@ def merged(found: Mapping[str, float]) -> dict[str, float]:
 
 
 def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]:
-    """The kind of loss of each query, one of KINDS.
+    """Return the kind of loss of each query, one of KINDS.
 
-    found: as `losses` returns it. cut: whether the lists end too early to tell whether what they lack was found; a
-    query with a relevant document in its list is misranked all the same.
+    found: as `losses` returns it. cut: whether the lists end too early to tell `not_found` from `misranked`; a query
+    with a relevant document in its list is misranked all the same.
     """
     codes = np.zeros(len(next(iter(found.values()))), np.intp)
     for kind, values in found.items():
@@ -91,17 +84,13 @@ def ceilings(
     rankings: Mapping[str, Judged] | None = None,
     top_k: int = 3,
 ) -> dict[str, np.ndarray]:
-    """modified_map@3 of each query, float64 [Q], if one component were perfect and the others unchanged.
+    """Return modified_map@3 of each query, float64 [Q], if one component were perfect and the others unchanged.
 
     oracle_gate:   every decision is right; a list that is shown is the first top_k of `candidates`
                    (of `final` if these are unknown).
     oracle_rerank: hits come first wherever there are any, that is, nothing is misranked.
     oracle_fusion: the best of the component rankings for each query, with the gate's actual decisions;
                    left out if no component ranking is known.
-
-    final, candidates, keep: as for `losses`.
-    rankings: name -> component ranking.
-    top_k:    number of documents that are returned.
     """
     score = modified_map(final, SHOWN)
     shown = min(SHOWN, top_k)
@@ -118,7 +107,7 @@ def ceilings(
 
 
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
-    """Whether the gate emptied the list, bool [Q]. A list without candidates was empty before."""
+    """Return whether the gate emptied each list, bool [Q]. A list without candidates was empty before."""
     empty = final.returned == 0
     if candidates is not None:
         empty &= candidates.returned > 0
@@ -143,24 +132,20 @@ class Measure:
 
     @property
     def reach(self) -> int | None:
-        """How many documents of a list it reads at most; None for all. Documents may move up into a condensed list."""
+        """The most documents of a list that it reads; None for all, as of a condensed list."""
         return None if self.name.partition("@")[0].endswith(CONDENSED) else self.k
 
     def values(self, judged: Judged) -> np.ndarray:
-        """float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
+        """Return float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
         return self.compute(judged)
 
     def pooled(self, judged: Judged) -> tuple[float, int]:
-        """The value and the number of queries that enter it; for the family POOLED."""
+        """Return the value and the number of queries that enter it; for the family POOLED."""
         return self.compute(judged)
 
 
 def parse_measure(name: object) -> Measure:
-    """The measure `name` or `name@k`, where k is an integer from 1.
-
-    Raises BadInput (config key `metrics`) for an unknown name, a bad cut-off, or a cut-off of a measure that
-    takes none.
-    """
+    """Return the measure `name` or `name@k`, k from 1. Raise BadInput (key `metrics`) for others."""
     return _parse(str(name))
 
 
@@ -186,28 +171,26 @@ def _parse(name: str) -> Measure:
 
 
 def of_spans(name: str) -> bool:
-    """Whether a measure counts characters of evidence. Such measures need labels made of evidence, and compare between
-    documents that were cut from the same texts in different ways; all others count documents."""
+    """Return whether a measure counts characters of evidence, and so compares between chunkings of the same texts."""
     return name.partition("@")[0] in OF_SPANS
 
 
 def grows_with(name: str, key: str) -> bool:
-    """Whether a measure grows by construction with the value of a config key, as `span_recall` with the size of chunks:
-    that its best value is the greatest that was tried is then no reason to go beyond it."""
+    """Return whether a measure grows by construction with the value of a config key, as `span_recall` with `top_k`."""
     return key in GROWS.get(name.partition("@")[0], ())
 
 
 def of_holes(name: str) -> bool:
-    """Whether a measure asks which documents were judged. Such measures need labels that say so."""
+    """Return whether a measure asks which documents were judged."""
     base = name.partition("@")[0]
     return base in OF_HOLES or base.endswith((CONDENSED, UPPER))
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
-    """The measures to compute: those named in `metrics`, and what the labels are good for besides.
+    """Return the measures to compute: those named in `metrics`, and further ones that the labels allow.
 
-    That is SPAN_MEASURES for labels made of evidence, and the share of judged documents among the first `top_k` where
-    some document was judged and is not relevant.
+    These are SPAN_MEASURES for labels made of evidence, and the share of judged documents among the first `top_k` where
+    some document was judged not relevant.
     """
     more = list(SPAN_MEASURES) if isinstance(qrels, SpanQrels) else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
@@ -215,7 +198,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
 
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
-    """BadInput for a measure that asks for more than the labels say."""
+    """Raise BadInput for a measure that asks for more than the labels say."""
     names = list(metrics)
     if not isinstance(qrels, SpanQrels) and (lacking := next(filter(of_spans, names), None)):
         raise BadInput(

@@ -21,12 +21,12 @@ class Objective:
 
     low, high: ends of the 95 % interval, NaN if there is none.
     kind: "in sample": the mean over all scored queries, with the lists as they were written.
-        "out of fold": the same, each query fused and decided by what was learnt without its label.
+        "out of fold": the same, each query fused and decided by a rule learnt without its label.
         "public", "public, out of fold": the same two over the public part alone, which chooses with select_on=public.
         "held out": over queries whose labels had no part in any choice, as the private ones after select_on=public.
-    estimate: of the same mean as people would have labelled all queries, where labels come partly from a model. `value`
-        is then the raw mean over labels of both origins, which ranks all the same and has no interval: a choice among
-        many runs would pick the luckiest estimate, and a run outside the pool has none.
+    estimate: of the mean by people's labels, where a model wrote some; `value` is then the raw mean over labels of both
+        origins, without an interval. It ranks all the same: choosing among many runs by estimates would pick the
+        luckiest one, and a run outside the pool has none.
     """
 
     name: str
@@ -38,34 +38,30 @@ class Objective:
 
     @property
     def title(self) -> str:
-        """`modified_map@3, out of fold`."""
         return f"{self.name}, {self.kind}"
 
     @property
     def select_on(self) -> SelectOn:
-        """The queries that the value is a mean over."""
         return "public" if self.kind.startswith("public") else "all"
 
 
 def score_kind(out_of_fold: bool, select_on: str) -> Kind:
-    """The kind of a score. out_of_fold: whether gate or fusion learnt from labels, for each query without its own."""
+    """Return the kind of a score. out_of_fold: whether gate or fusion learnt, for each query without its label."""
     if select_on == "public":
         return "public, out of fold" if out_of_fold else "public"
     return "out of fold" if out_of_fold else "in sample"
 
 
 def logged_name(name: str, kind: Kind) -> str:
-    """The name of the same number among a run's metrics, such as `oof/public/modified_map@3`."""
+    """Return the name of the same number among a run's metrics, such as `oof/public/modified_map@3`."""
     return f"{OOF if kind.endswith('out of fold') else ''}{'public/' if kind.startswith('public') else ''}{name}"
 
 
 def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
-    """What ranks a run: out of fold where a gate or a fusion learnt from labels,
-    over the public part with select_on="public".
+    """Return the value that ranks a run; None without labels, and where the measure is undefined.
 
-    None without labels, and where the measure is undefined.
-
-    scores: of the lists as they were written. held_out: the out-of-fold scores, None where nothing was learnt.
+    scores: of the lists as they were written. held_out: the out-of-fold scores, which rank a run that learnt from
+    labels; None where nothing was learnt.
     """
     if scores is None:
         return None
@@ -77,7 +73,6 @@ def objective_of(name: str, scores: Scores | None, held_out: Scores | None, sele
 
 
 def from_summary(name: str, summary: Summary | None, kind: Kind, estimate: Estimate | None = None) -> Objective | None:
-    """None where the measure is undefined."""
     if summary is None or math.isnan(summary.known):
         return None
     return Objective(name, summary.mean, summary.low, summary.high, kind, estimate)

@@ -32,7 +32,7 @@ class MeasureFamily(Enum):
 
     @property
     def of_rankings(self) -> bool:
-        """Whether its measures are about rankings, which may be read below what is shown."""
+        """Whether its measures may read rankings below the documents that are shown."""
         return self in (MeasureFamily.STANDARD, MeasureFamily.SHOWN)
 
 
@@ -42,12 +42,9 @@ GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which 
 
 
 def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
-    """Register a function under its name (without the trailing underscore of `map_`).
+    """Register a function with the family's signature under its name (without the trailing underscore of `map_`).
 
     grows_with: keys whose greater values can only raise the measure, so that its best value says nothing of them.
-
-    Its signature is that of the family. Its docstring gives the formula, the range, the empty case, the source
-    and an example.
     """
 
     def register(function: _Function) -> _Function:
@@ -59,17 +56,17 @@ def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) ->
 
 
 def standard(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """The values, NaN for queries that need no retrieval."""
+    """Return the values, NaN for queries that need no retrieval."""
     return np.where(judged.needs, values, np.nan)
 
 
 def ratio(above: np.ndarray, below: np.ndarray | int) -> np.ndarray:
-    """above / below; 0 if below is 0."""
+    """Return above / below; 0 where below is 0."""
     return np.divide(above, below, out=np.zeros(len(above)), where=np.broadcast_to(below, above.shape) > 0)
 
 
 def unknown(judged: Judged) -> np.ndarray:
-    """NaN for every query, of a measure for which the labels do not suffice."""
+    """Return NaN for every query: the labels do not suffice for the measure."""
     return np.full(len(judged.needs), np.nan)
 
 
@@ -193,7 +190,7 @@ def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
 
 
 def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """The values; for queries that need no retrieval 1 for an empty list and 0 for any other."""
+    """Return the values; for queries that need no retrieval 1 for an empty list and 0 for any other."""
     return np.where(judged.needs, values, judged.returned == 0)
 
 

@@ -1,4 +1,4 @@
-"""scores.csv, the scores of each query: writing and reading it."""
+"""scores.csv: the scores of each query."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ LOSS = "loss"  # column
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The content of a run's `scores.csv`.
+    """The content of a run's `scores.csv`, for Q queries.
 
-    query_ids:  the Q scored queries.
-    needs:      bool [Q], whether the query needs retrieval.
-    multi_turn: bool [Q], whether it has several user turns.
-    public:     bool [Q], whether it is in the public part.
-    values:     measure -> float64 [Q], NaN where it does not apply.
-    oof:        like values, out of fold; empty unless the run learnt from labels.
-    loss:       the kind of loss of each query's list as written, one of `losses.KINDS`; None without the column.
+    needs, multi_turn, public: bool [Q]: needs retrieval, has several user turns, is in the public part.
+    values: measure -> float64 [Q], NaN where it does not apply.
+    oof:    like values, out of fold; empty unless the run learnt from labels.
+    loss:   the kind of loss of each query's list as written, one of `KINDS`; None without the column.
     """
 
     query_ids: tuple[str, ...]
@@ -41,11 +38,11 @@ class ScoreTable:
     loss: tuple[str, ...] | None = None
 
     def by_id(self) -> ScoreTable:
-        """The queries by ascending id."""
+        """Return the queries by ascending id."""
         return self.take(np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__), np.intp))
 
     def take(self, rows: np.ndarray) -> ScoreTable:
-        """Some of the queries, in this order. rows: int [n], or bool [Q]."""
+        """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
         places = np.arange(len(self.query_ids))[rows]
         return ScoreTable(
             query_ids=tuple(self.query_ids[row] for row in places),
@@ -59,13 +56,12 @@ class ScoreTable:
 
 
 def score_table_text(scores: Scores, oof: Scores | None = None) -> str:
-    """The text of `scores.csv`. Arguments as for `table_columns`."""
+    """Return the text of `scores.csv`. Arguments as for `table_columns`."""
     return csv_text(table_columns(scores, oof))
 
 
 def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
-    """Column -> cells, one for each scored query: ids, flags as 0 and 1, the kind of loss of the list as written, and
-    the measures that are means over queries.
+    """Return column -> cells, one for each scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
 
     oof: out-of-fold scores of the same queries, if the run learnt from labels.
     """
@@ -78,7 +74,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file that `score_table_text` made; numbers are exact. BadInput, which names the file, if it is damaged.
+    """Read a file that `score_table_text` made; numbers are exact. Raise BadInput if it is damaged.
 
     only: the one measure to read; None = all.
     """
@@ -96,7 +92,6 @@ def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
 
 
 def _kinds(cells: Sequence[str], file: Path) -> tuple[str, ...]:
-    """The column of kinds of loss. BadInput, with the row, for a kind that there is none of."""
     if unknown := set(cells).difference(KINDS):
         row = next(row for row, cell in enumerate(cells, start=1) if cell in unknown)
         raise BadInput(

@@ -1,7 +1,4 @@
-"""Scoring ranked lists against labels: which queries count, which list a measure reads, intervals, parts, losses.
-
-The lists that are scored: what each query is shown, and the lists that it was made from.
-"""
+"""Score ranked lists against labels: which queries count, which list a measure reads, intervals, parts, losses."""
 
 from __future__ import annotations
 
@@ -46,14 +43,12 @@ DEEP = 100  # documents from which on a list that may be cut counts as whole: wh
 class ShownLists:
     """The lists shown for each query and the lists they were made from. All have the same queries in the same rows.
 
-    final: the exported lists.
     deep: the gated lists before the cut to `top_k`; None if unknown.
-    candidates: the full-depth lists before the gate, for losses and ceilings.
+    candidates: the full-depth lists before the gate, for losses and ceilings; None if unknown.
     keep: bool [rows of final], whether the gate shows documents.
-    signal: float64 [rows of final], the signal the gate decided by.
-    rankings: name -> component ranking, for the oracle fusion.
-    top_k: length of the cut; required with `deep`.
-    complete: whether the lists end because the system found nothing more; False for lists that may have been cut.
+    signal: float64 [rows of final], what the gate decided by.
+    rankings: component rankings, for the oracle fusion.
+    complete: False for lists that may have been cut, such as those of a file.
     """
 
     final: Lists
@@ -73,10 +68,7 @@ class ShownLists:
             raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Measure of rankings -> why it is unknown: of a file that may be cut, those that read deeper than it goes.
-
-        A measure without a cut-off reads whole lists.
-        """
+        """Return measure -> why it is unknown: measures that read deeper than lists that may be cut."""
         if self.complete:
             return {}
         longest = self._longest
@@ -86,7 +78,7 @@ class ShownLists:
 
     @property
     def are_cut(self) -> bool:
-        """Whether relevant documents that were found may be missing: lists that may be cut, and end with the score."""
+        """Whether the lists may be cut and end where the score does, so that found documents may be missing."""
         return not self.complete and self._longest <= SHOWN
 
     @property
@@ -94,7 +86,7 @@ class ShownLists:
         return int((self.final.docs >= 0).sum(axis=1).max(initial=0))
 
     def reads_final(self, measure: Measure) -> bool:
-        """Whether a measure reads the final lists; the others read `deep`."""
+        """Return whether a measure reads the final lists; the others read `deep`."""
         in_final = self.top_k is not None and measure.reach is not None and measure.reach <= self.top_k
         return self.deep is None or in_final or not measure.family.of_rankings
 
@@ -111,10 +103,9 @@ UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queri
 
 @dataclass(frozen=True)
 class Summary:
-    """One measure over many queries.
+    """One measure over the `n` queries that enter it.
 
     mean: NaN where it is undefined. A ratio with denominator 0 is 0, as the reference values have it.
-    n: number of queries that entered.
     low, high: ends of the 95 % interval, NaN if there is none.
     note: why there is no value or no interval.
     """
@@ -137,21 +128,16 @@ class Scores:
 
     query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
     values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
-    needs, multi_turn, in_public: bool [Q], whether a query needs retrieval, is a conversation of several user turns,
-               and is in the public part.
+    needs, multi_turn, in_public: bool [Q]: needs retrieval, has several user turns, is in the public part.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
                candidates are unknown); 0 if none was found, NaN where no retrieval is needed.
-    summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals, except
-               that public has them with select_on=public.
+    public, private: over one part, without intervals, except that public has them with select_on=public.
     losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
-    loss:      the kind of loss of each query, one of `losses.KINDS`; None for an average of several Scores.
-    counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates, and
-               unanswerable where there are such queries.
+    loss:      the kind of loss of each query, one of `KINDS`; None for an average of several Scores.
     missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
-    unanswerable: share of the predicted unanswerable queries whose list is empty, which is part of no other number;
-               None if there are none.
-    checked:   by people's and by the model's labels, where labels come partly from a model: then no mean above has an
-               interval, which could not know what the model gets wrong; `estimates` have one. None for other labels.
+    unanswerable: share of empty lists among the unanswerable queries with a row; no other number includes them.
+    checked:   scores by people's and by the model's labels, where a model wrote some; None for other labels. The means
+               above then have no interval, which could not know the model's errors; `estimates` have one.
     """
 
     query_ids: tuple[str, ...]
@@ -174,11 +160,11 @@ class Scores:
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        """measure -> its estimate over all queries, where labels come partly from a model; else empty."""
+        """Measure -> its estimate over all queries; empty for labels of one origin."""
         return self.checked.estimates() if self.checked else {}
 
     def estimate(self, name: str, public: bool = False) -> Estimate | None:
-        """The same of one measure; None for labels of one origin. public: over the public part alone."""
+        """Return the estimate of one measure; None for labels of one origin. public: over the public part alone."""
         if self.checked is None:
             return None
         found = self.estimates.get(name)
@@ -189,14 +175,10 @@ class Scores:
 
 
 def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
-    """The average of several Scores on the same queries: of each value, mean, loss and ceiling.
+    """Average several Scores of the same queries: each value, mean, loss and ceiling.
 
     A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
-    unknown in one of them is left out.
-
-    several: the Scores to average.
-    split: the seed of the bootstrap, and whether the public part gets intervals.
-    detailed: measures that get an interval; None: all.
+    unknown in one of them is left out. split, detailed: as for `score_lists`.
     """
     first = several[0]
 
@@ -240,18 +222,13 @@ def score_lists(
     """Score lists on the labelled queries.
 
     A measure of rankings with k > top_k or without k, and one of condensed lists, reads `lists.deep`; all others read
-    `lists.final`.
+    `lists.final`. Raise BadInput for an unknown name in `metrics`, for one that the labels do not suffice for, and if
+    no predicted query is labelled.
 
-    lists: what each query is shown.
-    qrels: the labels.
-    metrics: names of measures.
     split: the public part, and the seed of the bootstrap.
     multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
     missing: whether labelled queries without a row are left out ("skip") or scored as wrong ("zero").
     detailed: measures that get an interval or estimate, a public and a private part: the slow part; None: all.
-
-    Raises BadInput for an unknown name in `metrics`, for one that the labels do not suffice for, and if no predicted
-    query is labelled.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
@@ -297,7 +274,7 @@ def score_lists(
 
 
 def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
-    """The share of empty lists among the unanswerable queries that have one. seed: of the interval; None: without."""
+    """Return the share of empty lists among the unanswerable queries with a row. seed: None for no interval."""
     length_of = dict(zip(final.query_ids, (final.docs >= 0).sum(axis=1).tolist(), strict=True))
     empty = np.array([length_of[one] == 0 for one in qrels.unanswerable if one in length_of], np.float64)
     if not len(empty):
@@ -312,7 +289,6 @@ def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | Non
 def _checked(
     lists: ShownLists, checked: Checked | None, measures: Sequence[Measure], scored: Sequence[str]
 ) -> CheckedValues | None:
-    """What the measures give by people's and by the model's labels; None where all labels are of one origin."""
     if checked is None:
         return None
     deep = lists.final if lists.deep is None else lists.deep
@@ -321,7 +297,7 @@ def _checked(
 
 
 def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
-    """Measure of spans -> why it is unknown: nobody knows what a document shows that the dataset does not have."""
+    """Return measure of spans -> why it is unknown: the dataset lacks documents of the lists."""
     unplaced = shown.shown.unplaced if shown.shown else []
     if not unplaced:
         return {}
@@ -346,7 +322,7 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
 def _lost(
     lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
 ) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
-    """(losses, ceilings: each the mean over the scored queries; the kind of loss of each query)."""
+    """Return the means of losses and of ceilings over the scored queries, and the kind of loss of each query."""
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
     top_k = 3 if lists.top_k is None else lists.top_k
@@ -361,14 +337,14 @@ def _lost(
 
 @remembered
 def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """Judged candidates; remembered, since trials that differ only in the gate share them."""
+    """Judge candidates; remembered, since trials that differ only in the gate share them."""
     return judge_lists(candidates, qrels, query_ids)
 
 
 @remembered
 def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """The judged top 3 of a component ranking; remembered, since many trials share it."""
-    return judge_lists(ranking.top(3), qrels, query_ids)
+    """Judge the top of a component ranking; remembered, since many trials share it."""
+    return judge_lists(ranking.top(SHOWN), qrels, query_ids)
 
 
 def _missing(final: Lists, qrels: Qrels) -> list[str]:
@@ -443,7 +419,7 @@ def _public(
     split: Split,
     wanted: Collection[str],
 ) -> dict[str, Summary]:
-    """The summary of the public part, with intervals where runs are selected on it. rows: bool [Q], the part."""
+    """Add intervals to the summary of the public part where runs are selected on it. rows: bool [Q], the part."""
     if split.select_on != "public":
         return dict(summary)
     inside = {name: of[rows] for name, of in values.items()}
@@ -451,7 +427,7 @@ def _public(
 
 
 def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
-    """bool [Q]: the gate's decision for each scored query; False for a query without a prediction."""
+    """Return the gate's decision for each scored query, bool [Q]; False for a query without a prediction."""
     decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
     return np.array([decided.get(query_id, False) for query_id in scored], bool)
 

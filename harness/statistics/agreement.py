@@ -1,14 +1,10 @@
-"""Agreement of raters, and intervals of proportions.
-
-How far raters agree on grades: kappa, alpha, sensitivity and specificity of pairs that lie in sampled queries.
+"""Agreement of raters on grades, and Wilson's interval of proportions.
 
 People check whole queries, which were drawn from strata. A pair of a query and a document therefore counts as often as
 its query stands for others: N_s / n_s, where n_s of the N_s queries of its stratum were checked (p_ab = sum over strata
 of W_s n_s,ab / n_s, up to a factor). Intervals resample queries, not pairs: grades of one query depend on each other.
 
 Every function takes tables float64 [..., C, C]: how often the first rater gives grade a where the second gives b.
-
-Proportions of few cases, with Wilson's interval.
 """
 
 from __future__ import annotations
@@ -22,11 +18,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from harness.statistics.bootstrap import draws
+
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 FEWEST = 5  # queries with an interval: a draw of fewer has hardly more than a few outcomes
 _SLACK = 1e-12  # values that differ by less are equal
-_CELLS = 1 << 22  # draws in memory at once
 
 
 @dataclass(frozen=True)
@@ -39,10 +36,10 @@ class Statistic:
 
 @dataclass(frozen=True)
 class DesignEstimate:
-    """A statistic of all queries, estimated from those that were checked.
+    """A statistic of all queries, estimated from the checked ones.
 
     value: NaN where it is undefined. low, high: its 95 % interval, NaN where there is none.
-    queries, pairs: what it rests on; for alpha, `pairs` are all grades of pairs that several have judged.
+    pairs: for alpha, all grades of pairs that several have judged.
     note: why there is no value or no interval; "" for nothing.
     """
 
@@ -58,8 +55,8 @@ class DesignEstimate:
 class Drawn:
     """Which queries were checked, and how many others each stands for.
 
-    strata: the stratum of each of the Q checked queries. sizes: stratum -> how many queries it was drawn from; one that
-    is missing counts its checked queries alone.
+    strata: the stratum of each of the Q checked queries. sizes: stratum -> how many queries it was drawn from; a
+    missing one counts its checked queries alone.
     """
 
     strata: tuple[str, ...]
@@ -67,12 +64,12 @@ class Drawn:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """float64 [Q]: N_s / n_s of each query."""
+        """N_s / n_s of each query, float64 [Q]."""
         checked = Counter(self.strata)
         return np.array([self.sizes.get(one, checked[one]) / checked[one] for one in self.strata])
 
     def resampled(self, values: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
-        """Weighted totals float64 [resamples, V] of values [Q, V] over queries that are drawn anew in each stratum.
+        """Return weighted totals float64 [resamples, V] of values [Q, V] over queries drawn anew in each stratum.
 
         Of n queries n - 1 are drawn, with replacement, and count n / (n - 1) times: with all n, intervals would be too
         narrow by the factor sqrt((n - 1) / n), which is .71 where a stratum has two (Rao and Wu 1988). A stratum with a
@@ -83,16 +80,12 @@ class Drawn:
         totals = np.zeros((resamples, values.shape[1]))
         for members in self._groups():
             n = len(members)
-            step = max(1, _CELLS // n)
-            for start in range(0, resamples, step):
-                rows = min(step, resamples - start)
-                cells = generator.integers(0, n, (rows, n - 1)) + np.arange(rows)[:, None] * n
-                drawn = np.bincount(cells.ravel(), minlength=rows * n).reshape(rows, n)
-                totals[start : start + rows] += drawn @ weighted[members] * (n / (n - 1))
+            parts = [drawn @ weighted[members] for drawn in draws(generator, n, resamples, n - 1)]
+            totals += np.vstack(parts) * (n / (n - 1))
         return totals
 
     def _groups(self) -> list[np.ndarray]:
-        """The queries of each stratum, at least two in each."""
+        """Return the queries of each stratum, joined where there is a single one."""
         names = np.array(self.strata)
         groups = [np.flatnonzero(names == one) for one in sorted(set(self.strata))]
         whole = sorted((one for one in groups if len(one) > 1), key=len)
@@ -103,17 +96,17 @@ class Drawn:
 
 
 def at_threshold(tables: np.ndarray, relevant_from: int) -> np.ndarray:
-    """Tables of two classes, [..., 2, 2], of tables of grades: below `relevant_from`, and from it on."""
+    """Return tables of two classes, [..., 2, 2]: grades below `relevant_from`, and from it on."""
     low, high = slice(None, relevant_from), slice(relevant_from, None)
     parts = [[tables[..., a, b].sum(axis=(-2, -1)) for b in (low, high)] for a in (low, high)]
     return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
 
 
 def kappa(tables: np.ndarray) -> np.ndarray:
-    """Cohen's kappa, [...]: how far two raters agree beyond chance, each pair weighted by the squared distance of its
-    grades. With two classes it is the plain kappa (Cohen 1960), with more the quadratically weighted one (Cohen 1968).
+    """Return Cohen's kappa, [...]: how far two raters agree beyond chance, by squared distances of grades.
 
-    NaN where a rater gives all the same grade: what they agree in beyond chance cannot be told.
+    With two classes it is the plain kappa (Cohen 1960), with more the quadratically weighted one (Cohen 1968). NaN if a
+    rater gives all the same grade.
     """
     classes = np.arange(tables.shape[-1])
     distance = np.square(classes[:, None] - classes)
@@ -126,22 +119,22 @@ def kappa(tables: np.ndarray) -> np.ndarray:
 
 
 def agreed(tables: np.ndarray) -> np.ndarray:
-    """The share of pairs with the same grade, [...]; NaN without pairs."""
+    """Return the share of pairs with the same grade, [...]; NaN without pairs."""
     return _ratio(np.trace(tables, axis1=-2, axis2=-1), tables.sum(axis=(-2, -1)))
 
 
 def sensitivity(tables: np.ndarray) -> np.ndarray:
-    """Of what the first rater finds relevant, the share that the second does, of tables [..., 2, 2]; NaN if none is."""
+    """Return the share of the first rater's relevant pairs that the second finds relevant, of tables [..., 2, 2]."""
     return _ratio(tables[..., 1, 1], tables[..., 1, :].sum(axis=-1))
 
 
 def specificity(tables: np.ndarray) -> np.ndarray:
-    """Of what the first rater finds not relevant, the share that the second does, of tables [..., 2, 2]."""
+    """Return the same share of the pairs that are not relevant, of tables [..., 2, 2]; NaN if there are none."""
     return _ratio(tables[..., 0, 0], tables[..., 0, :].sum(axis=-1))
 
 
 def coincidences(counts: np.ndarray) -> np.ndarray:
-    """How often grades meet among the raters of a unit, float64 [U, C, C]; units of one rater have none.
+    """Return how often grades meet among the raters of a unit, float64 [U, C, C]; 0 for units of one rater.
 
     Each unit of m raters counts m values: every ordered pair of its raters counts 1 / (m - 1) (Krippendorff 2011).
 
@@ -155,10 +148,9 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
 
 
 def alpha(tables: np.ndarray) -> np.ndarray:
-    """Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], of sums of `coincidences`.
+    """Return Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], of sums of `coincidences`.
 
-    Any number of raters, with gaps. Two grades are as far apart as values lie between them. NaN where all values are
-    the same. The total of a table is the number of values.
+    The distance of two grades is the number of values between them. NaN where all values are the same.
     """
     values = tables.sum(axis=-1)
     total = values.sum(axis=-1)
@@ -172,7 +164,7 @@ def alpha(tables: np.ndarray) -> np.ndarray:
 def estimates(
     tables: np.ndarray, sample: Drawn, statistics: Mapping[str, Statistic], seed: int = 0
 ) -> dict[str, DesignEstimate]:
-    """Statistics of all queries with their intervals, from tables float64 [Q, C, C] of the checked queries.
+    """Estimate statistics of all queries with intervals, from tables float64 [Q, C, C] of the checked queries.
 
     Queries without a pair are left out. Intervals are those of percentiles, expanded as a t-interval is for so many
     queries (Hesterberg 2015). Fewer than five queries give none.
@@ -200,7 +192,6 @@ def estimates(
 
 
 def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
-    """(low, high, a note) of a statistic of resampled queries; NaN where it is undefined in too many resamples."""
     from scipy.special import ndtr, stdtrit
 
     if queries < FEWEST:
@@ -217,7 +208,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
 def tables_of(
     queries: Sequence[int], first: Sequence[int], second: Sequence[int], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Tables float64 [Q, C, C] of pairs: the row of each one's query, and the grades of both raters. shape: (Q, C)."""
+    """Count pairs, each with the row of its query and two grades, into tables float64 [Q, C, C]. shape: (Q, C)."""
     rows, classes = shape
     cells = (np.asarray(queries, np.intp) * classes + np.asarray(first, np.intp)) * classes
     found = np.bincount(cells + np.asarray(second, np.intp), minlength=rows * classes**2)
@@ -225,7 +216,7 @@ def tables_of(
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray, where: np.ndarray | bool = True) -> np.ndarray:
-    """part / whole, which is 1 at most but for rounding; NaN where `whole` is 0 or the condition does not hold."""
+    """Return part / whole, at most 1; NaN where `whole` is 0 or the condition does not hold."""
     known = (whole > 0) & where
     return np.where(known, np.minimum(part / np.where(known, whole, 1), 1), np.nan)
 

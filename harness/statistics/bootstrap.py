@@ -16,12 +16,11 @@ _PRODUCT = 1 << 18  # multiplications in one matrix product: BLAS computes so fe
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """M statistics of n items with what their BCa intervals are computed from.
+    """M statistics of n items, and the input of their BCa intervals.
 
     observed:  float64 [M], the statistics of the items.
     values:    float64 [M, resamples], the same of items drawn with replacement.
-    influence: float64 [M, n], what each item adds to the statistic, up to a positive factor: the mean of the
-               leave-one-out values less the item's own.
+    influence: float64 [M, n], the mean of the leave-one-out values less the item's own, up to a positive factor.
     constant:  bool [M], whether the statistic is the same whichever items are drawn.
     slack:     float64 [M]; values that differ by less are equal.
     """
@@ -35,9 +34,7 @@ class Resampled:
 
 @dataclass(frozen=True, eq=False)
 class Tallies:
-    """What was counted of N items, and M measures that are computed from sums over items.
-
-    A ratio of counts, such as precision over all items, is no mean of items: whole items are drawn and summed again.
+    """Counts of N items, and M measures that are computed from their sums, such as precision over all items.
 
     table:    float64 [N, S], the counts of each item.
     measure:  sums [R, S] -> measures [M, R], NaN where undefined.
@@ -56,7 +53,7 @@ def bootstrap_means(
     resamples: int = 2000,
     wanted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Bootstrap intervals for M means over queries: (low [M], high [M], a note for each, "" if none is needed).
+    """Return bootstrap intervals of M means over queries: (low [M], high [M], a note for each, "" if none is needed).
 
     Whole queries are drawn with replacement. The interval is BCa (bias-corrected and accelerated; Efron 1987) as in
     scipy.stats.bootstrap, whose leave-one-out means are computed here in closed form instead of from an n x n array.
@@ -94,7 +91,7 @@ def bootstrap_means(
 
 
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
-    """float64 [M, resamples]: means of the n columns of `values` [M, n], drawn with replacement."""
+    """Return the means of the n columns of `values` [M, n], drawn with replacement, float64 [M, resamples]."""
     n = values.shape[1]
     draw = _cached_draws if resamples * n <= _CELLS else draws
     # BLAS computes products of this size in one thread: their last bits do not depend on the number of cores, and
@@ -108,25 +105,25 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
     return np.hstack(products) / n
 
 
-def draws(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
-    """How often each of n items is drawn, whole numbers [some of the resamples, n]; they turn sums into products."""
+def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
+    """Yield how often each of n items is drawn, whole numbers [some of the resamples, n]: sums become products.
+
+    drawn: how many items are drawn with replacement; None: n.
+    """
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
     for start in range(0, resamples, step):
         count = min(step, resamples - start)
-        cells = generator.integers(0, n, (count, n)) + np.arange(count)[:, None] * n
-        drawn = np.bincount(cells.ravel(), minlength=count * n).reshape(count, n)
-        yield drawn.astype(np.min_scalar_type(n))
+        cells = generator.integers(0, n, (count, n if drawn is None else drawn)) + np.arange(count)[:, None] * n
+        yield np.bincount(cells.ravel(), minlength=count * n).reshape(count, n).astype(np.min_scalar_type(n))
 
 
 @functools.lru_cache(maxsize=8)
 def _cached_draws(seed: int, n: int, resamples: int) -> tuple[np.ndarray, ...]:
-    """Draws few enough to cache: the same for all measures and trials with n queries."""
     return tuple(draws(seed, n, resamples))
 
 
 def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Intervals and notes for values [M, n] with their resampled means [M, resamples]."""
     observed = values.mean(axis=1)
     statistics = Resampled(
         observed=observed,
@@ -141,14 +138,13 @@ def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tupl
 def bca(
     statistics: Resampled, confidence: float = 0.95, items: str = "queries", entering: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """BCa intervals of M statistics (Efron 1987): (low [M], high [M], a note for each, "" if none is needed).
+    """Return BCa intervals of M statistics (Efron 1987): (low [M], high [M], a note for each, "" if none is needed).
 
     The interval of a constant statistic is its value. With fewer than 10 items, or where BCa is undefined, it is the
     percentile interval, with a note.
 
-    confidence: of the interval, 0 to 1.
-    items:      what the items are called in notes, in the plural.
-    entering:   int [M], how many items enter each statistic; None: all.
+    items:    what the items are called in notes, in the plural.
+    entering: int [M], how many items enter each statistic; None: all.
     """
     from scipy.special import ndtr, ndtri
 
@@ -177,10 +173,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """float64 [N, M]: for each of the M rows of values [M, n] the quantiles at its own shares [N, M].
-
-    Linear between neighbours in the sorted row, as np.quantile computes them, but for all rows at once.
-    """
+    """Return for each of the M rows of values [M, n] the quantiles at its own shares [N, M], as np.quantile does."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last
@@ -201,7 +194,7 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
     low, high, notes = np.full(len(observed), np.nan), np.full(len(observed), np.nan), [""] * len(observed)
     if len(table) < 2:
         return low, high, ["one item: no interval"] * len(observed)
-    values = tallies.measure(np.vstack([product(drawn, table) for drawn in draws(seed, len(table), resamples)]))
+    values = tallies.measure(np.vstack([product(one, table) for one in draws(seed, len(table), resamples)]))
     left_out = tallies.measure(total - table)
     whole = np.isfinite(values).all(axis=1) & np.isfinite(left_out).all(axis=1)
     if whole.any():

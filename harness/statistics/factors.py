@@ -1,28 +1,22 @@
-"""Which settings matter: effects of a factorial design, and importance from any set of runs.
-
-How the scores of trials split into effects of their keys: an analysis of variance by least squares.
+"""Which settings matter: scores of trials split into effects of keys, and each key's share of the variance.
 
 A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus, where
 the trials suffice for it, an effect of each two values together; what is left is the rest. Each effect sums to 0 over
 the values of each of its keys, and all values of a key weigh the same, however many trials have them: functional ANOVA
 (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014, who read it off a random forest) over the uniform space.
 
-Shapes: R trials, K keys, L values of a key, Q queries.
-
-Which key of a set of trials matters: its share of the variance of their scores, with an interval over queries.
-
 The queries are a sample, the trials are given. The mean of Q queries has noise, which adds to every variance: a key
 without an effect would seem to matter, and a bootstrap would add the noise once more. So a variance is estimated from
 pairs of different queries alone, which is unbiased: the mean of x_i' A x_j over i != j, where x_i are the scores of
 query i and A is the part's quadratic form (a U-statistic; Hoeffding 1948).
 
-The interval of a share holds each value that the queries do not speak against. A part has the share s if its variance
-less s times that of all is 0. This difference is estimated without bias, too, and s is in the interval if the estimate
-is no more than t standard errors from 0, where the standard error is that of trials in which the share is s (as in
-Fieller 1954). So the interval of a key without an effect begins at 0. `scripts/simulate.py importance` counts how often
-intervals hold the truth.
+The interval of a share holds each value that a test does not reject. A part has the share s if its variance less s
+times that of all is 0. This difference is estimated without bias, too, and s is in the interval if the estimate is at
+most t standard errors from 0, where the standard error is that of trials in which the share is s (as in Fieller 1954).
+So the interval of a key without an effect begins at 0. `scripts/simulate.py importance` counts how often intervals
+hold the truth.
 
-Shapes: Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.
+Shapes: R trials, K keys, L values of a key, Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.
 """
 
 from __future__ import annotations
@@ -43,15 +37,15 @@ Keys = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What each query's scores of R trials are made of. All are linear in the scores.
+    """The parts of each query's scores of R trials, all linear in the scores.
 
     mean: float64 [Q], over the space.
     parts: the effect of one key, (key,) -> float64 [L, Q], or of two together, (first, second) -> float64 [L1 * L2, Q].
-        Keys that these trials cannot tell from others have none, and no pairs.
-    rest: float64 [rows, Q]; the sum of the squares of its column means is the variance of what no part explains.
-    whole: whether every combination of tried values was tried. Then the parts and the rest are exact. Otherwise the
-        rest is spread over the trials like noise, and adds to the variance of each part.
-    share_of_rest: what part of the variance of the rest the variance of each part has in it by chance.
+        Keys that these trials cannot tell from others have none.
+    rest: float64 [rows, Q]; the sum of the squares of its column means is the variance that no part explains.
+    whole: whether every combination of tried values was tried. Otherwise the rest is spread over the trials like
+        noise, and adds to the variance of each part.
+    share_of_rest: the share of the rest's variance that each part's variance includes by chance.
     """
 
     mean: np.ndarray
@@ -134,25 +128,25 @@ class _Model:
         return self.rank - _rank(self.gram[np.ix_(others, others)]) == own.stop - own.start
 
     def mixture(self, coefficients: np.ndarray) -> np.ndarray:
-        """What the parts that cannot be told apart explain together, float64 [rows, Q], scaled as the rest is."""
+        """Return what parts that cannot be told apart explain together, float64 [rows, Q], scaled as the rest."""
         fitted = sum(self.design[:, self.columns[keys]] @ coefficients[self.columns[keys]] for keys in self.mixed)
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 
     def contrasts(self, keys: Keys) -> np.ndarray:
-        """float64 [values or pairs of values, columns of the part]."""
+        """Return float64 [values or pairs of values, columns of the part]."""
         contrasts = np.ones((1, 1))
         for key in keys:
             contrasts = np.kron(contrasts, np.vstack([np.eye(self.sizes[key] - 1), -np.ones(self.sizes[key] - 1)]))
         return contrasts
 
     def leverage(self, keys: Keys) -> float:
-        """The variance of a part's values for scores that are noise of variance 1."""
+        """Return the variance of a part's values for scores that are noise of variance 1."""
         contrasts, own = self.contrasts(keys), self.columns[keys]
         return float(np.sum((contrasts @ self.inverse[own, own]) * contrasts) / len(contrasts))
 
 
 def _model(cells: np.ndarray, sizes: np.ndarray, whole: bool) -> _Model:
-    """With all pairs of keys if there are enough trials to tell them apart, else with single keys alone."""
+    """Return a model with all pairs of keys if there are enough trials to tell them apart, else without pairs."""
     keys = range(len(sizes))
     coded = [_coded(cells[:, key], int(sizes[key])) for key in keys]
     alone = [((key,), coded[key]) for key in keys]
@@ -175,7 +169,7 @@ def _joined(sizes: np.ndarray, parts: Sequence[tuple[Keys, np.ndarray]]) -> _Mod
 
 
 def _coded(level: np.ndarray, size: int) -> np.ndarray:
-    """One column for each value but the last, which has -1 in all."""
+    """Return one column for each value but the last, which has -1 in all."""
     return np.vstack([np.eye(size - 1), -np.ones(size - 1)])[level]
 
 
@@ -217,7 +211,7 @@ class Importance:
 
 
 def importance(found: Effects) -> Importance:
-    """The shares of the variance that are due to each key, each pair of keys and the rest; Q must be 3 or more."""
+    """Return the shares of the variance of each key, each pair of keys and the rest; Q must be 3 or more."""
     blocks = _Blocks(found.rest.shape[1])
     rest = blocks.kernel(found.rest)
     kernels = {
@@ -247,12 +241,12 @@ def importance(found: Effects) -> Importance:
 
 
 def _at_least(part: Share, more: Share) -> Share:
-    """The share of what contains a part is no less, though the estimate of the other part may be below 0."""
+    """Return `more`, which contains the part, with at least the part's share."""
     return Share(max(part.value, more.value), more.low, max(part.value, more.high))
 
 
 def share(part: np.ndarray, whole: np.ndarray) -> Share:
-    """The share of a part in the variance of the whole, with its 95 % interval. part, whole: kernels."""
+    """Return the share of a part in the variance of the whole, with its 95 % interval. part, whole: kernels."""
     if not np.abs(whole).max() > 0:
         return Share(math.nan, math.nan, math.nan)
     others = whole - part
@@ -268,7 +262,7 @@ def share(part: np.ndarray, whole: np.ndarray) -> Share:
 
 
 def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) -> np.ndarray:
-    """The variance of the estimate of V(part) - s V(whole) if the share is s, for each s tested, float64 [STEPS].
+    """Return the variance of the estimate of V(part) - s V(whole) if the share is s, for each s tested, [STEPS].
 
     Of a quadratic form in a mean of normal values: 2 tr((A C)^2) + 4 m' A C A m, where C is the covariance of the mean
     and m the true mean. m is taken in the direction of the observed one, and of a length at which the share is s.
@@ -288,20 +282,20 @@ def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) ->
 
 
 def _slopes(kernel: np.ndarray) -> np.ndarray:
-    """How far each query lies from the mean in the direction of the part's mean, float64 [Q]."""
+    """Return how far each query lies from the mean in the direction of the part's mean, float64 [Q]."""
     rows = kernel.mean(axis=1)
     square = rows.mean()
     return (rows - square) / math.sqrt(square) if square > 0 else np.zeros(len(rows))
 
 
 def _variance(kernel: np.ndarray) -> float:
-    """The mean over pairs of different queries: the part's variance, without bias; below 0 by chance if it has none."""
+    """Return the mean over pairs of different queries: the part's variance without bias, which may be below 0."""
     count = len(kernel)
     return float((kernel.sum() - np.trace(kernel)) / (count * (count - 1)))
 
 
 def _noise(one: np.ndarray, other: np.ndarray) -> float:
-    """tr(A C B C) for the covariance C of the mean, from two centred kernels, by pairs of different queries."""
+    """Return tr(A C B C) for the covariance C of the mean, from two centred kernels, by pairs of different queries."""
     count = len(one)
     pairs = np.vdot(one, other) - np.vdot(one.diagonal(), other.diagonal())
     return float(pairs) / (count * (count - 1)) ** 2

@@ -1,15 +1,15 @@
 """How many queries tell runs apart, and how far the runs at hand can be told apart.
 
-Power is the chance that the test finds a difference that is there. Formulas for Student's test hold where differences
-are normal. Those of rankings are not: most queries tie, the rest take a few values, and what decides is how many of
-them differ. Here the test itself is repeated on samples from the observed differences: REPEATS times so many queries
-are drawn with replacement, and the signs of those that differ are flipped as in `significance`. Where more than FLIPPED
-queries of a sample differ, the flipped sums are taken as normal; where more than SAMPLED do, the whole answer is
-Student's, from the noncentral t distribution. `scripts/simulate.py power` compares all of this with the test.
+Power is the chance that the test finds a difference that is there. Formulas for Student's test hold for normal
+differences. Those of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is
+repeated on samples from the observed differences: REPEATS times so many queries are drawn with replacement, and the
+signs of those that differ are flipped as in `significance`. Where more than FLIPPED queries of a sample differ, the
+flipped sums are taken as normal; where more than SAMPLED do, the whole answer is Student's, from the noncentral t
+distribution. `scripts/simulate.py power` compares all of this with the test.
 
-What would be if the true difference were another is answered by weighing the observed differences d by exp(θd), with
-the θ that gives that mean (exponential tilting; Efron 1981): the same kinds of differences, in other proportions. Ties
-remain ties, no query differs by more than any has, and normal differences are only shifted.
+For another true difference, the observed differences d are weighed by exp(θd), with the θ that gives that mean
+(exponential tilting; Efron 1981). Ties remain ties, no query differs by more than any has, and normal differences are
+only shifted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLOAT32_ROUNDING = 1e-5  # of the sum of absolute differences: sums of float32 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What the differences of queries are drawn from.
+    """The distribution of the differences of queries.
 
     values: float64 [V], those that occur beside 0, ascending. shares: float64 [V], of the queries; the others tie.
     """
@@ -49,7 +49,7 @@ class Population:
 
     @classmethod
     def of(cls, differences: np.ndarray) -> Population:
-        """The observed differences as a population. differences: float64 [n], none of them NaN."""
+        """Return the observed differences, float64 [n] without NaN, as a population."""
         values, counts = np.unique(differences.round(12), return_counts=True)
         differ = values != 0
         return cls(values[differ], counts[differ] / len(differences))
@@ -69,12 +69,12 @@ class Population:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the greatest difference: no mean reaches beyond them."""
+        """The least and the greatest difference."""
         occur = [*self.values[[0, -1]].tolist(), *([0.0] if self.differ < 1 - _TIE else [])]
         return min(occur), max(occur)
 
     def with_mean(self, mean: float) -> Population:
-        """The population tilted to another mean. ValueError unless it lies between the ends."""
+        """Return the population tilted to another mean. Raise ValueError unless it lies between the ends."""
         from scipy.optimize import brentq
 
         low, high = self.ends
@@ -102,11 +102,11 @@ class FlipTest:
 
     @property
     def least(self) -> int:
-        """Queries that must differ at least: 2 of the 2^n ways to flip n equal differences are as far from 0."""
+        """The fewest queries that must differ: 2 of the 2^n ways to flip n equal differences are as far from 0."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
-        """The share of samples of so many queries in which the test finds a difference, 0 to 1."""
+        """Return the share of samples of so many queries in which the test finds a difference, 0 to 1."""
         if queries * population.differ > SAMPLED:
             return self.students(population.mean / population.sd, queries)
         samples = self._samples(population, queries)
@@ -124,7 +124,7 @@ class FlipTest:
         return float(found.mean())
 
     def students(self, effect: float, queries: float) -> float:
-        """The power of Student's paired test for normal differences. effect: their mean / standard deviation."""
+        """Return the power of Student's paired test for normal differences. effect: mean / standard deviation."""
         from scipy.special import nctdtr, stdtrit
 
         if queries < 2:
@@ -134,7 +134,7 @@ class FlipTest:
         return 1 - missed if missed == missed else 1.0
 
     def students_needed(self, effect: float, power: float) -> float:
-        """How many queries Student's test needs for this power, not rounded; inf for an effect of 0."""
+        """Return how many queries Student's test needs for this power, not rounded; inf for an effect of 0."""
         from scipy.optimize import brentq
 
         if effect == 0:
@@ -148,7 +148,7 @@ class FlipTest:
         return needed
 
     def queries_needed(self, population: Population, power: float) -> int | None:
-        """How many queries have this power; None for a mean of 0, and if it is more than MOST."""
+        """Return how many queries have this power; None for a mean of 0, and if more than MOST are needed."""
         if abs(population.mean) <= _TIE:
             return None
         effect = abs(population.mean) / population.sd if population.sd else math.inf
@@ -158,9 +158,9 @@ class FlipTest:
         return None if root is None else round(root**2)
 
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
-        """The mean difference, in the direction of the observed one, that so many queries show with this power.
+        """Return the least mean difference, in the observed direction, that so many queries show with this power.
 
-        None if they show none that these differences can have.
+        None if these differences can have no such mean.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])
@@ -175,7 +175,7 @@ class FlipTest:
         return None if found is None else side * found
 
     def _distance(self, power: float) -> float:
-        """By how many standard errors a mean differs from 0 if the test finds that with this power, roughly."""
+        """Return by about how many standard errors a mean differs from 0 if the test finds that with this power."""
         from scipy.special import ndtri
 
         return float(ndtri(min(max(power, 0.02), 0.98)) - ndtri(self.alpha / 2))
@@ -183,9 +183,9 @@ class FlipTest:
     def _crossing(
         self, power_at: Callable[[float], float], power: float, start: float, least: float, most: float
     ) -> float | None:
-        """Where `power_at`, which rises about as a normal distribution does, has this power; None if it is not between.
+        """Return the place between `least` and `most` where `power_at` has this power; None if there is none.
 
-        start: a guess. least, most: it does not lie beyond; `most` is looked at only if all below is too little.
+        `power_at` rises about as a normal distribution does. start: a guess.
         """
         low, high, place = least, most, start
         while high - low > _CLOSE * high:
@@ -201,7 +201,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """float32 [REPEATS, K], what differs in each sample, before it zeros; a larger sample begins as a smaller."""
+        """Return the differences of each sample, float32 [REPEATS, K], padded; larger ones extend smaller ones."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -213,7 +213,7 @@ class FlipTest:
         return np.where(np.arange(drawn.shape[1]) < counts[:, None], values[places], np.float32(0))
 
     def _found(self, samples: np.ndarray, sums: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """bool [R], whether p is at most alpha. signs: float32 [F, K], all ways to flip, or drawn ones."""
+        """Return whether p is at most alpha, bool [R]. signs: float32 [F, K], all ways to flip, or drawn ones."""
         least = sums - _FLOAT32_ROUNDING * np.abs(samples).sum(axis=1)
         step = max(1, _CELLS // len(signs))
         as_far = np.zeros(len(samples))
@@ -241,8 +241,7 @@ _ROUNDING = 1e-12  # of the greatest difference: a spread up to it is none
 
 @dataclass(frozen=True)
 class Planned:
-    """power: of so many queries for the observed difference. smallest: the difference they show with the wanted power;
-    None if there is none that these differences can have."""
+    """power: of `queries` for the observed difference. smallest: the difference they show with the wanted power."""
 
     queries: int
     power: float
@@ -251,19 +250,16 @@ class Planned:
 
 @dataclass(frozen=True)
 class TellingApart:
-    """The difference of two runs by query, and what it takes to find it.
+    """The observed difference of two runs, and how many queries find it.
 
-    found: the difference as it was observed, with its interval and its test.
     sd: standard deviation of the differences (ddof 1).
     wanted: the power, 0 to 1. alpha: the test finds a difference up to this p.
-    queries_needed: to find the observed difference with the wanted power; None if it is 0 or so small that more than
-        MOST are needed.
-    low, high: its 95 % interval, from that of the effect (mean / sd). None: no number is enough, since the effect may
-        be 0, or more than MOST are needed.
-    smallest_difference: that as many queries as there are find with the wanted power; None if there is none.
-    power_now: the power of as many queries as there are for the observed difference.
-    curve: what other numbers of queries would show.
-    notes: what a reader must know besides.
+    queries_needed: to find the observed difference with the wanted power; None if more than MOST are needed.
+    low, high: its 95 % interval, from that of the effect (mean / sd). None: the effect may be 0, or more than MOST are
+        needed.
+    smallest_difference: found by today's queries with the wanted power; None if there is none.
+    power_now: the power of today's queries for the observed difference.
+    curve: the same for other numbers of queries.
     """
 
     found: Difference
@@ -280,9 +276,9 @@ class TellingApart:
 
 
 def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) -> TellingApart:
-    """gaps: float64 [Q], the first run's value less the second's; NaN where the measure does not apply.
+    """Return how far two runs can be told apart. Raise ValueError without two queries or without a difference.
 
-    Raises ValueError with fewer than two queries, and where the runs have the same value on each.
+    gaps: float64 [Q], the first run's value less the second's; NaN where the measure does not apply.
     """
     known = gaps[~np.isnan(gaps)]
     if len(known) < 2 or not known.any():
@@ -308,7 +304,7 @@ def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) ->
 
 
 def effect_interval(known: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of the mean / standard deviation of differences [n]; NaN where all are equal.
+    """Return the 95 % interval of the mean / standard deviation of differences [n]; NaN where all are equal.
 
     By the delta method, which takes skewness g and kurtosis k into account: the variance of the effect e is
     (1 - g e + (k - 1) e² / 4) / n (Mertens 2002, of the Sharpe ratio, which is the same number).

@@ -1,9 +1,9 @@
 """Honest estimates from labels that a model wrote and people checked in part: prediction-powered inference (PPI++).
 
 A model's labels alone give a precise and wrong mean; people's labels of n queries alone a right and imprecise one. The
-mean over all queries of what the model's labels give, plus the mean over the checked queries of what that is wrong by,
-is right however wrong the model is, and the better the model, the more precise (Angelopoulos, Duchi & Zrnic 2023,
-"PPI++"; by strata Fisch et al. 2024, "Stratified Prediction-Powered Inference").
+mean by the model's labels, corrected by its mean error on the checked queries, is right however wrong the model is, and
+the better the model, the more precise (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024,
+"Stratified Prediction-Powered Inference").
 
 In the formulas, Y and Ŷ are a query's value by people and by the model; n queries are checked, N are not:
 
@@ -15,15 +15,15 @@ by stratum s, weighted by its share W of the queries, with one λ for all strata
 
     λ         Σ W² cov(Y, Ŷ) / n  /  Σ W² var(Ŷ) (1/n + 1/N)
 
-λ fits the checked queries better than others: each residual Y − λŶ is divided by 1 − its leverage on λ, as if the
-query had had no part in it (the HC3 of MacKinnon & White 1985). Without that, simulated 95 % intervals cover the truth
-in 91 % at n = 30. The interval is Student's, with Satterthwaite's degrees of freedom for the residuals' variances:
-n − 1 in one stratum. Small strata that follow each other share a variance, as two or three queries tell little of it.
-The interval holds for the queries that the test set was drawn from, as the intervals of means do.
+λ fits the checked queries better than others: each residual Y − λŶ is divided by 1 − its leverage on λ (the HC3 of
+MacKinnon & White 1985). Without that, simulated 95 % intervals cover the truth in 91 % at n = 30. The interval is
+Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 in one stratum. Small strata that
+follow each other share a variance, as two or three queries tell little of it. The interval holds for the queries that
+the test set was drawn from, as the intervals of means do.
 
-A measure that applies to some queries is a ratio of two means: of what it gives, and of whether it applies. People and
-the model may disagree on that. Both means are estimated with the same λ, and the residuals are those of the ratio
-(u = value − ratio, 0 where it does not apply). Where a measure applies to all, this is the mean above.
+A measure that applies to some queries is a ratio of two means: of its values, and of whether it applies, on which
+people and the model may disagree. Both means are estimated with the same λ; the residuals are those of the ratio
+(u = value − ratio, 0 where it does not apply).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less of
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # of a variance: below, strata that follow each other share theirs
 SPARSE = 5  # with fewer checked queries that differ from the rest, no interval: as for shares, np must not be below 5
-MOST_LEVERAGE = 0.5  # of one query on λ: a single query with another value by the model than the rest would have 1
+MOST_LEVERAGE = 0.5  # of one query on λ: a query that alone has another value by the model would have 1
 _ROUNDING = 1e-12  # variances up to this are 0
 
 
@@ -51,8 +51,8 @@ class Estimate:
     """A mean over queries, as people would have labelled all of them.
 
     value: NaN where there is none. low, high: ends of the 95 % interval, NaN if there is none.
-    checked: the queries checked by people to which the measure applies by their labels. others: those that nobody
-        checked, and to which it applies by the model's.
+    checked: the number of checked queries to which the measure applies by people's labels. others: of the other
+        queries, to which it applies by the model's.
     p: two-sided, of Student's test of a difference against 0; NaN without an interval.
     weight: λ, how much the model's labels count, 0 to 1; NaN without a value.
     note: why there is no value or no interval, or what limits it; "" for nothing.
@@ -75,7 +75,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class EstimatedDifference:
-    """found: the difference of two runs. p_holm: its p after Holm's correction over pairs of runs; NaN without one."""
+    """The difference of two runs. p_holm: its p after Holm's correction over pairs of runs; NaN without one."""
 
     found: Estimate
     p_holm: float
@@ -85,10 +85,9 @@ class EstimatedDifference:
 class CheckedSample:
     """The values of Q queries by both sets of labels.
 
-    people: float64 [Q]; NaN where people have not checked the query, or the measure does not apply by their labels.
-    model: float64 [Q]; NaN where the measure does not apply by the model's labels.
-    checked: bool [Q], whether people have checked the query.
-    strata: int [Q], from which a query was drawn or not; None: all from one.
+    people, model: float64 [Q]; NaN where the measure does not apply by these labels, and for people's where the query
+        was not checked.
+    checked: bool [Q], whether people have checked the query. strata: int [Q]; None: all queries are in one.
     """
 
     people: np.ndarray
@@ -97,7 +96,7 @@ class CheckedSample:
     strata: np.ndarray | None = None
 
     def without_value(self, note: str) -> Estimate:
-        """An estimate that has the counts and a note alone."""
+        """Return an estimate that has the counts and a note alone."""
         checked = int((self.checked & ~np.isnan(self.people)).sum())
         others = int((~self.checked & ~np.isnan(self.model)).sum())
         return Estimate(math.nan, checked=checked, others=others, note=note)
@@ -117,7 +116,7 @@ class _Stratum:
     other_applies: np.ndarray
 
     def mean(self, weight: float) -> np.ndarray:
-        """[mean of the values, mean of whether the measure applies], float64 [2]."""
+        """Return [mean of the values, mean of whether the measure applies], float64 [2]."""
         people = np.array([self.value.mean(), self.applies.mean()])
         if not len(self.other):
             return people
@@ -126,7 +125,7 @@ class _Stratum:
         return people + weight * (others - seen)
 
     def residuals(self, ratio: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(u by people [n], u by the model of the same queries [n], u by the model of the others [N])."""
+        """Return (u by people [n], u by the model of the same queries [n], u by the model of the others [N])."""
         return (
             self.value - ratio * self.applies,
             self.seen - ratio * self.seen_applies,
@@ -135,13 +134,13 @@ class _Stratum:
 
 
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
-    """The mean of a measure with its interval. The order of the queries plays no part.
+    """Estimate the mean of a measure with its interval, whatever the order of the queries.
 
     A stratum with fewer than two checked queries is joined with the next one in order, the last with the one before.
     There is no interval with fewer than LEAST checked queries that the measure applies to, or if all but fewer than
     SPARSE of them have the same value; and no value with fewer than two.
 
-    least, most: what the measure lies between; the value and the interval are cut there.
+    least, most: bounds of the measure; the value and the interval are cut there.
     """
     found = sample.without_value("")
     if (counted := found.checked) < 2:
@@ -168,10 +167,7 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
 
 
 def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
-    """The mean difference of two runs, from the differences of each query. Both samples are of the same queries.
-
-    No estimate where the measure applies to other queries in each run.
-    """
+    """Estimate the mean difference of two runs on the same queries; no value if it applies to other queries in each."""
     same = all(
         (np.isnan(one) == np.isnan(other)).all()
         for one, other in ((first.people, second.people), (first.model, second.model))
@@ -183,31 +179,31 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
 
 
 def _unusual(sample: CheckedSample) -> int:
-    """How many of the values by people are not the most frequent one."""
+    """Return how many of the values by people are not the most frequent one."""
     values = sample.people[sample.checked]
     values = values[~np.isnan(values)].round(9)
     return len(values) - int(np.unique(values, return_counts=True)[1].max())
 
 
 def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
-    """int [Q]: strata of which each has two checked queries or more, if that many are checked at all."""
+    """Return strata, int [Q], with at least two checked queries in each, if that many are checked at all."""
     names, found = np.unique(strata, return_inverse=True)
+    groups = _neighbours(np.bincount(found[checked], minlength=len(names)).tolist(), 2)
+    place = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
+    return place[found]
+
+
+def _neighbours(sizes: Sequence[int], least: int) -> list[list[int]]:
+    """Group numbers 0, 1, 2 ... in order, with sizes that add up to `least` or more in each group if they can."""
     groups: list[list[int]] = [[]]
-    held = 0
-    counts = np.bincount(found[checked], minlength=len(names))
-    for one, count in enumerate(counts.tolist()):
-        if held >= 2:
+    for number in range(len(sizes)):
+        if sum(sizes[one] for one in groups[-1]) >= least:
             groups.append([])
-            held = 0
-        groups[-1].append(one)
-        held += count
-    if held < 2 and len(groups) > 1:
+        groups[-1].append(number)
+    if len(groups) > 1 and sum(sizes[one] for one in groups[-1]) < least:
         last = groups.pop()
         groups[-1] += last
-    place = np.empty(len(names), np.intp)
-    for number, members in enumerate(groups):
-        place[members] = number
-    return place[found]
+    return groups
 
 
 def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
@@ -230,13 +226,13 @@ def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
 
 
 def _ratio(strata: Sequence[_Stratum], weight: float) -> float:
-    """The estimate with a given λ; NaN where the measure applies to nothing."""
+    """Return the estimate with a given λ; NaN where the measure applies to nothing."""
     value, applies = np.sum([one.share * one.mean(weight) for one in strata], axis=0)
     return float(value / applies) if applies > _ROUNDING else math.nan
 
 
 def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
-    """λ. Like ppi_py, the covariance divides by n, and the variance is of all queries."""
+    """Return λ. Like ppi_py, the covariance divides by n, and the variance is of all queries."""
     above = below = 0.0
     for one in strata:
         n, more = len(one.value), len(one.other)
@@ -250,7 +246,7 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
 
 
 def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool) -> tuple[float, float]:
-    """(standard error, degrees of freedom). Freedom is infinite where the residuals do not vary.
+    """Return (standard error, degrees of freedom); the latter is infinite where the residuals do not vary.
 
     tuned: whether λ was computed from the checked queries, not given; at 0 and 1 it is as if it were given.
     """
@@ -269,9 +265,14 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
             outside = (residuals - residuals.mean()) / (1 - 1 / n - np.minimum(leverage, MOST_LEVERAGE))
             spread = float((outside**2).sum()) / (len(people) - 1) * (1 - 1 / n)
         spreads.append(_Spread(one.share**2 / len(people), spread, len(people) - 1))
-    parts = [(sum(one.weight for one in group) * _pooled(group), group) for group in _groups(spreads)]
-    from_checked = sum(part for part, _ in parts)
-    squares = sum(part**2 / sum(one.freedom for one in group) for part, group in parts)
+    from_checked = squares = 0.0
+    for members in _neighbours([one.freedom for one in spreads], LEAST_FREEDOM):
+        group = [spreads[one] for one in members]
+        degrees = sum(one.freedom for one in group)
+        variance = sum(one.variance * one.freedom for one in group) / degrees
+        part = sum(one.weight for one in group) * variance
+        from_checked += part
+        squares += part**2 / degrees
     applies = sum(one.share * one.mean(weight)[1] for one in strata)
     freedom = from_checked**2 / squares if squares > 0 else math.inf
     return math.sqrt(from_others + from_checked) / applies, freedom
@@ -285,26 +286,8 @@ class _Spread(NamedTuple):
     freedom: int
 
 
-def _groups(spreads: Sequence[_Spread]) -> list[list[_Spread]]:
-    """Strata one after the other, with at least LEAST_FREEDOM degrees of freedom in each group if there are as many."""
-    groups: list[list[_Spread]] = [[]]
-    for one in spreads:
-        if sum(other.freedom for other in groups[-1]) >= LEAST_FREEDOM:
-            groups.append([])
-        groups[-1].append(one)
-    if len(groups) > 1 and sum(one.freedom for one in groups[-1]) < LEAST_FREEDOM:
-        last = groups.pop()
-        groups[-1] += last
-    return groups
-
-
-def _pooled(group: Sequence[_Spread]) -> float:
-    """The variance within the strata of a group."""
-    return sum(one.variance * one.freedom for one in group) / sum(one.freedom for one in group)
-
-
 def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
-    """The leverage of each checked query on λ, by stratum: float64 [n], 1 in all unless λ does not depend on them."""
+    """Return the leverage of each checked query on λ, float64 [n] by stratum; 1 in all, or 0 without influence."""
     pulls = []
     for one in strata:
         _, seen, _ = one.residuals(ratio)
@@ -314,6 +297,6 @@ def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
 
 
 def _variance(values: np.ndarray) -> float:
-    """Of n values, dividing by n − 1; 0 where they differ by rounding alone."""
+    """Return the variance of n values, dividing by n − 1; 0 where they differ by rounding alone."""
     found = float(values.var(ddof=1)) if len(values) > 1 else 0.0
     return found if found > _ROUNDING else 0.0

@@ -14,7 +14,7 @@ from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootst
 ALPHA = 0.05  # two runs differ significantly up to this p
 SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps where there are too many to enumerate
 _CELLS = 1 << 22  # swaps in memory at once
-# With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py).
+# With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate.py intervals).
 FEW = 20
 ROWS = 512  # differences tested at once, so that their sums fit into memory
 _TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
@@ -30,7 +30,6 @@ class Difference:
 
     mean:      measure of the first - measure of the second. NaN where it is undefined.
     low, high: its 95 % bootstrap interval. NaN where there is none.
-    wins, ties, losses: items on which the first run is better, equal, worse.
     effect:    Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences; 0 where
                all are 0, NaN where all others are equal, or with fewer than two items. None where the measure
                is not a mean of items.
@@ -57,7 +56,7 @@ class Difference:
 
 
 def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
-    """The pairs of a best run with each other run, the best first; None: all pairs, and of two runs the pair."""
+    """Return the pairs of a best run with each other run, the best first; None: all pairs, and of two runs the pair."""
     if best is None or runs == 2:
         return list(itertools.combinations(range(runs), 2))
     return [(best, other) for other in range(runs) if other != best]
@@ -66,7 +65,7 @@ def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
 def differences(
     values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """Pairs of R runs in M measures, None: all with first < second; (first, second) -> one Difference per measure.
+    """Compare pairs of R runs in M measures, None: all with first < second; return pair -> one Difference per measure.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query. The result for two runs depends on no
     other run except through Holm's correction. If swaps are drawn, p depends on the order of the queries as it does
@@ -79,10 +78,21 @@ def differences(
     return compared(pairs_of(len(values)) if pairs is None else pairs, compare)
 
 
-def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """The first of R runs against each other one in one measure: (p, p after Holm's correction), float64 [R].
+def tally_differences(
+    runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
+) -> dict[Pair, list[Difference]]:
+    """As `differences`, of measures of sums over the same items in the same order, which all runs have."""
 
-    p of a pair is that of `differences`, with the same draws. NaN for the first run.
+    def compare(first: int, second: int) -> list[Difference]:
+        return paired_sums(runs[first], runs[second], seed, resamples)
+
+    return compared(pairs_of(len(runs)) if pairs is None else pairs, compare)
+
+
+def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    """Test the first of R runs against each other one in one measure; return p and p after Holm's correction, [R].
+
+    p of a pair is that of `differences`, with the same draws; NaN for the first run.
 
     values: float64 [R, Q], NaN where the measure does not apply.
     """
@@ -112,7 +122,7 @@ def compared(
 def randomisation_test(
     statistic: Statistic, n: int, slack: np.ndarray | float, *, seed: int, resamples: int
 ) -> tuple[np.ndarray, bool]:
-    """Paired randomisation test of M measures: (p float64 [M], whether p is exact).
+    """Test M measures by paired randomisation; return p, float64 [M], and whether it is exact.
 
     If the two runs were the same, each item could as well have been exchanged between them (Fisher 1935; Yeh 2000 for
     ratios of counts). Two-sided: p is the share of the ways to swap items after which the runs are at least as far
@@ -136,7 +146,7 @@ def randomisation_test(
 
 
 def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """Randomisation test of M means of differences: (p float64 [M], whether p is exact bool [M]).
+    """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
     rows: differences by query, float64 [M, Q]; NaN does not count. Swapping the two runs on a query flips the sign of
     its difference. Flipping a 0 changes nothing, so that a measure is tested exactly if its other differences have no
@@ -159,7 +169,7 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """p values [n] corrected for n tests (Holm 1979): the smallest counts n times, the next n - 1 times, up to 1.
+    """Correct p values [n] for n tests (Holm 1979): the smallest counts n times, the next n - 1 times, up to 1.
 
     No corrected value is less than that of a smaller p. Rejecting those up to 0.05 keeps the chance of any false
     rejection below 0.05, however the tests depend on each other.
@@ -171,12 +181,11 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def _flipped_sums(rows: np.ndarray) -> Statistic:
-    """The sums of differences [M, n] after swaps."""
     return lambda swaps: rows @ (1.0 - 2.0 * swaps).T
 
 
 def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
-    """Random swaps, 0 or 1, int8 [some of the resamples, n]."""
+    """Yield random swaps, 0 or 1, int8 [some of the resamples, n]."""
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
     for start in range(0, resamples, step):
@@ -211,19 +220,8 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
     return found
 
 
-def tally_differences(
-    runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
-) -> dict[Pair, list[Difference]]:
-    """As `differences`, of measures of sums over the same items in the same order, which all runs have."""
-
-    def compare(first: int, second: int) -> list[Difference]:
-        return paired_sums(runs[first], runs[second], seed, resamples)
-
-    return compared(pairs_of(len(runs)) if pairs is None else pairs, compare)
-
-
 def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:
-    """Randomisation test of measures of sums: (p float64 [M], whether p is exact).
+    """Test measures of sums by randomisation; return p, float64 [M], and whether it is exact.
 
     Swapping the answers of two runs to an item moves its counts from one sum to the other. Items with the same counts
     in both are left alone.
@@ -271,7 +269,6 @@ def paired_sums(first: Tallies, second: Tallies, seed: int, resamples: int) -> l
 
 
 def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
-    """What limits a difference in a measure over n queries, of which `differ` are not ties."""
     if n > 1 and differ == 0:
         return "the runs have the same value on every query"
     if n > 1 and math.isnan(effect):
@@ -282,7 +279,7 @@ def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
 
 
 def _effect(counted: np.ndarray) -> tuple[float, float]:
-    """Cohen's d of differences [n], and the p of the t-test that follows from it: t = d * sqrt(n)."""
+    """Return Cohen's d of differences [n], and the p of the t-test with t = d * sqrt(n)."""
     from scipy.special import stdtr
 
     if len(counted) > 1 and not counted.any():

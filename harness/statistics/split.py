@@ -1,8 +1,4 @@
-"""Public and private halves of the queries, and how a ranking of runs moves between them.
-
-Ids and seed alone decide to which part a labelled item belongs. Shifts of ranks are computed over many draws of the
-public part.
-"""
+"""Public and private parts of the queries, and how ranks of runs shift between them over many draws."""
 
 from __future__ import annotations
 
@@ -21,9 +17,8 @@ from retrievers.base import remembered
 class Split:
     """How labelled queries are divided, and which of them choose.
 
-    public: share of the public part, 0 to 1.
-    seed: of the draw, and of the bootstrap.
-    select_on: the queries that gates are fitted to and runs are ranked by, all of them or the public part.
+    public: share of the public part, 0 to 1. seed: of the draw, and of the bootstrap.
+    select_on: the queries that gates are fitted to and runs are ranked by.
     """
 
     public: float = 0.4
@@ -32,10 +27,9 @@ class Split:
 
 
 def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
-    """bool [Q], true for the public part; round(public * Q) items, drawn from each stratum alike.
+    """Return the public part, bool [Q]: round(public * Q) items, drawn from each stratum (int [Q]) alike.
 
-    strata: int [Q]. Which items are public depends on their ids and the seed, not on their order: within a stratum
-    those whose hash comes first. A stratum's share is rounded so that the whole is right (largest remainders).
+    Ids and seed alone decide: within a stratum the items whose hash comes first are public.
     """
     draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
     chosen = np.zeros(len(item_ids), bool)
@@ -46,7 +40,7 @@ def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: 
 
 
 def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
-    """stratum -> how many of its items are public: largest remainders, the first of equal strata."""
+    """Return stratum -> how many of its items are public, by largest remainders; ties go to the first."""
     names, sizes = np.unique(strata, return_counts=True)
     whole = np.floor(public * sizes).astype(np.intp)
     left_over = round(public * len(strata)) - whole.sum()
@@ -56,7 +50,7 @@ def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
 
 @remembered
 def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], part: Split) -> np.ndarray:
-    """bool [Q], which scored queries are public. It does not depend on which of the labelled queries were predicted."""
+    """Return which scored queries are public, bool [Q], whichever labelled queries were predicted."""
     labelled = list(qrels.grades)
     needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
     turns = np.array([query_id in multi_turn for query_id in labelled])
@@ -73,17 +67,14 @@ _CELLS = 1 << 22  # cells of a draw table in memory at once
 
 @dataclass(frozen=True, eq=False)
 class ShakeUp:
-    """M submissions, scored on R draws of a public and a private part.
-
-    public, private: float64 [M, R], scores on each part. Equal scores share the best of their ranks.
-    """
+    """Scores of M submissions on R draws of a public and a private part, float64 [M, R]."""
 
     public: np.ndarray
     private: np.ndarray
 
     @property
     def shifts(self) -> np.ndarray:
-        """int [M, R]: ranks lost from the public to the private leaderboard; negative where ranks are won."""
+        """Ranks lost from the public to the private leaderboard, int [M, R]; negative where ranks are won."""
         return ranks(self.private) - ranks(self.public)
 
     @property
@@ -93,11 +84,7 @@ class ShakeUp:
         return float(1 - won.any(axis=0).mean())
 
     def sentence(self, measure: str, public: float) -> str:
-        """The shake-up in one sentence.
-
-        measure: its name.
-        public: share of the public part, 0 to 1.
-        """
+        """Return the shake-up in one sentence. public: share of the public part, 0 to 1."""
         worst = np.abs(self.shifts).max(axis=0)
         draws, loses = self.public.shape[1], 100 * self.winner_loses
         return (
@@ -109,7 +96,7 @@ class ShakeUp:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a run scores on the public and the private part, None where a part is empty, and its ranks there."""
+    """Scores of a run on the public and the private part, None where a part is empty, and its ranks there."""
 
     public: float | None
     public_rank: int
@@ -149,12 +136,7 @@ def standings(
 ) -> Standings:
     """Return the scores and ranks of M runs on both parts, and how ranks shift over new draws of the parts.
 
-    score: scores the runs on some of the items.
-    public: bool [N], which items are in the public part.
-    strata: int [N], the stratum of each item.
-    labels: names of the M runs.
-    measure: its name, for the notes.
-    seed: of the draws.
+    public: bool [N], which items are in the public part. strata: int [N]. labels: names of the M runs.
     """
     scores = [
         score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
@@ -179,7 +161,6 @@ def standings(
 
 
 def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
-    """Say that the public winner is not the private one, by how much, and whether that is to be expected."""
     private = [board.private or 0.0 for board in boards]
     gap = max(private) - max(value for value, board in zip(private, boards, strict=True) if board.public_rank == 1)
     said = f"Public and private disagree on the winner (by {gap:.3f})"
@@ -189,12 +170,7 @@ def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
 
 
 def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:
-    """Draw the public part many times, the same share of each stratum, and score both parts.
-
-    strata: int [N], the stratum of each item.
-    public: share of the public part, 0 to 1.
-    draws: R.
-    """
+    """Draw the public part many times, the same share (0 to 1) of each stratum (int [N]), and score both parts."""
     generator = np.random.default_rng(seed)
     shares = quotas(strata, public)
     rows = {which: np.flatnonzero(strata == which) for which in shares}
@@ -212,10 +188,9 @@ def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: 
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """int [M, R]: 1 + the number of submissions that are better by more than rounding."""
+    """Return 1 + the number of submissions that are better by more than rounding, int [M, R]."""
     return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)
 
 
 def _counted(shifts: np.ndarray) -> dict[str, int]:
-    """Ranks lost -> number of draws."""
     return {str(shift): int(count) for shift, count in zip(*np.unique(shifts, return_counts=True), strict=True)}

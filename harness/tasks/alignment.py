@@ -1,10 +1,10 @@
 """Corrections judged edit by edit: texts are aligned word by word, differences are edits, and each gets a verdict.
 
 Words are separated by white space and compared after Unicode NFC. A target (a reference or a prediction) is aligned
-with its source by a longest common subsequence (Wagner & Fischer 1974). If there are several, the choice is this: words
-that both texts begin with are matched, then words that both end with; between these the alignment goes from left to
-right, matches equal words, and otherwise skips the source word if that costs no match, else the target word. O(n * m)
-time for n and m words between common beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
+with its source by a longest common subsequence (Wagner & Fischer 1974). Of several, the one is taken that matches the
+common beginning, then the common end; between these it goes from left to right, matches equal words, and otherwise
+skips the source word if that costs no match, else the target word. O(n * m) time for n and m words between common
+beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
 
 An edit has a place, which is a position in the source, and the words that it puts there. Between two matched words,
 
@@ -16,8 +16,8 @@ An edit has a place, which is a position in the source, and the words that it pu
 
 The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but differently; `fn`,
 only the reference edits; `fr`, only the prediction edits. Under `token` one text never has two edits at one place: a
-word before which something is inserted is matched. An edit is its place and the words put there, nothing else: whether
-they replace a word or are inserted before it, and under `span` how many words they replace, is not compared.
+word before which something is inserted is matched. Only the place and the words put there are compared, not whether
+they replace a word or are inserted, or, under `span`, how many words they replace.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ class Change(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A place of the source with its verdict.
-
-    wanted: the change in the reference, None for none. made: the change in the prediction, None for none.
-    """
+    """A place of the source with its verdict. wanted, made: the change in reference and prediction, None for none."""
 
     place: int
     verdict: str
@@ -68,8 +65,7 @@ class Edit(NamedTuple):
 class ShownAlignment(NamedTuple):
     """One sentence for people. The pieces of a text, concatenated, are its words with a space between two.
 
-    Each edited word is a piece of its own, marked with the verdict on its place. A source word that both reference and
-    prediction edit has the verdict on the reference's edit.
+    Each edited word is one piece, marked with the verdict on its place; in the source, that of the reference's edit.
     """
 
     edits: list[Edit]
@@ -83,7 +79,7 @@ class _Texts(NamedTuple):
     starts: np.ndarray  # int64 [N + 1], the position of each text's first word
 
     def of(self, row: int, flat: np.ndarray) -> list[int]:
-        """The values for one text from an array that is aligned with the words."""
+        """Return the values for one text from an array that is aligned with the words."""
         return flat[self.starts[row] : self.starts[row + 1]].tolist()
 
 
@@ -115,7 +111,7 @@ class JudgedEdits:
     _verdicts: np.ndarray
 
     def show(self, row: int) -> ShownAlignment:
-        """The edits of one sentence in the order of their places, and its texts in pieces."""
+        """Return the edits of one sentence in the order of their places, and its texts in pieces."""
         first, last = self._source.starts[row : row + 2] + row
         verdicts = self._verdicts[first : last + 1].tolist()
         source = self._words(self._source, row)
@@ -195,7 +191,7 @@ def judge_edits(
 
 
 def words_of_text(text: str) -> list[str]:
-    """The words of a text, in Unicode NFC."""
+    """Return the words of a text, in Unicode NFC."""
     return unicodedata.normalize("NFC", text).split()
 
 
@@ -208,7 +204,7 @@ def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts
 
 
 def _changes(source: list[str], of_source: list[int], target: list[str], of_target: list[int]) -> dict[int, Change]:
-    """Place -> the change there. of_source, of_target: the place of the edit of each word, -1 for none."""
+    """Return place -> the change there. of_source, of_target: the place of the edit of each word, -1 for none."""
     changes: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (its_words, places) in enumerate(((source, of_source), (target, of_target))):
         for word, place in zip(its_words, places, strict=True):
@@ -218,7 +214,7 @@ def _changes(source: list[str], of_source: list[int], target: list[str], of_targ
 
 
 def _pieces(its_words: list[str], places: list[int], verdicts: list[int]) -> Pieces:
-    """A text in pieces. places: the place of the edit of each word, -1 for none; verdicts: by place."""
+    """Cut a text into pieces. places: the place of the edit of each word, -1 for none; verdicts: by place."""
     pieces: Pieces = []
     begun = 0  # the first word that is not yet in a piece
     for position in [k for k, place in enumerate(places) if place >= 0]:

@@ -1,9 +1,7 @@
-"""The task `answers`: files of free-text answers, two schemes that compare them, and the measures.
+"""The task `answers`: free-text answers, two schemes that compare them, and measures in [0, 1], higher is better.
 
-Measures of answers in words: pure functions from N pairs of texts to N numbers, all in [0, 1], higher is better.
-
-Texts are compared in Unicode's composed form (NFC). The definitions are those of the Korean language contest of 2025
-(AI 말평, tasks on language norms and on culture); where this module differs from the contest's code, it says so.
+Texts are compared in Unicode's composed form (NFC). The definitions come from the Korean language contest of 2025
+(AI 말평, tasks on language norms and on culture), with differences from the contest's code stated where they are.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.config.components import build
-from harness.data.files import check_pairs, field, identifier, json_objects, no_rows, optional_text, required, some
+from harness.data.files import check_pairs, field, identifier, json_objects, no_rows, optional_text, required
 from harness.errors import BadInput, did_you_mean
 from harness.experiment.cached_parts import CachedTokenizer
 from harness.progress import watch
@@ -40,18 +38,17 @@ _NOT_READ = re.compile("[^a-z0-9가-힣]")
 
 
 def nfc(text: str) -> str:
-    """The text in composed form: Korean written on macOS comes decomposed."""
+    """Return the text in composed form: Korean written on macOS comes decomposed."""
     return unicodedata.normalize("NFC", text)
 
 
 def split_reason(text: str) -> tuple[str, str]:
-    """An answer and the reason given for it: `'않은'이 옳다. 형용사이다.` -> (`'않은'이 옳다`, `형용사이다.`).
+    """Split an answer from its reason: `'않은'이 옳다. 형용사이다.` -> (`'않은'이 옳다`, `형용사이다.`).
 
     The answer ends with the first `가 옳다` or, if there is none, with the first `이 옳다`; the reason is the rest
     without leading dots, commas and white space. With neither, the whole text is the answer and the reason is empty.
-    A `#` right after the ending begins another acceptable answer, which is split in turn, so that the order of the
-    alternatives changes neither them nor the reason; the contest's code has no such rule and would treat them as part
-    of the reason. Any other `#` in the reason belongs to it.
+    A `#` right after the ending begins another acceptable answer, which is split in turn; the contest's code would
+    count it as part of the reason. Any other `#` in the reason belongs to it.
     """
     answers, rest = [], nfc(text)
     while ending := next((ending for ending in ENDINGS if ending in rest), None):
@@ -65,12 +62,12 @@ def split_reason(text: str) -> tuple[str, str]:
 
 
 def alternatives(reference: str) -> set[str]:
-    """The acceptable answers of a reference, without ASCII quotes and outer white space; empty ones are left out."""
+    """Return the acceptable answers of a reference, without ASCII quotes, outer white space and empty ones."""
     return {one.strip() for one in nfc(reference).translate(_QUOTES).split(ALTERNATIVES)} - {""}
 
 
 def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """float64 [N]: 1 where prediction and reference are equal except for outer white space, else 0.
+    """Return 1 where prediction and reference are equal except for outer white space, else 0: float64 [N].
 
     For choices between given options. The mean is over all N. An empty prediction: 0. Source: the contest's `accuracy`,
     which compares white space too. Example: `3` for `3` -> 1, `③` for `3` -> 0.
@@ -80,7 +77,7 @@ def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarra
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """float64 [N]: 1 where the prediction equals one of the alternatives of its reference, else 0.
+    """Return 1 where the prediction equals one of the alternatives of its reference, else 0: float64 [N].
 
     Alternatives are separated by `#`; ASCII quotes and outer white space are ignored on both sides, nothing else is. A
     prediction is one answer: a `#` belongs to it. The mean is over all N. An empty prediction: 0. Source: the contest's
@@ -93,7 +90,7 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 
 
 def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> np.ndarray:
-    """float64 [N]: ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference).
+    """Return ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference), float64 [N].
 
     common: the terms that both have, each counted as often as in the text that has it less often (precision = common /
     terms of the prediction, recall = common / terms of the reference, alpha 0.5). Terms are the tokens that `tokenize`
@@ -111,7 +108,6 @@ def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tok
 
 
 def _read(text: str) -> str:
-    """The characters of a text that ROUGE-1 reads."""
     return _NOT_READ.sub(" ", " ".join(nfc(text).split()[:WORD_LIMIT]).lower())
 
 
@@ -130,10 +126,7 @@ Compared = dict[str, tuple[str, str]]  # group -> the texts to compare: (of the 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference in composed form.
-
-    where: its place in the file. kind: the type of the question, "" for none.
-    """
+    """A reference in composed form. where: its place in the file. kind: the type of the question, "" for none."""
 
     where: str
     kind: str
@@ -212,16 +205,10 @@ class Answers:
         bertscore: PairMeasure | None = None,
         bleurt: PairMeasure | None = None,
     ) -> None:
-        _check_choice("scheme", scheme, SCHEMES)
-        _check_choice("tokenizer", tokenizer, TOKENIZERS)
         self._models = {"bertscore": bertscore, "bleurt": bleurt}
         for key, model in self._models.items():
             if model is not None and not hasattr(model, "score"):
                 raise BadInput(f"{key} is {model!r:.60}: give a component, with a `_target_`, or null.")
-        self._plain: dict[str, Callable[[Sequence[str], Sequence[str]], np.ndarray]] = {
-            "accuracy": accuracy,
-            "exact_match": exact_match,
-        }
         self._tokenizer = TOKENIZERS[tokenizer]
         self._scheme = SCHEMES[scheme]
         self.measures = (*(name for names in self._scheme.measures.values() for name in names), *AVERAGES)
@@ -229,7 +216,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """As `TextTask.judge`. Item counts: 1 in each group that an item is in, and its value of each measure."""
+        """Judge as `TextTask.judge`. Item counts: 1 in each group of an item, and its value of each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -255,11 +242,11 @@ class Answers:
         )
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """The answer as it is: no part of it is right or wrong alone."""
+        """Return the answer as it is: no part of it is right or wrong alone."""
         return [(item["prediction"], "")]
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every measure from sums of item counts [...]. In [0, 1]; `bleurt` may leave it slightly.
+        """Return every measure from sums of item counts [...]. In [0, 1]; `bleurt` may leave it slightly.
 
         accuracy, exact_match, rouge_1, bertscore, bleurt: sum / items of the group. Without items: 0 under rag_qa, NaN
         under culture_qa. descriptive_avg = (rouge_1 + bertscore + bleurt) / 3. final_score: the mean of the groups:
@@ -283,18 +270,16 @@ class Answers:
         return found
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """None: what has no items is NaN, or the 0 that the scheme gives it."""
+        """Return none: a measure without items is NaN, or the 0 that the scheme gives it."""
         return ()
 
     def _mean(self, sums: Mapping[str, np.ndarray], name: str, group: str) -> np.ndarray:
-        """Sum / items of the group; without items the scheme's value, and NaN if the measure was not counted."""
         n = np.asarray(sums[group], np.float64)
         if name not in sums:
             return np.full(n.shape, np.nan)
         return np.divide(sums[name], n, out=np.full(n.shape, np.nan if self._scheme.left_out else 0.0), where=n > 0)
 
     def _needed(self, wanted: Collection[str]) -> set[str]:
-        """The measures to compute for the wanted ones, without averages."""
         plain = set(self.measures) - set(AVERAGES)
         if "final_score" in wanted:
             return plain
@@ -303,7 +288,7 @@ class Answers:
     def _count(
         self, compared: Sequence[Compared], needed: Collection[str], cache: Cache
     ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """The item counts, and why needed measures are absent. Measures whose model is absent are not counted."""
+        """Return the item counts, and why needed measures are absent."""
         counts, absent = {}, {}
         for group, names in self._scheme.measures.items():
             members = np.array([group in one for one in compared])
@@ -323,9 +308,9 @@ class Answers:
         return counts, absent
 
     def _score(self, name: str, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
-        """float64 [n]; empty predictions score 0 without a model."""
-        if name in self._plain:
-            return self._plain[name](predictions, references)
+        """Return float64 [n]; empty predictions score 0 without a model."""
+        if name in ("accuracy", "exact_match"):
+            return (accuracy if name == "accuracy" else exact_match)(predictions, references)
         if name == "rouge_1":  # references are tokenised once for all files that are scored against them
             with watch(name) as progress:
                 node = self._tokenizer
@@ -340,7 +325,7 @@ class Answers:
         return values
 
     def _absent_averages(self, counts: Mapping[str, np.ndarray], absent: Mapping[str, str]) -> dict[str, str]:
-        """Averages that need an absent measure, and `descriptive_avg` without texts to compare; with the reasons."""
+        """Return why averages are absent: they need an absent measure, or there are no texts to compare."""
         counted = [group for group in self.counts if counts[group].any() or not self._scheme.left_out]
         lacking = [name for group in counted for name in self._scheme.measures[group] if name in absent]
         if lacking:
@@ -349,7 +334,7 @@ class Answers:
 
 
 def read_references(path: Path) -> dict[str, Reference]:
-    """id -> reference, from a JSON array or JSON lines {id, input: {question_type, question}, output: {answer}}.
+    """Read id -> reference from a JSON array or JSON lines {id, input: {question_type, question}, output: {answer}}.
 
     `input` and its fields are optional. Ids and texts are returned in composed form.
     """
@@ -357,26 +342,21 @@ def read_references(path: Path) -> dict[str, Reference]:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """id -> answer, which may be empty. The layout is that of references; only `id` and `output.answer` are read."""
+    """Read id -> answer, which may be empty, from a file laid out as references, without its `input`."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(id, place in the file, object) of every item. BadInput without items, and for repeated ids."""
-    rows = [(nfc(identifier(row, "id", where)[0]), where, row) for where, row in json_objects(path)]
-    if not rows:
+    """Yield (id, place in the file, object) of every item. Raise BadInput without items, and for a repeated id."""
+    places: dict[str, str] = {}
+    for where, row in json_objects(path):
+        item_id = nfc(identifier(row, "id", where)[0])
+        if item_id in places:
+            raise BadInput(f"{where}: the id {item_id!r:.60} is also that of {places[item_id]}. Keep one item of each.")
+        places[item_id] = where
+        yield item_id, where, row
+    if not places:
         raise no_rows(path)
-    places: dict[str, list[str]] = {}
-    for item_id, where, _ in rows:
-        places.setdefault(item_id, []).append(where)
-    repeated = {item_id: several for item_id, several in places.items() if len(several) > 1}
-    if repeated:
-        first, second, *_ = next(iter(repeated.values()))
-        raise BadInput(
-            f"{path}: repeated ids: {some(repeated)} ({len(repeated)}), the first at {first} and {second}. Keep one "
-            "item of each."
-        )
-    yield from rows
 
 
 def _reference(row: Mapping[str, Any], where: str) -> Reference:
@@ -389,15 +369,10 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
 
 
 def _answer(row: Mapping[str, Any], where: str) -> str:
-    """The text of output.answer; a whole number, such as that of a choice, becomes text."""
+    """Return the text of output.answer; a whole number, such as that of a choice, becomes text."""
     answer = required(field(row, "output", dict, where), "answer", where)
     if isinstance(answer, int) and not isinstance(answer, bool):
         return str(answer)
     if not isinstance(answer, str):
         raise BadInput(f"{where}: output.answer is {answer!r:.60}, but must be text or a whole number.")
     return nfc(answer).strip()
-
-
-def _check_choice(key: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise BadInput(f"{key} is {value!r:.60}: give {' or '.join(known)}.{did_you_mean(str(value), known)}")

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from harness.data.tables import strict_reader
 from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
 from harness.storage.cache import Cache
-from harness.tasks.alignment import JudgedEdits, Scheme, judge_edits
+from harness.tasks.alignment import JudgedEdits, judge_edits
 from harness.tasks.task import JudgedItems, Marked
 from retrievers.base import AtMost
 
@@ -33,7 +33,7 @@ Rows = Iterator[tuple[int | str, dict[str, Any]]]
 
 
 def correction_recall(sums: Sums) -> np.ndarray:
-    """TP / (TP + FP + FN) over all sentences together: right edits among all edits that are wanted or wrongly made.
+    """Return TP / (TP + FP + FN) over all sentences together: right edits among those wanted or wrongly made.
 
     The founding contest calls it recall and ranks by it; since wrong edits lower it too, it is the Jaccard index of
     wanted and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 if neither text edits (FR = 0), else 0.
@@ -43,7 +43,7 @@ def correction_recall(sums: Sums) -> np.ndarray:
 
 
 def correction_precision(sums: Sums) -> np.ndarray:
-    """TP / (TP + FP + FR) over all sentences together, as the founding contest counts precision.
+    """Return TP / (TP + FP + FR) over all sentences together, as the founding contest counts precision.
 
     Under scheme `token` a needless edit is in FP and in FR, so that it counts twice. Range [0, 1]. With denominator
     0: 1 if neither text edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
@@ -84,19 +84,15 @@ class Corrections:
         merge_gap: Annotated[int, AtMost(1_000_000, "no sentence is as long")] = 2,
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        schemes = get_args(Scheme)
-        if scheme not in schemes:
-            hint = did_you_mean(str(scheme), schemes)
-            raise BadInput(f"scheme={scheme!r:.60} is not one of {', '.join(schemes)}.{hint}")
         if merge_gap < 0:
             raise BadInput(f"merge_gap={merge_gap} is too small: give 0, with which no span joins another, or more.")
         self._scheme, self._merge_gap = scheme, merge_gap
         self._columns = _columns(columns or {})
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """One item per sentence with the item counts tp, fp, fn, fr. They are computed so fast that none are cached.
+        """Count tp, fp, fn and fr of each sentence; so fast that nothing is cached.
 
-        Raises BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
+        Raise BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
         """
         expected, predicted = self._references(references), self._predictions(predictions)
         check_pairs(predictions, predicted, references, expected)
@@ -127,22 +123,21 @@ class Corrections:
         )
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """The prediction with its edits marked by their verdicts."""
+        """Return the prediction with its edits marked by their verdicts."""
         source, reference, made = ([item[name]] for name in ("source", "reference", "prediction"))
         return judge_edits(source, reference, made, self._scheme, self._merge_gap).show(0).prediction
 
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
-        """Both measures from sums of tp, fp, fn and fr, of any shape."""
+        """Return both measures from sums of tp, fp, fn and fr, of any shape."""
         return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """The recall of sentences that need no correction: nothing is to be found, so 0 or 1 would be a convention."""
+        """Return the recall of sentences that need no correction: its 0 or 1 would be a convention."""
         needless = sums["fr"] if self._scheme == "token" else 0.0  # under `span` they are not in FP
         wanted = sums["tp"] + sums["fn"] + sums["fp"] - needless
         return () if wanted else ("correction_recall",)
 
     def _references(self, path: Path) -> dict[str, _Expected]:
-        """id -> what is expected of the sentence, in the file's order."""
         type_column = self._columns["type"]
         roles = ["id", "source", "reference"] + (["type"] if type_column != COLUMNS["type"] else [])
         return {
@@ -155,12 +150,11 @@ class Corrections:
         }
 
     def _predictions(self, path: Path) -> dict[str, str]:
-        """id -> prediction."""
         column = self._columns["prediction"]
         return {row_id: field(row, column, str, where) for where, row_id, row in self._rows(path, ["id", "prediction"])}
 
     def _rows(self, path: Path, roles: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """(file:line, id, row) of every row; each has the columns of these roles."""
+        """Yield (file:line, id, row) of every row; each has the columns of these roles."""
         needed = {self._columns[role]: role for role in roles}
         first, line = next(numbered_lines(path), (0, ""))
         if not first:
@@ -172,7 +166,7 @@ class Corrections:
 
 
 def _shown(judged: JudgedEdits, sentences: int) -> tuple[list[str], dict[str, list[Marked]]]:
-    """The edits of each sentence as text, and column -> texts in marked pieces."""
+    """Return the edits of each sentence as text, and column -> texts in marked pieces."""
     edits: list[str] = []
     marked: dict[str, list[Marked]] = {"source": [], "reference": [], "prediction": []}
     with watch("corrections") as progress:
@@ -188,14 +182,14 @@ def _shown(judged: JudgedEdits, sentences: int) -> tuple[list[str], dict[str, li
 
 
 def _ratio(sums: Sums, *others: str) -> np.ndarray:
-    """tp / (tp + the others); where that divides by 0, 1 if all four counts are 0, else 0."""
+    """Return tp / (tp + the others); where that divides by 0, 1 if all four counts are 0, else 0."""
     denominator = sums["tp"] + sum(sums[name] for name in others)
     no_edits = sum(sums[name] for name in COUNTS) == 0
     return np.where(no_edits, 1.0, sums["tp"] / np.where(denominator > 0, denominator, 1.0))
 
 
 def _columns(given: Mapping[str, str]) -> dict[str, str]:
-    """Role -> the name of its column. The columns of one file must differ."""
+    """Return role -> the name of its column. Raise BadInput unless the columns of one file differ."""
     for role, column in given.items():
         if role not in COLUMNS:
             hint = did_you_mean(str(role), COLUMNS)
@@ -220,7 +214,7 @@ def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
 
 def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
-    """(number of its first line, {column: cell}) of every row below the header; a cell may span several lines."""
+    """Yield (number of its first line, {column: cell}) of rows below the header; a cell may span several lines."""
     taken: list[int] = []  # numbers of the lines that the current row has used
 
     def lines() -> Iterator[str]:
@@ -252,7 +246,6 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
 
 def _nfc(text: str) -> str:
-    """Composed form: ids, names of columns and texts compare as equal however their characters are encoded."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -266,7 +259,6 @@ def _check_columns(there: Collection[str], needed: Mapping[str, str], where: str
 
 
 def _text(row: Mapping[str, Any], column: str, where: str) -> str:
-    """A text, which must not be blank."""
     text = field(row, column, str, where)
     if not text.strip():
         raise BadInput(f"{where}: {column} is empty. Write the sentence, or remove the row from both files.")
@@ -274,7 +266,6 @@ def _text(row: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _notes(judged: JudgedEdits, predictions: Sequence[str]) -> tuple[str, ...]:
-    """Warnings: most sentences that need correction are unchanged, or predictions are empty."""
     notes = []
     needed, unchanged = int(judged.wanted.sum()), int((judged.wanted & ~judged.made).sum())
     if 2 * unchanged > needed:

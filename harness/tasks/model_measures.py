@@ -1,9 +1,7 @@
 """Text measures by models, BERTScore and BLEURT: a cached score for each pair of prediction and reference.
 
 Both compute in float32, on a GPU if there is one, and compare texts after Unicode NFC. If a model is not available, its
-measure is absent, with the reason; no value is guessed.
-
-The models behind BERTScore and BLEURT: loaded from a folder, with all their weights, they score pairs of texts.
+measure is absent, with the reason.
 """
 
 from __future__ import annotations
@@ -150,7 +148,7 @@ class Regression:
         return scores
 
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
-        """The tokens of both texts, the reference first, and how many of them precede the prediction."""
+        """Return the tokens of both texts, the reference first, and how many of them precede the prediction."""
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
         # The longer list loses its last token, the prediction's if both are equal, until they fit.
@@ -160,10 +158,7 @@ class Regression:
 
 
 def _longest(limit: int, config: Any) -> int:
-    """How many tokens a text is cut to: what the tokenizer allows and the model has positions for.
-
-    limit: of the tokenizer.
-    """
+    """Return how many tokens the tokenizer (its `limit`) allows and the model has positions for."""
     most = limit if limit < UNBOUNDED else MAX_TOKENS
     places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 if there is no table of positions
     # RoBERTa's positions begin after the padding token's number.
@@ -189,7 +184,7 @@ def _rembert_config(folder: Path) -> Any:
 
 
 def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]:
-    """(text -> tokens without special ones, the number of [CLS], the number of [SEP], the number of pieces)."""
+    """Return (text -> tokens without special ones, the number of [CLS], that of [SEP], how many pieces there are)."""
     encode: Callable[[str], list[int]]
     if files := sorted(folder.glob("*.model")):
         from sentencepiece import SentencePieceProcessor
@@ -216,7 +211,7 @@ def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]
 
 
 def _weights(folder: Path) -> dict[str, Any]:
-    """The tensors by their names in RemBERT."""
+    """Return the tensors by their names in RemBERT."""
     import torch
     from safetensors.torch import load_file
 
@@ -238,10 +233,7 @@ def _weights(folder: Path) -> dict[str, Any]:
 def _check_weights(
     folder: Path, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[Sequence[Any]]
 ) -> None:
-    """BadInput unless all of the model's weights came from the files: the others would be random numbers.
-
-    mismatched: weights whose shapes differ, each [name, ...].
-    """
+    """Raise BadInput unless all of the model's weights came from the files: the others would be random numbers."""
     kinds = {
         "lack": missing,
         "contain unknown": unexpected,
@@ -258,7 +250,7 @@ def _check_weights(
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """Like `models.loading`, without transformers' own reports of weights; BadInput for damaged files."""
+    """Open as `models.loading`, without transformers' reports of weights; raise BadInput for damaged files."""
     with models.loading(folder, "transformers"):
         from transformers.utils import logging
 
@@ -282,14 +274,13 @@ class ModelAbsent(Exception):
 
 
 class PairMeasure:
-    """What BertScore and Bleurt share: the model's arguments, the identity of scores, batches, and the cache.
+    """The model's arguments, the identity of scores, batches, and the cache.
 
     model:        a name on the hub.
     revision:     its branch, tag or commit; None: main.
     path:         a folder instead of model and revision.
     device:       such as cpu or cuda:1; None: the best available. It changes only time and rounding.
-    batch_tokens: tokens computed at a time, padding included; None: chosen by `models.NeuralModel`. It
-                  changes only time and rounding.
+    batch_tokens: tokens computed at a time, padding included; None: see `models.NeuralModel`. It changes the same.
     """
 
     version = 1
@@ -303,7 +294,7 @@ class PairMeasure:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """The model's files, the packages that run it, and what else decides a score."""
+        """Return the model's files, the packages that run it, and the arguments that decide a score."""
         measure = cls(**arguments)
         try:
             return measure._identity()
@@ -311,12 +302,12 @@ class PairMeasure:
             return {"model": arguments["model"], "revision": arguments["revision"], "absent": True}
 
     def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
-        """float64 [N]. Each pair is computed once for all runs; the model is loaded only for pairs that are not cached.
+        """Return float64 [N]. The model is loaded only for pairs that are not cached.
 
-        ModelAbsent if the model or a package is not available; BadInput if the model cannot be used.
+        Raise ModelAbsent if the model or a package is not available; BadInput if the model cannot be used.
         """
-        texts = zip(predictions, references, strict=True)
-        pairs = [(_plain(prediction), _plain(reference)) for prediction, reference in texts]
+        sides = ([encodable(normalize("NFC", text)) for text in side] for side in (predictions, references))
+        pairs = list(zip(*sides, strict=True))
         keys = [hashlib.sha256(_digest(prediction) + _digest(reference)).digest() for prediction, reference in pairs]
 
         def compute(places: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -366,9 +357,9 @@ class PairMeasure:
             raise ModelAbsent(f"{self._name} needs the package {package}: pip install 'retrieval-harness[text]'.")
 
     def _found(self, look: Callable[[models.ModelSource], _Result]) -> _Result:
-        """The result of `look`, models.locate or models.fingerprint, for the model.
+        """Return the result of `look` for the model.
 
-        ModelAbsent if a model of the hub is not available; BadInput if a folder contains no model.
+        Raise ModelAbsent if a model of the hub is not available; BadInput if a folder contains no model.
         """
         model, revision = self._model.model, self._model.revision
         try:
@@ -376,7 +367,7 @@ class PairMeasure:
         except BadInput as error:
             if self._model.path is not None:
                 raise
-            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # the remedies after it are those for encoders
+            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # the remedies after it are for encoders
             option = f" --revision {revision}" if revision else ""
             raise ModelAbsent(
                 f"{reason}. Ways out: fill the hub's cache on a machine that reaches the hub, `hf download {model}"
@@ -414,7 +405,7 @@ class BertScore(PairMeasure):
         batch_tokens: models.BatchTokens | None = None,
     ) -> None:
         super().__init__(model, revision, path, device, batch_tokens)
-        if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 1):
+        if layer is not None and layer < 1:
             raise BadInput(f"layer is {layer!r}: give a number from 1 to the model's number of layers, or null.")
         if layer is None and path is not None:
             raise BadInput(
@@ -469,10 +460,6 @@ class Bleurt(PairMeasure):
         if any(folder.glob("*.model")):
             self._need("sentencepiece")
         return Regression(folder, device)
-
-
-def _plain(text: str) -> str:
-    return encodable(normalize("NFC", text))
 
 
 def _digest(text: str) -> bytes:

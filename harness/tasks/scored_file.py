@@ -1,4 +1,4 @@
-"""A predictions file of a text task, scored against its references."""
+"""Score a predictions file of a text task against its references."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not decide how
 class ScoredFile:
     """Predictions with their scores.
 
-    task:      what scored them.
-    judged:    their N items.
     public:    bool [N], the items of the public part.
     summary:   measure -> its value over all items, with its interval.
     objective: the measure that submissions are ranked by.
@@ -61,7 +59,7 @@ class ScoredFile:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """Count -> its sum over all items, of the counts that the task shows to people."""
+        """The sums over all items of the counts that the task shows to people."""
         return {name: round(self.judged.item_counts[name].sum()) for name in self.task.counts}
 
     @cached_property
@@ -86,22 +84,21 @@ class ScoredFile:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """float64 [N]: the measure `shown` of each item alone; NaN where an item has none."""
+        """The measure `shown` of each item alone, float64 [N]; NaN where an item has none."""
         return self.task.measure(self.judged.item_counts)[self.shown]
 
     def means_by_kind(self, measure: str) -> dict[str, tuple[int, float]]:
-        """Kind of items -> (how many enter the measure, its value)."""
+        """Return kind of items -> (how many enter the measure, its value)."""
         return {kind: (means[measure].n, means[measure].mean) for kind, means in self.by_kind.items()}
 
     def _over(self, rows: np.ndarray, measure: Callable[..., dict[str, float]]) -> dict[str, Summary]:
-        """measure -> Summary without interval, over the items of `rows`, bool [N]."""
         means = measure(self.task, self.judged.item_counts, rows)
         n = {name: entering(self.task, self.judged.item_counts, name, rows) for name in self.summary}
         return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
 
 
 def fingerprints(judged: JudgedItems) -> dict[str, str]:
-    """sha256 of the contents of references and predictions, whatever the format and the order of their files."""
+    """Return the sha256 of references and of predictions, whatever the format and the order of their files."""
     table, ids = judged.table, judged.item_ids
     order = sorted(range(len(ids)), key=ids.__getitem__)
 
@@ -113,10 +110,7 @@ def fingerprints(judged: JudgedItems) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class TextPlan:
-    """The plan of scoring a file of a text task: its checked config as typed values, with absolute paths.
-
-    node: the config of the task. document: the whole config as plain values.
-    """
+    """The checked config of scoring a file of a text task, with absolute paths. document: as plain values."""
 
     document: Mapping[str, Any]
     node: Node
@@ -189,7 +183,7 @@ def task_rules(node: Node) -> dict[str, Any]:
 
 
 def check_measure(task: TextTask, key: str, name: str) -> None:
-    """BadInput, which names the config key, unless the task has the measure."""
+    """Raise BadInput, which names the config key, unless the task has the measure."""
     if name not in task.measures:
         known = ", ".join(task.measures)
         hint = did_you_mean(name, task.measures)

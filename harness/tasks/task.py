@@ -1,4 +1,4 @@
-"""What a text task is: it judges items by counts, sums the counts, and computes measures from the sums."""
+"""A text task judges items by counts, sums the counts, and computes measures from the sums."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, "" for 
 class JudgedItems:
     """Predictions compared with references: N items, in the order of the references.
 
-    item_ids:    as in the files.
     kinds:       the kind of each item, such as its question type; the public part has the same share of each kind.
-    item_counts: name -> float64 [N], finite; 0 where a count does not apply to an item.
+    item_counts: finite; 0 where a count does not apply to an item.
     table:       column -> N cells (text, number or None), for people to read.
-    marked:      column of the table -> N texts in pieces with marks, for pages that can show them.
+    marked:      column of the table -> N texts in pieces with marks.
     absent:      measure -> why it could not be computed.
-    notes:       what else people should know about the data.
     """
 
     item_ids: tuple[str, ...]
@@ -61,13 +59,13 @@ class TextTask(Protocol):
         ...
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """The prediction of an item in pieces with marks. item: a row of the table, as text."""
+        """Return the prediction of an item in pieces with marks. item: a row of the table, as text."""
         ...
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every measure from sums of item counts, each of any shape [...]; NaN if undefined or not counted."""
+        """Return every measure from sums of item counts, each of any shape [...]; NaN if undefined or not counted."""
         ...
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Measures whose value is only a convention for items of one kind with these sums of counts."""
+        """Return measures whose value is only a convention for items of one kind with these sums of counts."""
         ...

@@ -99,7 +99,7 @@ def shown_places(spans, wanted):
     return positions([next(span for span in spans if len(positions([span]) & wanted) == most)])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.lists(RANGE, min_size=1, max_size=3).map(tuple), min_size=1),
     st.lists(RANGE, min_size=1, max_size=3),
@@ -119,7 +119,7 @@ def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
     assert value(f"span_precision{cut}", found, qrels) == pytest.approx([expected])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @example({"a": (Span("A", 0, 2),), "b": (Span("A", 0, 1), Span("A", 0, 2))}, [(Span("A", 0, 5), 1.0)])
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.lists(RANGE, min_size=1, max_size=3).map(tuple)),

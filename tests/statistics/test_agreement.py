@@ -5,10 +5,12 @@ import math
 import krippendorff
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import cohen_kappa_score
 
 from harness.statistics.agreement import (
     Drawn,
+    Proportion,
     Statistic,
     agreed,
     alpha,
@@ -90,38 +92,6 @@ def test_every_pair_counts_as_often_as_its_query_stands_for_others():
     assert estimate(tables, Drawn(("a", "b", "b"), {}), agreed).value == pytest.approx(1 / 3)
 
 
-def test_weights_make_kappa_right_where_the_draw_was_uneven():
-    """Hard queries are a fifth of all and half of the sample: the plain kappa is of the sample, the weighted of all.
-
-    Without weights it comes out far too low, and does not come nearer with more queries.
-    """
-    generator = np.random.default_rng(5)
-    sizes = {"easy": 4000, "hard": 1000}
-    strata = np.repeat(list(sizes), list(sizes.values()))
-    owner = np.repeat(np.arange(5000), 8)
-    first = generator.integers(0, 4, len(owner))
-    wrong = generator.random(len(owner)) < np.where(strata[owner] == "hard", 0.9, 0.15)
-    second = np.where(wrong, generator.integers(0, 4, len(owner)), first)
-    tables = tables_of(owner, first, second, (5000, 4))
-    truth = float(kappa(at_threshold(tables.sum(axis=0), 2)))
-
-    found, plain, covered = [], [], 0
-    for seed in range(100):
-        drawn = np.concatenate([generator.choice(np.flatnonzero(strata == one), 20, replace=False) for one in sizes])
-        one = estimate(
-            tables[drawn],
-            Drawn(tuple(strata[drawn]), sizes),
-            lambda table: kappa(at_threshold(table, 2)),
-            seed=seed,
-        )
-        found.append(one.value)
-        plain.append(float(kappa(at_threshold(tables[drawn].sum(axis=0), 2))))
-        covered += one.low <= truth <= one.high
-    assert np.mean(found) == pytest.approx(truth, abs=0.01)
-    assert np.mean(plain) < truth - 0.15
-    assert covered >= 88  # of 100 intervals of 95 %
-
-
 def test_intervals_are_of_queries_not_of_pairs():
     """Forty pairs that are all alike within their query say no more than four queries do."""
     _queries, first, second = rated(3, pairs=12, queries=12)
@@ -195,3 +165,16 @@ def test_a_rare_class_has_no_interval_where_many_draws_lack_it():
     assert found.value == 1
     assert math.isnan(found.low)
     assert found.note == "undefined without a few of the queries: no interval"
+
+
+@pytest.mark.parametrize(
+    ("count", "of"), [(0, 1), (1, 1), (0, 20), (20, 20), (7, 20), (1, 3), (999, 1000), (500, 1000)]
+)
+def test_the_interval_of_a_proportion_is_scipys(count, of):
+    one = Proportion(count, of)
+    wanted = binomtest(count, of).proportion_ci(method="wilson")
+    assert (one.share, *one.interval) == pytest.approx((count / of, wanted.low, wanted.high), abs=1e-12)
+
+
+def test_the_text_of_a_proportion():
+    assert Proportion(18, 20).text() == "18 of 20 (90 %, 95 % interval 70 to 97 %)"

@@ -33,17 +33,6 @@ def test_two_by_two_by_hand():
     assert found.rest == pytest.approx(0)
 
 
-def test_three_by_two_by_hand():
-    #        b=0  b=1 | mean        grand mean 4; effects of a: -3, 0, +3; of b: -1, +1
-    # a=0      0    2 |  1          a=0: 0, 2 are the sums 4-3-1, 4-3+1: together 0; a=1: 4, 4 are 3, 5 +1, -1;
-    # a=1      4    4 |  4          a=2: 5, 9 are 6, 8 -1, +1
-    # a=2      5    9 |  7
-    found = effects(grid(3, 2), column(0, 2, 4, 4, 5, 9))
-    assert found.parts[0,][:, 0] == pytest.approx([-3, 0, 3])
-    assert found.parts[1,][:, 0] == pytest.approx([-1, 1])
-    assert found.parts[0, 1][:, 0] == pytest.approx([0, 0, 1, -1, -1, 1])
-
-
 def exact_variances(sizes, scores):
     """The variance of each key's effect, of each pair's, and of the rest, in exact fractions: means of means."""
     cells = dict(zip(np.ndindex(*sizes), scores, strict=True))

@@ -31,12 +31,6 @@ def test_shifts_and_the_winner_by_hand():
     )
 
 
-def test_the_same_scores_shift_nothing():
-    found = shake_up(lambda rows: np.zeros((3, len(rows))), np.zeros(10, int), 0.4, 0, draws=50)
-    assert found.winner_loses == 0
-    assert not found.shifts.any()
-
-
 def watched(strata, public, seed=0, draws=400):
     """(the public parts that were drawn, the private ones): 0 or 1 [draws, N]."""
     seen = []

