@@ -30,10 +30,10 @@ def test_jobs_in_this_process_are_done_in_order_and_the_progress_counts_their_si
     assert seen == [(2, 10, "documents"), (5, 10, "documents"), (10, 10, "documents")]
 
 
-@pytest.mark.parametrize("shard", [0, -1, True, 1.5, "many"])
-def test_a_shard_has_at_least_one_document(shard):
-    with pytest.raises(BadInput, match="at least 1"):
-        Local(shard)
+def test_a_shard_has_at_least_one_document():
+    for shard in (0, -1, True, 1.5, "many"):
+        with pytest.raises(BadInput, match="at least 1"):
+            Local(shard)
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +57,12 @@ def run(nodes):
     return on_the_nodes
 
 
-def test_results_are_in_order_and_the_progress_counts_their_sizes(run):
-    seen = []
-    sizes = [1, 5, 2, 4]
+def test_results_are_in_order_and_workers_are_kept_and_use_their_share_of_the_cores(run):
+    seen, sizes = [], [1, 5, 2, 4]
     assert run(ray_jobs.double, [1, 2, 3, 4], lambda *state: seen.append(state), sizes=sizes) == [2, 4, 6, 8]
     assert seen[-1] == (12, 12, "documents")
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
-
-
-def test_workers_are_kept_and_use_their_share_of_the_cores(run):
-    first, again = run(ray_jobs.where, [1, 2, 3, 4]), run(ray_jobs.where, [1, 2, 3, 4])
+    first, again = run(ray_jobs.where, [1, 2, 3]), run(ray_jobs.where, [1, 2, 3])
     assert {pid for pid, *_ in first} & {pid for pid, *_ in again}
     assert all((share, numba, libraries) == (1, 1, {1}) for _, share, numba, libraries in (*first, *again))
 
@@ -83,18 +79,17 @@ def test_workers_are_kept_and_use_their_share_of_the_cores(run):
 def test_a_job_that_fails_says_why(run, how, kind, message):
     with pytest.raises(kind, match=message):
         run(ray_jobs.fail, [how])
-    assert run(ray_jobs.double, [4]) == [8]
 
 
 def test_the_job_of_a_worker_that_died_is_done_again(run, tmp_path):
-    assert run(ray_jobs.die_once, [str(tmp_path / "a"), str(tmp_path / "b")]) == ["lived", "lived"]
+    assert run(ray_jobs.die_once, [str(tmp_path / "a")]) == ["lived"]
 
 
 def test_the_jobs_of_a_node_that_died_are_done_elsewhere(nodes, run):
     killing = threading.Timer(1.5, nodes.kill, [0])
     killing.start()
     try:
-        assert run(ray_jobs.slow, [2.0, 2.1, 2.2]) == [2.0, 2.1, 2.2]
+        assert run(ray_jobs.slow, [2.0, 2.1]) == [2.0, 2.1]
     finally:
         killing.join()
         nodes.repair()
@@ -110,11 +105,10 @@ def test_a_node_that_does_not_see_the_store_is_named(run, tmp_path, monkeypatch)
     with pytest.raises(BadInput, match=rf"store\.path={tmp_path} is not shared with .* node "):
         run(ray_jobs.double, [1], store=str(tmp_path))
 
-
-def test_the_file_that_nodes_must_see_is_gone_afterwards(run, tmp_path):
+    monkeypatch.undo()
     assert run(ray_jobs.double, [1], store=str(tmp_path / "cache")) == [2]
     assert run(ray_jobs.double, [1], store="s3://bucket/cache") == [2]
-    assert not [*(tmp_path / "cache").iterdir()]
+    assert not [*(tmp_path / "cache").iterdir()], "the file that nodes must see is gone afterwards"
 
 
 @pytest.mark.parametrize("what", ["the code of retrieval-harness", "numpy"])
@@ -133,24 +127,24 @@ def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
         RayCluster(10, nodes.address, encoding_cores=64).run(work)
 
 
-def test_the_nodes_are_examined(nodes):
-    assert RayCluster(10, nodes.address).examined().endswith(": 2 nodes, 2 cores, 0 GPUs; equal versions")
-
-
-def test_doctor_says_what_the_cluster_is(nodes, harness):
+def test_doctor_examines_the_nodes(nodes, harness):
     done = harness("doctor", "cluster=ray", f"cluster.runtime.address={nodes.address}", "format=json")
-    assert [one["state"] for one in json.loads(done.out)["findings"] if one["about"] == "cluster"] == ["ok"]
+    [found] = [one for one in json.loads(done.out)["findings"] if one["about"] == "cluster"]
+    assert found["state"] == "ok"
+    assert found["said"].endswith(": 2 nodes, 2 cores, 0 GPUs; equal versions")
     done = harness("doctor", "cluster=ray", "cluster.runtime.address=127.0.0.1:1", "format=json")
     [found] = [one for one in json.loads(done.out)["findings"] if one["about"] == "cluster"]
     assert (found["state"], done.code) == ("error", 1)
     assert "nothing answers there" in found["said"]
 
 
-@pytest.mark.parametrize("retriever", [["retriever=bm25"], ["retriever=dense", "encoder=use_multilingual"]])
-def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy, retriever):
-    words = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json", *retriever]
-    remote = ["cluster=ray", "cluster.shard=1", f"cluster.runtime.address={nodes.address}", "store.path=remote"]
-    here, there = harness("run", *words, "cluster.shard=1", "store.path=here"), harness("run", *words, *remote)
+WORDS = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none"]
+
+
+def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy):
+    words = [*WORDS, "retriever=hybrid", "encoder=use_multilingual", "cluster.shard=2", "format=json"]
+    remote = ["cluster=ray", f"cluster.runtime.address={nodes.address}", "store.path=remote"]
+    here, there = harness("run", *words, "store.path=here"), harness("run", *words, *remote)
     assert there.json["metrics"] == here.json["metrics"]
     assert there.out.count("\n") == here.out.count("\n")
 
@@ -158,8 +152,8 @@ def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy, retriever
 @pytest.mark.slow
 def test_a_cluster_of_our_own_imports_nothing_from_the_working_folder(toy, tmp_path):
     planted = Planted(tmp_path)
-    words = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "cluster=ray", "cluster.shard=1"]
-    command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", "run", *words, "store.path=own"]
+    words = [*WORDS, "cluster=ray", "cluster.shard=2", "store.path=own"]
+    command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", "run", *words]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert planted.executed == []
@@ -225,18 +219,12 @@ def test_nothing_to_do_needs_no_cluster():
     assert RayCluster(10, "127.0.0.1:1").run(ShardWork(ray_jobs.double, [], [])) == []
 
 
-@pytest.mark.parametrize(("gpus", "cores"), [(0, 16), (1, 4), (0.5, 2), (2, 8), (8, 0)])
-def test_workers_share_the_cores_of_a_node_by_their_gpus(gpus, cores):
-    assert RayNode("a", "host", cores=16, gpus=4).share(gpus) == cores
-
-
-def test_few_jobs_have_more_cores_each():
-    nodes = [RayNode("a", "host", 4, 0), RayNode("b", "other", 8, 0)]
-    assert [even_share(nodes, jobs) for jobs in (1, 2, 5, 12, 99)] == [8, 6, 2, 1, 1]
-
-
-def test_an_encoder_gets_the_cores_of_the_smallest_node_that_has_room():
+def test_the_cores_of_a_worker():
+    node = RayNode("a", "host", cores=16, gpus=4)
+    assert {gpus: node.share(gpus) for gpus in (0, 1, 0.5, 2, 8)} == {0: 16, 1: 4, 0.5: 2, 2: 8, 8: 0}
     nodes = [RayNode("head", "host", 0, 0), RayNode("a", "host", 4, 0), RayNode("b", "other", 8, 2)]
+    assert [even_share(nodes, jobs) for jobs in (1, 2, 5, 12, 99)] == [8, 6, 2, 1, 1]
+    # An encoder gets those of the smallest node that has room.
     assert RayCluster()._encoding_cores(nodes) == 4
     assert RayCluster(encoding_cores=8)._encoding_cores(nodes) == 8
     assert RayCluster(encoding_gpus=1)._encoding_cores(nodes) == 4
