@@ -1,9 +1,9 @@
-"""Jobs that submitit starts, on SLURM or as processes of this machine, and the wait for them, which always ends.
+"""Jobs that submitit starts, on SLURM or as processes of this machine, and a wait for them that always ends.
 
-submitit itself waits until `sacct` says that a job is over: for ever where a cluster keeps no accounts and the job was
-killed. Here `squeue` is asked, which knows every element of an array until some minutes after its end (SLURM's
-MinJobAge), with or without accounts; `sacct` knows older ones where there are accounts. A job that is over, or that
-neither knows, and that leaves no result within a grace period, is lost.
+submitit itself waits until `sacct` says that a job is over: for ever if a job is killed and the cluster keeps no
+accounts. `squeue`, which is asked here, knows every element of an array until some minutes after its end (SLURM's
+MinJobAge); `sacct` knows older ones where there are accounts. A job that is over, or unknown to both, is lost if it
+leaves no result within a grace period.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
     from submitit import Job
 
-SECONDS = 60.0  # after which a command of SLURM counts as one without an answer
+SECONDS = 60.0  # after which a command of SLURM counts as unanswered
 COMMANDS = ("sbatch", "srun", "squeue", "scancel")
 UNKNOWN_JOB = "Invalid job id specified"
 NO_ACCOUNTS = "accounting storage is disabled"
@@ -74,20 +74,17 @@ NEVER = (  # reasons for which a job waits for ever, unless somebody changes the
     "PartitionNodeLimit", "PartitionTimeLimit", "not permitted to use this partition",
 )  # fmt: skip
 FOR_NOW = ("not available now", "down, drained", "partition not available", "is busy")  # sbatch: a job would wait
-RETURNING = "node configuration is not available"  # sbatch: of too large a job, and until a controller's nodes are back
-TRIES, PAUSE_SECONDS = 4, 5.0  # of a job that no node seems to be made for
 SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
 
 LOOK_SECONDS = 1.0  # between two looks for results
 ASK_SECONDS = 10.0  # between two questions to SLURM, whose controller serves many
 GRACE_SECONDS = 15.0  # for the result of a job that is over: file systems of clusters show files late
-REPEAT_SECONDS = 300.0  # after which a line that has not changed is said again
 CANCEL_SECONDS = 8.0  # for a cancelled job to end: its process stops within one or two
 AGAIN = "Repeat the same command to run what is missing."
 
 
 class SlurmSilent(Exception):
-    """SLURM did not answer, such as while its controller restarts; the text is its own message."""
+    """SLURM did not answer, such as while its controller restarts; the text is its message."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +98,6 @@ class State:
     @property
     def is_over(self) -> bool:
         return self.name in ENDS or self.name == "REVOKED"
-
-    @property
-    def is_held(self) -> bool:
-        return "held" in self.reason.lower()
 
     @property
     def never_starts(self) -> bool:
@@ -136,24 +129,20 @@ def try_submission(script: str) -> None:
 
     Raise BadInput with its answer if it would never; Failed if it does not answer.
     """
-    for left in reversed(range(TRIES)):
-        try:
-            asked = _run(["sbatch", "--test-only"], script)
-        except SlurmSilent as error:
-            raise Failed(f"SLURM does not answer: {error}.") from None
-        said = last_words(asked.stderr)
-        if asked.returncode == 0 or any(one in said for one in FOR_NOW):
-            return
-        if RETURNING not in said or not left:
-            break
-        time.sleep(PAUSE_SECONDS)
+    try:
+        asked = _run(["sbatch", "--test-only"], script)
+    except SlurmSilent as error:
+        raise Failed(f"SLURM does not answer: {error}.") from None
+    said = last_words(asked.stderr)
+    if asked.returncode == 0 or any(one in said for one in FOR_NOW):
+        return
     if any(one in said for one in SILENT):
         raise Failed(f"SLURM does not answer: {said}. {advice(said)}".rstrip())
     raise BadInput(f"SLURM would not take a job of this sweep: {said}. {advice(said)}".rstrip())
 
 
 def advice(said: str) -> str:
-    """Return what to do about a message of SLURM; "" where nothing is known."""
+    """Return what to do about a message of SLURM; "" if that is unknown."""
     blank_free = "".join(said.lower().split())
     return next((text for one, text in ADVICE.items() if one in blank_free), "")
 
@@ -190,7 +179,7 @@ def cancel(array: str) -> None:
 
 
 def _parsed(lines: str) -> dict[str, State]:
-    """Return the states in lines of element|state|nodes|reason, of which `CANCELLED by 1000` has a word too many."""
+    """Return the states in lines of element|state|nodes|reason, where a state may be `CANCELLED by 1000`."""
     found = {}
     for line in lines.splitlines():
         fields = [field.strip() for field in line.split("|", maxsplit=3)]
@@ -318,8 +307,8 @@ class Submitted:
 class Waiting:
     """The wait for jobs: elements of one array on SLURM, else processes of this machine.
 
-    results: number -> what came of it. lost: number -> (how it ended without a result, what to do).
-    over: number -> when SLURM first said so, or knew it no more.
+    results: number -> result. lost: number -> (how the job ended without a result, what to do).
+    over: number -> when SLURM first said so, or no longer knew it. said: the last line on the jobs' states.
     """
 
     jobs: Mapping[int, Job[Any]]
@@ -327,9 +316,8 @@ class Waiting:
     results: dict[int, Any] = field(default_factory=dict)
     lost: dict[int, tuple[str, str]] = field(default_factory=dict)
     over: dict[int, float] = field(default_factory=dict)
-    states: Mapping[str, State] = field(default_factory=dict)
     answers: bool = True
-    said: tuple[str, float] = ("", -REPEAT_SECONDS)
+    said: str = ""
 
     @property
     def open(self) -> list[int]:
@@ -342,24 +330,21 @@ class Waiting:
 
     def wait(self) -> None:
         """Collect results until every job has one or is lost."""
-        asked = time.monotonic() - ASK_SECONDS + 2 * LOOK_SECONDS
+        asking = time.monotonic() + 2 * LOOK_SECONDS
         while self.open:
             self._collect()
-            now = time.monotonic()
-            if self.open and now - asked >= ASK_SECONDS:
-                asked = now
-                self._ask(now)
-                self._say(now)
-            self._give_up(now)
+            if self.open and time.monotonic() >= asking:
+                asking = time.monotonic() + ASK_SECONDS
+                self._ask()
             if self.open:
                 time.sleep(LOOK_SECONDS)
 
     def cancel(self) -> None:
-        """Cancel the jobs and wait for their end, a little: what they leave unfinished is closed after it."""
+        """Cancel the jobs and wait a little for their end: what they leave unfinished is closed after it."""
         self._end()
         until = time.monotonic() + CANCEL_SECONDS
         with suppress(SlurmSilent):
-            while time.monotonic() < until and not all(state.is_over for state in self._current().values()):
+            while time.monotonic() < until and not all(state.is_over for state in self._states().values()):
                 time.sleep(LOOK_SECONDS / 2)
 
     def _end(self) -> None:
@@ -370,8 +355,8 @@ class Waiting:
             with suppress(ProcessLookupError):
                 job.cancel(check=False)
 
-    def _current(self) -> dict[str, State]:
-        """Return the states of the jobs that are known. Raise SlurmSilent where SLURM does not answer."""
+    def _states(self) -> dict[str, State]:
+        """Return the states of the jobs that are known. Raise SlurmSilent if SLURM does not answer."""
         if self.on_slurm:
             return states(self.array)
         names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}  # a job with a result is not asked for its state
@@ -390,10 +375,10 @@ class Waiting:
                 trace = str(error).split("-" * 22 + "\n")[1].strip()
                 self._lose(number, trace.rpartition("\n")[2].removeprefix("harness.errors.Failed: "))
 
-    def _ask(self, now: float) -> None:
-        """Ask where the jobs are, and note which are over."""
+    def _ask(self) -> None:
+        """Ask where the jobs are, and give up jobs that have been over for a while and still have no result."""
         try:
-            self.states = self._current()
+            known = self._states()
         except SlurmSilent as error:
             if self.answers:
                 tell([f"SLURM does not answer ({error}): waiting. Results that come meanwhile are taken."])
@@ -401,23 +386,17 @@ class Waiting:
             return
         if not self.answers:
             tell(["SLURM answers again."])
-        self.answers = True
-        for number in self.open:
-            state = self.states.get(self.jobs[number].job_id)
-            if state is None or state.is_over or state.never_starts:
-                self.over.setdefault(number, now)
-            else:
-                self.over.pop(number, None)  # such as one that SLURM starts again
-
-    def _give_up(self, now: float) -> None:
-        """Note the jobs as lost that have been over for a while and still have no result."""
-        if not (late := [number for number in self.open if now - self.over.get(number, now) >= GRACE_SECONDS]):
-            return
-        known = (ended(self.array) if self.on_slurm else {}) | dict(self.states)
-        for number in late:
-            self._lose(number, *known.get(self.jobs[number].job_id, State("")).how)
-        if not self.open:
-            self._end()  # those that would never start
+        self.answers, now = True, time.monotonic()
+        of = {number: known.get(self.jobs[number].job_id) for number in self.open}
+        gone = [number for number, state in of.items() if state is None or state.is_over or state.never_starts]
+        self.over = {number: self.over.get(number, now) for number in gone}  # SLURM may start a job again
+        self._say({number: state for number, state in of.items() if state})
+        if late := [number for number in gone if now - self.over[number] >= GRACE_SECONDS]:
+            last = (ended(self.array) if self.on_slurm else {}) | known
+            for number in late:
+                self._lose(number, *last.get(self.jobs[number].job_id, State("")).how)
+            if not self.open:
+                self._end()  # jobs that would never start
 
     def _lose(self, number: int, how: str, remedy: str = "") -> None:
         job = self.jobs[number]
@@ -425,22 +404,20 @@ class Waiting:
         self.lost[number] = f"{how}; job {job.job_id}, log {log}", remedy
         tell([f"Job {job.job_id} ended without a result: {how}. Log: {log}"])
 
-    def _say(self, now: float) -> None:
-        """Say how many jobs wait, run and are over, such as `5 pending (Resources), 2 running, 1 done`."""
-        known = [state for number in self.open if (state := self.states.get(self.jobs[number].job_id))]
-        held = [state for state in known if state.is_held]
-        pending = [state for state in known if state.name == "PENDING" and not state.is_held]
+    def _say(self, known: Mapping[int, State]) -> None:
+        """Say how many jobs wait, run and are over, such as `5 pending (Resources), 1 done`, if that is new."""
+        pending = [state for state in known.values() if state.name == "PENDING"]
+        running = sum(state.name == "RUNNING" for state in known.values())
         reasons = ", ".join(sorted({state.reason for state in pending if state.reason not in ("", "None")}))
         counts = {
-            "held: they start after `scontrol release`": len(held),
             f"pending{f' ({reasons})' if reasons else ''}": len(pending),
-            "running": sum(state.name == "RUNNING" for state in known),
-            "ending": len(self.open) - sum(state.name in ("PENDING", "RUNNING") for state in known),
+            "running": running,
+            "ending": len(self.open) - len(pending) - running,
             "done": len(self.results),
             "lost": len(self.lost),
         }
         who = f"SLURM job {self.array}" if self.on_slurm else "processes of submitit"
         line = f"{who}: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        if line != self.said[0] or now - self.said[1] >= REPEAT_SECONDS:
-            self.said = line, now
+        if line != self.said:
+            self.said = line
             tell([line])

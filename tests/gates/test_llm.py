@@ -6,18 +6,15 @@ What its client does with waits, broken replies, keys and addresses is tested in
 import re
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from chat_server import ChatServer, Reply, completion
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.config import components
 from harness.errors import BadInput, Failed
 from harness.experiment.session import chat_for
 from harness.gates import llm
 from harness.gates.gate import ALL
-from harness.gates.llm import LlmGate, parse_answer, transcript
+from harness.gates.llm import LlmGate, parse_answer
 from harness.llm.chat import Chat, ChatModel
 from harness.storage.cache import Cache
 from retrievers.base import Query, Turn
@@ -72,11 +69,6 @@ def test_words_that_are_an_answer(message, expected):
     assert parse_answer(message) == expected
 
 
-@given(st.text())
-def test_what_does_not_begin_with_an_answer_is_none(text):
-    assert parse_answer(f"so {text}") is None
-
-
 # What is asked
 
 
@@ -101,10 +93,6 @@ def test_further_fields_and_a_prompt_of_ones_own():
     assert set(body) == {"model", "messages", "max_completion_tokens"}
 
 
-def test_the_transcript_of_a_question():
-    assert transcript(Query.of("q", "달은?")) == "user: 달은?"
-
-
 # Decisions
 
 
@@ -115,11 +103,6 @@ def test_it_keeps_what_the_model_says_yes_to():
     assert decision.keep.tolist() == [True, False, True, False]
     assert (decision.shown[decision.keep] == ALL).all()
     assert decision.out_of_fold is None
-
-
-def test_no_query_needs_no_server():
-    decision = decide("http://127.0.0.1:9", [])
-    assert (decision.keep.tolist(), decision.signal.dtype) == ([], np.float64)
 
 
 def test_nothing_is_asked_twice(tmp_path):
@@ -138,31 +121,6 @@ def test_nothing_is_asked_twice(tmp_path):
         decide(server, questions("a"), chat, prompt="else")
         decide(server, questions("a"), chat, request={"max_tokens": 99})
         assert len(server.asked) == 7
-
-
-@pytest.mark.parametrize("parallel", [1, 3])
-def test_a_run_that_is_started_again_asks_for_the_rest(tmp_path, parallel):
-    broken = True
-
-    def answer(text, time):
-        return Reply(400, "no") if broken and text.endswith("5") else by_length(text, time)
-
-    def chat(model):
-        return chat_for(model, Cache(tmp_path), "gate")
-
-    with ChatServer(answer) as server:
-        message = (
-            r"gate=llm: query 'q5' has no reply from tiny at .*: HTTP 400: no\. (\d) of 9 replies are cached\. Run"
-        )
-        with pytest.raises(Failed, match=message) as caught:
-            decide(server, questions(*"012345678"), chat, parallel=parallel)
-        first = len(server.asked)
-        kept = int(str(caught.value).split(" of 9 replies")[0].rpartition(" ")[2])
-        assert kept == first - 1 >= 5
-        broken = False
-        decision = decide(server, questions(*"012345678"), chat, parallel=parallel)
-        assert len(server.asked) == first + 9 - kept
-    assert decision.signal.tolist() == [0.0] * 9
 
 
 # Answers that are none
@@ -190,12 +148,6 @@ def test_an_answer_that_is_cut_off():
         message = failure(server, "a")
         assert len(server.asked) == 1  # the same request would be cut off again
     assert "the answer is '<think>hm' instead of yes or no. It was cut off after too few tokens. Raise gate." in message
-
-
-def test_a_model_that_stumbles_is_asked_again():
-    with ChatServer(lambda text, time: "hm" if time < 3 else "yes") as server:
-        assert decide(server, questions("a")).signal.tolist() == [1]
-        assert len(server.asked) == 3
 
 
 # Config

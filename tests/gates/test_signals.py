@@ -62,24 +62,13 @@ def test_signals_by_hand(name, k, expected):
 
 
 def test_agreement_by_hand():
-    one = Ranking.from_scores(
-        {
-            "same": {"a": 3.0, "b": 2.0, "c": 1.0},
-            "some": {"a": 3.0, "b": 2.0, "c": 1.0},
-            "short": {"a": 3.0},
-            "none": {},
-            "both empty": {},
-        }
-    )
-    other = Ranking.from_scores(
-        {
-            "same": {"c": 30.0, "b": 20.0, "a": 10.0},
-            "some": {"z": 9.0, "b": 8.0, "y": 7.0, "a": 6.0},
-            "short": {"a": 3.0, "z": 2.0},
-            "none": {"z": 1.0},
-            "both empty": {},
-        }
-    )
+    def ranked(*rows):
+        names = ("same", "some", "short", "none", "both empty")
+        return Ranking.from_scores(
+            {name: {doc: 9.0 - place for place, doc in enumerate(row)} for name, row in zip(names, rows, strict=True)}
+        )
+
+    one, other = ranked("abc", "abc", "a", "", ""), ranked("cba", "zbya", "az", "z", "")
     third = Ranking.from_scores({query: {"a": 1.0} for query in one.query_ids})
     two, three = FakeInputs({"x": one, "y": other}), FakeInputs({"x": one, "y": other, "z": third})
     # some: {a, b, c} and {z, b, y} share b. short: 1 of the 2 that the longer list holds.
@@ -91,11 +80,6 @@ def test_agreement_by_hand():
     # the third has `a` alone: it shares 1 of 3, 1 of 3, 1 of 1, 0 of 1, 0 of 1
     averaged = [(1 + 1 / 3) / 2, (1 / 3 + 1 / 3) / 2, (1 / 2 + 1) / 2, 0, 0]
     np.testing.assert_allclose(signal_of(three, "agreement", "x", 3), averaged)
-
-
-def test_agreement_needs_two_rankings():
-    with pytest.raises(BadInput, match="has only one"):
-        signal_of(FakeInputs({"bm25": RANKING}), "agreement", "bm25", 3)
 
 
 def test_coverage_by_hand():
@@ -228,13 +212,6 @@ def test_signals_equal_plain_loops(name, drawn, k, words):
     np.testing.assert_allclose(found, plain(ranking, name, k, words), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RANKED)
-@given(rankings(scores=st.floats(-1e100, 1e100)), st.integers(1, 12))
-def test_signals_are_finite(name, drawn, k):
-    assert np.isfinite(signal_of(FakeInputs({"bm25": drawn[0]}), name, "bm25", k)).all()
-
-
 @given(rankings(count=2), st.integers(1, 10))
 def test_agreement_equals_sets(drawn, k):
     one, other = drawn
@@ -255,36 +232,6 @@ def test_coverage_equals_sets(drawn, texts):
         terms = set(queries[i].split())
         document = documents[ranking.row(i)[0][0]] if ranking.row(i) else ""
         assert share == (sum(term in document.split() for term in terms) / len(terms) if terms else 0.0)
-
-
-full_rows = st.lists(st.lists(st.integers(-50, 50), min_size=6, max_size=6), min_size=1, max_size=4)
-
-
-def full(rows: list[list[float]]) -> Ranking:
-    return Ranking.from_scores(
-        {f"q{i}": dict(zip("abcdef", map(float, row), strict=True)) for i, row in enumerate(rows)}
-    )
-
-
-@given(full_rows, st.integers(-50, 50), st.sampled_from([0.25, 2.0, 8.0]), st.integers(2, 6))
-def test_shift_and_scale(rows, shift, scale, k):
-    """Where every row is full: what a constant added to all scores, or a positive factor, does to a signal."""
-
-    def of(name, ranking):
-        return signal_of(FakeInputs({"bm25": ranking}), name, "bm25", k)
-
-    ranking = full(rows)
-    shifted, scaled = (
-        full([[move(score) for score in row] for row in rows]) for move in (shift.__add__, scale.__mul__)
-    )
-    for name in ("margin", "std_top_k", "zscore", "wig"):
-        np.testing.assert_allclose(of(name, shifted), of(name, ranking), atol=1e-9)
-    for name in ("top_score", "mean_top_k"):
-        np.testing.assert_allclose(of(name, shifted), of(name, ranking) + shift, atol=1e-9)
-    for name in ("zscore", "nqc"):
-        np.testing.assert_allclose(of(name, scaled), of(name, ranking), atol=1e-9)
-    for name in ("top_score", "margin", "mean_top_k", "std_top_k", "wig"):
-        np.testing.assert_allclose(of(name, scaled), of(name, ranking) * scale, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SIGNALS)
@@ -332,21 +279,17 @@ def test_registered_signals():
     assert all(spec.compute.__doc__ for spec in SIGNALS.values())
 
 
-@pytest.mark.parametrize("name", [name for name, spec in SIGNALS.items() if not spec.places])
-def test_a_signal_without_places_is_the_same_for_every_k(name):
+def test_a_signal_without_places_is_the_same_for_every_k():
     given = FakeInputs({"x": RANKING}, TEXTS, dict.fromkeys("abc", "when"), noise([1, 1], [1, 3]))
-    assert signal_of(given, name, "x", 2).tolist() == signal_of(given, name, "x", 9).tolist()
+    for name in (name for name, spec in SIGNALS.items() if not spec.places):
+        assert signal_of(given, name, "x", 2).tolist() == signal_of(given, name, "x", 9).tolist()
 
 
 def test_choices():
     names = ["top_score", "agreement", "query_words"]
     assert signal_choices(names, ["a"]) == [("a", "top_score"), (None, "query_words")]
-    assert signal_choices(names, ["a", "b"]) == [
-        ("a", "top_score"),
-        ("b", "top_score"),
-        ("a", "agreement"),
-        (None, "query_words"),
-    ]
+    top = [("a", "top_score"), ("b", "top_score")]
+    assert signal_choices(names, ["a", "b"]) == [*top, ("a", "agreement"), (None, "query_words")]
     agreeing = [source for source, name in signal_choices(names, ["a", "b", "c"]) if name == "agreement"]
     assert agreeing == ["a", "b", "c"]
 

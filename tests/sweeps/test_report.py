@@ -85,16 +85,14 @@ def test_the_front_by_comparing_all_pairs(rows):
 
 
 def test_counts():
-    # Trials 0 and 1 finished, 0 at an earlier start; 2 failed; 3 was killed; 4 has no result yet.
+    # 0 and 1 finished, 0 at an earlier start; 2 failed; 3 was killed; 4 has no result yet.
     found = summary([{"mrr": 0.5}, {"mrr": 0.6}, "FAILED", "KILLED", None], skipped=["key0", "elsewhere"])
     assert found.counts() == {"asked": 5, "finished": 2, "failed": 1, "killed": 1, "skipped": 1, "reused": 0, "same": 0}
     # Two trials with the same key are one result; those that cannot run have no key, and are not the same.
     found.results[1] = found.results[0]
     found.results[2] = TrialResult(2, "", None, "FAILED")
     found.results[3] = TrialResult(3, "", None, "FAILED")
-    assert found.counts() | {"skipped": 0} == {
-        "asked": 5, "finished": 2, "failed": 2, "killed": 0, "skipped": 0, "reused": 0, "same": 1,
-    }  # fmt: skip
+    assert (found.counts()["same"], found.counts()["failed"]) == (1, 2)
 
 
 def test_axes_are_numbers_where_all_values_are():
@@ -127,9 +125,6 @@ def test_the_table_has_a_row_for_each_trial():
     }
     assert found.rows[0].interval == (0.25, 0.75)
     assert all(map(math.isnan, found.rows[1].interval))
-    # The interval is the first objective's, in MLflow's spelling.
-    there = {"map_at_3": 0.5, "interval_low/map_at_3": 0.25, "interval_high/map_at_3": 0.75, "interval_low/mrr": 0.1}
-    assert summary([there], [*MAP, *ONE]).rows[0].interval == (0.25, 0.75)
 
 
 def test_the_parent_carries_the_best():
@@ -142,23 +137,13 @@ def test_the_parent_carries_the_best():
     assert "(#/experiments/1/runs?x=1)" in tags["mlflow.note.content"]
     assert tags["sweep.page"] == "#/experiments/1/runs?x=1"
     assert "nan" not in json.dumps(tags), "the best has no interval"
-    none = summary(["FAILED"])
-    assert none.parent_tags({}) == {}
-    assert none.parent_metrics()["trials/failed"] == 1.0
-
-
-def shown(found, seconds=1.25):
-    document = found.document() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
-    json.dumps(encoded(document), allow_nan=False)
-    out = io.StringIO()
-    show_report(
-        Console(file=out, width=200, highlight=False, markup=False), report.sweep_report(found, document, PLACE)
-    )
-    return out.getvalue()
+    assert summary(["FAILED"]).parent_tags({}) == {}
 
 
 def said_of(found):
-    return report.sweep_report(found, found.document() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
+    document = found.document() | {"files": {"folder": "f"}, "seconds": 1.25}
+    json.dumps(encoded(document), allow_nan=False)
+    return report.sweep_report(found, document, PLACE)
 
 
 def test_what_is_shown():
@@ -174,7 +159,9 @@ def test_what_is_shown():
     assert [row[0] for row in best.rows] == [*range(1, 11)]
     assert (best.rows[-1][-1], said.notes) == ("run2 *", ["failed: k=12 name='[b]한글': ValueError: no"])
     assert said.steps == ["harness ui experiment_name=e", "harness export experiment_name=e run=run11"]
-    assert "[b]한글" in shown(found), "text in square brackets is no markup"
+    out = io.StringIO()
+    show_report(Console(file=out, width=200, highlight=False, markup=False), said)
+    assert "[b]한글" in out.getvalue(), "text in square brackets is no markup"
     assert (found.table()["reused"][2], found.counts()["reused"]) == (True, 1)
 
 
@@ -206,15 +193,14 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     assert [group["best"]["trial"] for group in document["groups"]] == [0, 3]
     assert [group["apart"] for group in document["groups"]] == [{"set": "A"}, {"set": "B"}]
     metrics = found.parent_metrics()
-    assert metrics["mean/mrr"] == pytest.approx(0.55)
-    assert "mrr" not in metrics
+    assert (metrics["mean/mrr"], "mrr" in metrics) == (pytest.approx(0.55), False)
     tags = found.parent_tags({"set=A": "#/a", "set=B": "#/b"})
     assert "best.run_id" not in tags
     for said in ("Trials that differ in set do not compare", "0.5500 with k=2", "](#/a)", "](#/b)"):
         assert said in tags["mlflow.note.content"]
-    lines = [" ".join(line.split()) for line in shown(found).splitlines()]
-    assert "harness export experiment_name=e run=run3 # the best with set=B" in lines
-    assert "0.8000 0.3000 0.5500 k=2" in lines
+    said = said_of(found)
+    assert said.steps[-1] == "harness export experiment_name=e run=run3  # the best with set=B"
+    assert said.tables[-1].rows[0] == [0.8, 0.3, pytest.approx(0.55), "k=2"]
 
 
 def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
@@ -235,9 +221,8 @@ def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
     schemes = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa", "ttss")
     assert [system.overrides for system in schemes.systems] == [("k=1",), ("k=2",)]  # as they were tried
     assert all(math.isnan(system.mean) for system in schemes.systems)
-    assert "mean" not in shown(schemes)
+    assert [one.name for one in said_of(schemes).tables[-1].columns][2:] == ["system"]
     assert not [name for name in schemes.parent_metrics() if "mean" in name]
-    json.dumps(encoded(schemes.document()), allow_nan=False)
     assert apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa").best == 0  # two names of one data set
     # Without one of its trials, a system has no mean.
     lacking = apart([0.9, 0.8, 0.1], BOTH[:3], "aab")
@@ -246,10 +231,9 @@ def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
 
 def test_ties_are_told():
     found = summary([{"mrr": value} for value in (0.2, 0.7, 0.7, 0.7, 0.1)])
-    assert (found.best, encoded(found.document())["tied"]) == (2, [1, 2, 3])
     said = "3 trials tie at 0.7000: x 1 to 3. Recommended: x=2, in the middle."
-    assert encoded(found.document())["notes"] == [said]
-    assert said in shown(found)
+    assert (found.best, encoded(found.document())["tied"], found.notes) == (2, [1, 2, 3], [said])
+    assert said in said_of(found).tables[0].notes
     assert said in found.parent_tags({})["mlflow.note.content"]
 
 
@@ -266,14 +250,13 @@ def test_what_is_shown_of_two_objectives():
 
 
 def test_what_is_shown_where_nothing_finished_or_nothing_is_logged():
-    text = shown(summary(["FAILED", "KILLED"]))
-    assert "2 trials (1 failed, 1 killed)" in text
-    assert "export" not in text
+    said = said_of(summary(["FAILED", "KILLED"]))
+    assert "2 trials (1 failed, 1 killed)" in said.title
+    assert said.steps == ["harness ui experiment_name=e"]
     unlogged = dataclasses.replace(summary([{"mrr": 0.5}]), run_id=None)
     unlogged.results[0] = dataclasses.replace(finished(0, {"mrr": 0.5}), run_id=None)
-    text = shown(unlogged)
-    assert "trial 0" in text
-    assert "harness" not in text
+    said = said_of(unlogged)
+    assert (said.tables[0].rows[0][-1], said.steps) == ("trial 0", [])
 
 
 def test_files_hold_all_trials_in_utf8(tmp_path):
@@ -362,15 +345,6 @@ def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, caps
     ]
 
 
-def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, monkeypatch, capsys):
-    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    plain = report._follow
-    monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
-    with watch_trials(journal.context, 1, TRIALS, "mrr"):
-        journal(0, 0.25)
-    assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
-
-
 def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -387,12 +361,6 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
         looks()
     # 3 trials in the 10 s since the first one, 3 left at that rate = 10 s.
     assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
-
-
-def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
-    with pytest.raises(KeyboardInterrupt), watch_trials(journal.context, 1, TRIALS, "mrr"):
-        raise KeyboardInterrupt
-    assert capsys.readouterr().err == ""
 
 
 # ---- what trials are ranked by
@@ -451,13 +419,11 @@ def test_what_to_expect_is_reported_with_the_best_trial():
     assert [metrics[f"expected/{name}"] for name in ("value", "low", "high")] == [0.8, 0.7, 0.85]
     assert expected.sentence in found.parent_tags({})["mlflow.note.content"]
     assert encoded(found.document())["expected"] == encoded(expected)
-    said = " ".join(shown(found).split())
-    assert expected.sentence in said
-    assert "another one" not in said
+    assert found.expectation == [expected.sentence]
+    assert expected.sentence in said_of(found).tables[0].notes
     other = dataclasses.replace(found, expected=dataclasses.replace(expected, run_id="0123456789abcdef"))
-    assert "The best run of the experiment is another one, 01234567: 0.9000." in " ".join(shown(other).split())
-    assert encoded(plain.document())["expected"] is None
-    assert not [name for name in plain.parent_metrics() if "expected" in name]
+    assert other.expectation[0] == "The best run of the experiment is another one, 01234567: 0.9000."
+    assert (encoded(plain.document())["expected"], plain.expectation) == (None, [])
 
 
 def test_with_select_on_public_the_views_of_private_scores_are_reported():
