@@ -56,14 +56,12 @@ class Cluster(Protocol):
 
         progress: called as progress(done, total, unit).
         """
-        ...
 
     def examined(self) -> str:
         """What the nodes are, on one line, once they have answered; empty where there are none beside this process.
 
         BadInput or Failed for what keeps them from working together.
         """
-        ...
 
 
 Documents = Annotated[int, AtMost(100_000_000, "no node has as much memory")]

@@ -1,7 +1,6 @@
 """The no-retrieval gate: which queries get documents, and how many.
 
-A gate reads signals (`gates.signals`), most of which cost next to nothing once the rankings are there. The gates of
-this module have a fixed threshold; those of `gates.learned` learn it from labels.
+The gates of this module have a fixed threshold on a signal (`gates.signals`); `gates.learned` learns from labels.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a gate decides for Q queries. None stands for what it has not read, or not learnt.
+    """What a gate decides for Q queries; None for what it has not read or not learnt.
 
     shown: int64 [Q], the most documents each query gets; 0: they are withheld.
-    signal: float64 [Q], what the decision rests on, higher = more likely to need retrieval.
+    signal: float64 [Q], on which the decision rests; higher = more likely to need retrieval.
     fitted: what was learnt from labels, as plain JSON.
     out_of_fold: int64 [R, Q], `shown` from rules learnt without the query's own label, in R repetitions.
     folds: int64 [R, n], the fold of each query to learn from (`Payoff.rows`) in each repetition.
@@ -63,7 +62,6 @@ class Gate(Protocol):
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         """Decide for all queries of `inputs`; `payoff` has their labels."""
-        ...
 
 
 class NoGate:
@@ -156,5 +154,5 @@ def check_source(source: str, names: Collection[str], key: str) -> None:
 
 
 def parts_of(signals: Collection[str]) -> tuple[str, ...]:
-    """The shared components of a config that these signals use."""
+    """Return the shared components of a config that these signals use."""
     return ("tokenizer",) if "coverage" in signals else ()

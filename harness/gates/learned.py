@@ -1,8 +1,8 @@
-"""Gates that learn from labels and are evaluated on queries whose labels they have not seen.
+"""Gates that learn from labels and are scored on queries whose labels they have not seen.
 
-A gate learns a *rule*: numbers that turn signals into how many documents a query gets. The run saves it as JSON, and it
-applies to unlabelled queries too. For out-of-fold results, everything about a rule is learnt again without each fold
-of the queries: the choice of signal and source, coefficients, thresholds.
+A gate learns a *rule*, which turns signals into how many documents a query gets. The run saves it as JSON; it applies
+to unlabelled queries too. For out-of-fold results, everything about a rule is learnt again without each fold of the
+queries: the choice of signal and source, coefficients, thresholds.
 """
 
 from __future__ import annotations
@@ -31,12 +31,9 @@ STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to choose from,
 
 @dataclass(eq=False)
 class Learner:
-    """Base class of gates that learn: one rule from all labelled queries, and rules for out-of-fold decisions.
+    """Base class of gates that learn. To add one, write a subclass with `rules` and a file in conf/gate/.
 
-    To add a gate that learns, write a subclass with `rules` (and `levels` or `tried` if the defaults do not fit), and
-    a file in conf/gate/.
-
-    signals: to use; None: all fast ones. sources: component rankings to read; None: all.
+    signals: None: all fast ones. sources: component rankings to read; None: all.
     k: number of top ranks that some signals read, at least 2.
     folds: of the labelled queries, for out-of-fold decisions. repeats: how often they are split anew.
     """
@@ -60,7 +57,6 @@ class Learner:
 
     @staticmethod
     def identify(**arguments: Any) -> dict[str, Any]:
-        """Return the arguments, with the names of all fast signals for `signals: null`."""
         return arguments | {"signals": list(QUICK) if arguments["signals"] is None else arguments["signals"]}
 
     def check(self, names: Collection[str]) -> None:
@@ -104,7 +100,7 @@ class Learner:
         raise NotImplementedError
 
     def levels(self, payoff: Payoff) -> tuple[int, ...]:
-        """Return the numbers of documents that a rule can show, from the most to the least confident level."""
+        """Return the numbers of documents that a rule can show, the most confident level first."""
         return (payoff.values.shape[1] - 1, 0)
 
     def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
@@ -118,7 +114,7 @@ class Learner:
         folds: Sequence[np.ndarray],
         shown: np.ndarray,
     ) -> np.ndarray:
-        """Return `Decision.out_of_fold`; unlabelled queries have the decision of the final rule, `shown`."""
+        """Return `Decision.out_of_fold`; unlabelled queries get the decision of the final rule, `shown`."""
         out_of_fold = np.tile(shown, (self.repeats, 1))
         for repeat, fold in enumerate(folds):
             training, held_out = zip(*calibration.held_out(fold), strict=True)
@@ -133,7 +129,7 @@ class Learner:
         return out_of_fold
 
     def _summary(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> dict[str, Any]:
-        """Return the content of gate.json: the rule and how it does on the queries that it was learnt from."""
+        """Return the content of gate.json: the rule, and its score on the queries that it was learnt from."""
         rows, earned = payoff.rows, payoff.levels(rule.levels)
         level = (signal[rows, None] < np.array(rule.thresholds)).sum(axis=1)
         needs = payoff.needs[rows]
@@ -226,48 +222,32 @@ class ClassifierGate(Learner):
         share[width:] = math.sqrt(max(columns.shape[1] - width, 1))
         needs, levels = payoff.needs[rows], self.levels(payoff)
         earned = payoff.levels(levels)
-        with threadpool_limits(1):  # fits this small are slower with several threads
-            learnt = [_logistic(columns, share, needs, earned, row > 0, inner[0]) for row in weights]
-        return [
-            Rule(
-                features=features,
-                k=self.k,
-                levels=levels,
-                thresholds=(model.threshold,),
-                centre=tuple(model.centre[:width].tolist()),
-                scale=tuple(model.scale[:width].tolist()),
-                weights=tuple(model.weights[:width].tolist()),
-                intercept=model.intercept,
-                embedding=tuple(model.weights[width:].tolist()),
-                embedding_centre=tuple(model.centre[width:].tolist()),
-                embedding_scale=tuple(model.scale[width:].tolist()),
-            )
-            for model in learnt
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class Logistic:
-    """A fitted logistic regression: the logit is ((x - centre) / scale) @ weights + intercept, float64 [F] each."""
-
-    centre: np.ndarray
-    scale: np.ndarray
-    weights: np.ndarray
-    intercept: float
-    threshold: float
+        rules = []
+        for row in weights:
+            with threadpool_limits(1):  # fits this small are slower with several threads
+                learnt, intercept, threshold = _logistic(columns, share, needs, earned, row > 0, inner[0])
+            ofs = [*zip(("centre", "scale", "weights"), learnt[:, :width].tolist(), strict=True)]
+            ofs += zip(("embedding_centre", "embedding_scale", "embedding"), learnt[:, width:].tolist(), strict=True)
+            named: dict[str, Any] = {name: tuple(values) for name, values in ofs}
+            rules.append(Rule(features, self.k, levels, (threshold,), intercept=intercept, **named))
+        return rules
 
 
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
-) -> Logistic:
-    """Fit to the queries `used`, bool [n]. columns: float64 [n, F]. share: [F], of the scales. earned: [n, 2]."""
+) -> tuple[np.ndarray, float, float]:
+    """Fit a logistic regression to the queries `used`, bool [n].
+
+    Return centre, scale and weights, float64 [3, F], the intercept, and a threshold on the logit, which is
+    (x - centre) / scale @ weights + intercept. columns: float64 [n, F]. share: [F], of the scales. earned: [n, 2].
+    """
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share
     scaled = np.where(flat, 0.0, (columns - centre) / scale)
     if len(set(needs[used].tolist())) < 2:
         show = earned[used, 0].sum() >= earned[used, 1].sum()
-        return Logistic(centre, scale, np.zeros(columns.shape[1]), 0.0, threshold=-math.inf if show else math.inf)
+        return np.stack([centre, scale, np.zeros(len(scale))]), 0.0, -math.inf if show else math.inf
     logits = np.full((len(STRENGTHS), len(needs)), np.nan)
     for training, held_out in calibration.held_out(np.where(used, fold, -1)):
         if held_out.any():
@@ -278,11 +258,11 @@ def _logistic(
     best = int(np.logaddexp(0.0, -signs * logits[:, used]).mean(axis=1).argmin())
     [[threshold]] = calibration.fit(np.ones((1, int(used.sum()))), logits[best, used], earned[used])
     weights, intercept = _regress(scaled[used], needs[used], STRENGTHS[best])
-    return Logistic(centre, scale, np.where(flat, 0.0, weights), intercept, float(threshold))
+    return np.stack([centre, scale, np.where(flat, 0.0, weights)]), intercept, float(threshold)
 
 
 def _regress(scaled: np.ndarray, needs: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
-    """Return weights and intercept; the smoothed share of one class if the other is missing."""
+    """Return weights and intercept; if one class is missing, only the smoothed share of the other."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(needs.tolist())) < 2:

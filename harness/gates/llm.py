@@ -60,7 +60,7 @@ class LlmGate:
         self.request = checked_request(REQUEST if self.request is None else self.request, "gate.request")
 
     def check(self, names: Collection[str]) -> None:
-        """Fits any rankings, as it reads none."""
+        """Accept any rankings: none is read."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         """Give documents where the model says yes; the signal is 1.0 or 0.0. Raise Failed if a query has no answer."""
@@ -82,12 +82,12 @@ class LlmGate:
 
 
 def transcript(query: Query) -> str:
-    """Return the conversation as the model reads it: one line `role: content` per turn."""
+    """Return a conversation as a model reads it: one line `role: content` per turn."""
     return "\n".join(f"{turn.role}: {turn.content}" for turn in query.turns)
 
 
-def parse_answer(text: str) -> float | None:
-    """Return 1.0 for yes, 0.0 for no, None for anything else, such as `yes or no`.
+def read_answer(text: str) -> float:
+    """Return 1.0 for yes, 0.0 for no. Raise WrongReply for anything else, such as `yes or no`.
 
     The first word counts, regardless of case and punctuation, or {"retrieve": true}. A leading <think>…</think> block
     is skipped.
@@ -96,12 +96,6 @@ def parse_answer(text: str) -> float | None:
     for label in ("json", "retrieve"):  # of a fenced block, and the key of an object
         words = words[1:] if words[:1] == [label] else words
     answers = {ANSWERS[word] for word in words[:3] if word in ANSWERS}
-    return answers.pop() if words and words[0] in ANSWERS and len(answers) == 1 else None
-
-
-def read_answer(text: str) -> float:
-    """Return the answer in a reply. Raise WrongReply if there is none."""
-    answer = parse_answer(text)
-    if answer is None:
+    if not words or words[0] not in ANSWERS or len(answers) > 1:
         raise WrongReply(f"the answer is {quoted_reply(text)} instead of yes or no")
-    return answer
+    return answers.pop()

@@ -1,4 +1,4 @@
-"""The rule that a gate learns: apply it, write it to JSON, read it back."""
+"""The rule that a gate learns, and its JSON."""
 
 from __future__ import annotations
 
@@ -90,12 +90,11 @@ class Rule:
         return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the rule as JSON has it; `from_json` reads it."""
         return as_json(asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]})
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
-        """Return the rule that `to_json` wrote. Raise BadInput, with the field, for anything else. where: its place."""
+        """Return the rule that `to_json` wrote. Raise BadInput, with the field, for anything else."""
         thresholds = content.get("thresholds") if isinstance(content, dict) else None
         if isinstance(thresholds, list):
             content = content | {"thresholds": [float(one) if one in _INFINITE else one for one in thresholds]}
@@ -127,7 +126,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """Return the content of the file, which identifies the gate; its path does not."""
+        """Return the content of the file, which identifies the gate, unlike its path."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:
@@ -139,12 +138,12 @@ class FittedGate:
 
 
 def json_number(value: float) -> float | str:
-    """Return a number as JSON has it: an infinite one becomes text that `float` reads."""
+    """Return a number for JSON: an infinite one as text that `float` reads."""
     return value if math.isfinite(value) else str(value)
 
 
 def as_json(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields as they are read back, with lists in place of tuples."""
+    """Return fields with lists in place of tuples."""
     plain: dict[str, Any] = json.loads(json.dumps(fields, allow_nan=False))
     return plain
 

@@ -35,29 +35,23 @@ class GateInputs(Protocol):
     @property
     def queries(self) -> tuple[Query, ...]:
         """The queries as they are searched, each with one turn."""
-        ...
 
     @property
     def conversations(self) -> tuple[Query, ...]:
         """The same queries with all their turns."""
-        ...
 
     @property
     def rankings(self) -> Mapping[str, Ranking]:
         """name -> component ranking."""
-        ...
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         """Return the terms of each text, by the tokenizer of the config."""
-        ...
 
     def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
         """Return the indexed text of each document."""
-        ...
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
         """Return random queries, and how the retriever `source` ranks documents for them."""
-        ...
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
         """Return the slow signal of `compute`, float64 [Q]; it may come from a cache.
@@ -65,15 +59,12 @@ class GateInputs(Protocol):
         decides: all that determines the signal, as plain JSON, with digests of the texts and scores that enter. The
         implementation adds the identities of the tokenizer, the retriever and the documents.
         """
-        ...
 
     def chat(self, model: ChatModel) -> Chat:
         """Ask a language model; replies may come from a cache. Raise BadInput if the model cannot be asked."""
-        ...
 
     def embeddings(self) -> np.ndarray:
         """Return embeddings of the queries by the encoder of the config, float64 [Q, D]."""
-        ...
 
 
 Reads = Literal["ranking", "rankings", "query"]

@@ -14,8 +14,9 @@ from harness.errors import BadInput, Failed
 from harness.experiment.session import chat_for
 from harness.gates import llm
 from harness.gates.gate import ALL
-from harness.gates.llm import LlmGate, parse_answer
+from harness.gates.llm import LlmGate, read_answer
 from harness.llm.chat import Chat, ChatModel
+from harness.llm.structured import WrongReply
 from harness.storage.cache import Cache
 from retrievers.base import Query, Turn
 from retrievers.external import http_client
@@ -66,7 +67,11 @@ def by_length(text, time):
     ],
 )  # fmt: skip
 def test_words_that_are_an_answer(message, expected):
-    assert parse_answer(message) == expected
+    if expected is None:
+        with pytest.raises(WrongReply, match="instead of yes or no"):
+            read_answer(message)
+    else:
+        assert read_answer(message) == expected
 
 
 # What is asked
