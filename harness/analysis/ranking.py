@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from harness.config.commands import ExportConfig, ReproduceConfig
 from harness.config.schema import Config
 from harness.config.text import counted
 from harness.errors import BadInput, did_you_mean
@@ -174,12 +175,16 @@ def best_run(tracker: Tracker, wanted: Wanted) -> LoggedRun:
 
 
 def chosen_run(
-    tracker: Tracker, config: Mapping[str, Any], task: str = RETRIEVAL, verbs: Collection[str] = SCORED
+    tracker: Tracker,
+    config: ExportConfig | ReproduceConfig,
+    task: str = RETRIEVAL,
+    verbs: Collection[str] = SCORED,
 ) -> LoggedRun:
-    """The run with the id `config["run"]`; without one the best of `experiment_name` by `metric` and `select_on`."""
-    if config["run"] is not None:
-        return recommended(tracker, tracker.run(config["run"]))
-    return best_run(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], task, verbs))
+    """Return the run with the id `run`; without one the best of `experiment_name` by `metric` and `select_on`."""
+    if config.run is not None:
+        return recommended(tracker, tracker.run(config.run))
+    assert config.metric is not None, "`settled` names one"
+    return best_run(tracker, Wanted(config.experiment_name, config.metric, config.select_on, task, verbs))
 
 
 def compares(one: LoggedRun, other: LoggedRun) -> bool:

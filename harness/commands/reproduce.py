@@ -168,7 +168,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
     """Return a finished run with predictions, and the command that made it. Raise BadInput for another."""
     settings, _ = settled(tracker, config, verbs=("run",))
-    run = in_full(tracker, chosen_run(tracker, settings.document, verbs=("run",)))
+    run = in_full(tracker, chosen_run(tracker, settings, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
         maker = f"`harness {command}`" if command else "another program than the harness"

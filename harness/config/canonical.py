@@ -9,26 +9,29 @@ from typing import Any
 
 
 def digest(value: Any) -> str:
-    """sha256 of the canonical JSON of `value`."""
+    """Return the sha256 of the canonical JSON of a value."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest_texts(texts: Iterable[str]) -> str:
-    """sha256 of a sequence of texts, read one at a time."""
+    """Return the sha256 of a sequence of texts, reading one at a time."""
     found = hashlib.sha256()
     for text in texts:
         found.update(json.dumps(text).encode() + b"\n")
     return found.hexdigest()
 
 
-def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """{'a.b': value} for every leaf; lists are leaves."""
-    return dict(leaves(config))
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return dotted name -> value, of every leaf; lists are leaves."""
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        found |= flatten(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": inner}
+    return found
 
 
 def mappings_in(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(path, mapping) of every mapping in a config, outermost first."""
+    """Yield (path, mapping) of every mapping in a config, outermost first."""
     if isinstance(value, Mapping):
         yield where, value
         for key, inner in value.items():
@@ -36,12 +39,3 @@ def mappings_in(value: Any, where: str = "config") -> Iterator[tuple[str, Mappin
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield from mappings_in(inner, f"{where}[{i}]")
-
-
-def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of every leaf; lists are leaves."""
-    for key, inner in value.items():
-        if isinstance(inner, Mapping):
-            yield from leaves(inner, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", inner

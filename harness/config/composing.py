@@ -250,7 +250,13 @@ class Composed:
         unresolved: Any = OmegaConf.to_container(config, resolve=False)
         texts = [value for value in canonical.flatten(unresolved).values() if isinstance(value, str) and "${" in value]
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        return cls(config, with_metrics(plain), choices, set(_names(unresolved)), texts)
+        return cls(
+            config,
+            with_metrics(plain),
+            choices,
+            {f"{where}.{key}"[1:] for where, group in canonical.mappings_in(unresolved, "") for key in group},
+            texts,
+        )
 
     def refers_to(self, keys: Iterable[str]) -> bool:
         """Whether other values may refer to one of these keys."""
@@ -439,13 +445,6 @@ def _set_in(config: Any, key: str, value: Any) -> None:
     for parent in parents:
         config = config[parent]
     config[last] = value
-
-
-def _names(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in node.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _names(value, f"{prefix}{key}.")
 
 
 def _key(override: str) -> str:

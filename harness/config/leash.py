@@ -34,7 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from harness.config import plugins, recipes, yaml_files
-from harness.config.canonical import flatten, leaves, mappings_in
+from harness.config.canonical import flatten, mappings_in
 from harness.config.commands import PRIMARY, base_class, config_class
 from harness.config.manual import is_inner
 from harness.config.places import conf_folder
@@ -46,12 +46,12 @@ REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # not those of a resolver, whose na
 COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
-def check_size(config: Mapping[str, Any]) -> None:
+def check_size(document: Mapping[str, Any]) -> None:
     """BadInput for a key whose references, with those behind them, stand for more than MOST characters.
 
-    config: plain dicts and lists, unresolved.
+    document: a config as plain dicts and lists, unresolved.
     """
-    values = dict(_values(config, ()))
+    values = dict(_values(document, ()))
     sizes: dict[tuple[str, ...], int] = {}
 
     def size(path: tuple[str, ...]) -> int:
@@ -275,22 +275,17 @@ def _check_section(section: DictConfig, config_name: str | None) -> None:
     for name, targets in PLUGINS.items():
         _check_plugin(section, name, targets)
     content: Any = OmegaConf.to_container(section, resolve=False)
-    expected = _shipped(config_name)
-    found = {key: value for key, value in content.items() if key not in FREE}
-    differing = [*sorted(_leaves(found) - _leaves(expected)), *sorted(_leaves(expected) - _leaves(found))]
-    for key, value in differing:
+    here, shipped = (
+        {(name, repr(value)) for name, value in flatten(whole).items() if value not in (None, [], "???")}
+        for whole in ({key: value for key, value in content.items() if key not in FREE}, _shipped(config_name))
+    )
+    for key, value in [*sorted(here - shipped), *sorted(shipped - here)]:
         if not key.startswith(FILLED_IN):
             raise BadInput(
                 f"hydra.{key} (here or as shipped {value}) must stay as shipped: the harness sets up Hydra itself. "
                 f"Only {', '.join(f'hydra.{one}' for one in FREE)} may be set."
             )
-    verbose = content["verbose"]
-    check_value(verbose, Key(bool | str | list[str]), "hydra.verbose")
-
-
-def _leaves(content: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """(dotted name, value as text) of every leaf that is neither empty nor missing."""
-    return {(name, repr(value)) for name, value in leaves(content) if value not in (None, [], "???")}
+    check_value(content["verbose"], Key(bool | str | list[str]), "hydra.verbose")
 
 
 def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> None:

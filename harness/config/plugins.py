@@ -165,10 +165,9 @@ def allowed_by(overrides: Sequence[str]) -> Iterator[str]:
         yield from (str(one) for one in value) if isinstance(value, list) else ()
 
 
-def check_allowed(config: Mapping[str, Any]) -> None:
-    """BadInput where a recipe or a file allows modules: that is for the person at the command line."""
-    given = (config.get("plugins") or {}).get("allow") or []
-    if isinstance(given, list) and not {*map(str, given)} <= {*permitted()}:
+def check_allowed(modules: Any) -> None:
+    """Raise BadInput where a recipe or a file sets `plugins.allow`: only the command line may."""
+    if isinstance(modules, list) and not {*map(str, modules)} <= {*permitted()}:
         raise BadInput(f"{ALLOW} can only be given on the command line, not in a recipe or harness.yaml.")
 
 

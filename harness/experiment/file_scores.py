@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.commands import ScoreConfig
-from harness.config.components import build
 from harness.config.text import counted
 from harness.data.dataset import conversations
 from harness.data.predictions import Predictions
@@ -26,7 +25,7 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 
     Raise BadInput for predictions of which no document is in the dataset; of some, their number is among the counts.
     """
-    source = build(config.dataset, where="dataset")
+    source = config.made("dataset")
     qrels = source.qrels()
     if qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")

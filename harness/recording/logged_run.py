@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from harness.config import consent, yaml_files
-from harness.config.canonical import leaves
+from harness.config.canonical import flatten
 from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.files import field, json_file
@@ -107,7 +107,7 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
     asks: whether language models are asked.
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
-    sent = {key: value for key, value in leaves(used) if value and consent.sends(key)}
+    sent = {key: value for key, value in flatten(used).items() if value and consent.sends(key)}
     wanted = {key: _address(str(value)) for key, value in sent.items() if asks or "llm" not in key.split(".")}
     if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
         word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config.commands import TrackedConfig
-from harness.config.components import build
 from harness.config.program import runnable
-from harness.config.schema import Node
 from harness.progress import stage
 from harness.storage import locks
 from harness.storage.atomic import write_text
@@ -37,7 +35,7 @@ log = logging.getLogger(__name__)
 
 def open_tracker(config: TrackedConfig) -> Tracker:
     """Return the config's tracker, connected, after ending the work of processes that died."""
-    tracker = connected(config.tracking, config.outputs)
+    tracker = connected(config.made("tracking"), config.outputs)
     end_abandoned(tracker)
     return tracker
 
@@ -53,12 +51,11 @@ def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from
     return tracker
 
 
-def connected(tracking: Node, outputs: Path, patience: float = 0.0) -> Tracker:
-    """Return a tracker, connected.
+def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker:
+    """Connect a tracker, and return it.
 
     outputs: the folder of a local tracking store. patience: seconds to wait for a server that does not answer.
     """
-    tracker: Tracker = build(tracking, where="tracking")
     deadline = time.monotonic() + patience
     with stage("connecting to the tracking store"):
         while True:

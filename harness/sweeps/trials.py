@@ -232,7 +232,7 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
     first = job.trials[0]
     assert first.plan is not None
     document = first.plan.document
-    tracker = recording.connected(document["tracking"], Path(document["outputs"]), PATIENCE)
+    tracker = recording.connected(build(document["tracking"], where="tracking"), Path(document["outputs"]), PATIENCE)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner = Runner(job, tracker, context)

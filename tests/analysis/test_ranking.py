@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -235,9 +236,10 @@ def test_a_command_line_names_the_measure_only_where_runs_do_not_say_it():
 
 def test_a_run_is_chosen_by_id_or_as_the_best():
     store = Store(logged("a", all=0.5), logged("b", all=0.4))
-    config = {"run": None, "experiment_name": "e", "metric": METRIC, "select_on": None}
+    config = SimpleNamespace(run=None, experiment_name="e", metric=METRIC, select_on=None)
     assert chosen_run(store, config).run_id == "a"
-    assert chosen_run(store, config | {"run": "b"}).run_id == "b"
+    config.run = "b"
+    assert chosen_run(store, config).run_id == "b"
 
 
 def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):

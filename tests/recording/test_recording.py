@@ -358,14 +358,13 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, pat
             if len(asked) < 3:
                 raise NoAnswer("server: no answer")
 
-    monkeypatch.setattr(recording, "build", lambda node, where: Restarting())
     clock = itertools.count().__next__ if not patience else time.monotonic  # a second at each look
     monkeypatch.setattr(recording, "time", SimpleNamespace(sleep=slept.append, monotonic=clock))
     if patience:
-        assert isinstance(recording.connected({}, tmp_path, patience), Restarting)
+        assert isinstance(recording.connected(Restarting(), tmp_path, patience), Restarting)
     else:
         with pytest.raises(BadInput, match="no answer"):
-            recording.connected({}, tmp_path, patience)
+            recording.connected(Restarting(), tmp_path, patience)
     assert (len(asked), len(slept)) == (attempts, attempts - 1)
 
 

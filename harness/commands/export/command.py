@@ -42,11 +42,11 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
         parse_measure(config.metric)
     elif config.model or config.against:
         raise BadInput(f"model and against are about retrieval: leave them out with task={kind.name}.")
-    run = in_full(tracker, chosen_run(tracker, config.document, kind.name, verbs))
+    run = in_full(tracker, chosen_run(tracker, config, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")
     require_kind(kind, run, "export it")
-    ledger = Ledger.of(config.document)
+    ledger = Ledger.of(config.outputs)
     target = _target(config.submission, ledger, run, kind)
     valid = kind.validated(tracker, run, config.against)
     line = _line(run, config, target, hashlib.sha256(valid.predictions.encode()).hexdigest())

@@ -45,7 +45,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
     given = {part: float(score) for part in PARTS if (score := config.document[part]) is not None}
     if not given:
         raise BadInput("Nothing to record. Give the leaderboard's scores: public=0.81, private=0.80 or both.")
-    file, ledger = Path(config.submission).absolute(), Ledger.of(config.document)
+    file, ledger = Path(config.submission).absolute(), Ledger.of(config.outputs)
     if (sha256 := digest_file(file)) is None:
         raise BadInput(f"submission={config.submission}: there is no such file. Name the file that was submitted.")
     tracker = open_tracker(config)
@@ -75,7 +75,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
     """List all submissions: the drift of the leaderboard's scores from ours, and whether their orders agree."""
-    ledger = Ledger.of(config.document)
+    ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
         with ledger.locked():

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from harness.config.text import short_id
 from harness.data.files import json_file
@@ -138,8 +138,8 @@ class Ledger:
         self._add: Callable[..., None] = lambda line: None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Ledger:
-        return cls(Path(config["outputs"]).absolute() / "submissions")
+    def of(cls, outputs: Path) -> Ledger:
+        return cls(outputs.absolute() / "submissions")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
