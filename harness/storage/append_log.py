@@ -54,14 +54,13 @@ START = Position()
 class AppendLog(Generic[T]):
     """A log in a file that processes append to, in turns, while others read it.
 
-    kind: the type of its rows, a dataclass.
-    sync: when rows are safe from a power failure: "row": when they are appended; "end": when `appending` ends; "never":
-        when the system writes them. They outlive this process in any case.
-    lenient: whether damaged lines are left out with a warning, as their rows can be made again, or refused.
+    kind: the dataclass of its rows.
+    sync: when rows survive a power failure: "row": once appended; "end": once `appending` ends; "never": once the
+        system has written them. They always outlive this process.
+    lenient: whether damaged lines are left out with a warning, because their rows can be made again, or refused.
     chained: whether each checksum covers the one before it, and `<stem>.last` repeats the last one, to detect lines
         that were edited, moved or removed.
-    lock: the file that is locked while a process appends.
-    remedy: what to do about a damaged line.
+    lock: the file that is locked while a process appends. remedy: what to do about a damaged line.
     """
 
     def __init__(
@@ -91,8 +90,7 @@ class AppendLog(Generic[T]):
         """Keep other processes from appending, and provide the function `add(*rows)`, which threads may share.
 
         An incomplete last line is removed first, with a warning. Raise BadInput if something other than a file has the
-        log's name, or if a chained log was edited. An OSError, such as of a full disk, names the file, and leaves none
-        of the rows in it.
+        log's name, or if a chained log was edited. An OSError names the file and leaves none of the rows in it.
         """
         with locked(self._lock, f"writes {self.path.name}"):
             there = self._exists()
@@ -131,10 +129,7 @@ class AppendLog(Generic[T]):
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
-        """Return the rows of the lines that were finished after a position, and the position after them.
-
-        Raise what `read` raises, and Shortened.
-        """
+        """Return the rows finished after a position, and the position after them. Raise BadInput, and Shortened."""
         return self._rows(position, tail=False)
 
     def _checked(self) -> tuple[list[T], Position]:
@@ -151,10 +146,7 @@ class AppendLog(Generic[T]):
         return rows, end
 
     def _rows(self, position: Position, tail: bool) -> tuple[list[T], Position]:
-        """Return the rows after a position and the position after them.
-
-        tail: whether a whole last line may lack its end.
-        """
+        """Return the rows and the position after a position. tail: whether the last line may lack its end."""
         rows: list[T] = []
         damaged: list[int] = []
         for line in self._from(position):
@@ -177,7 +169,6 @@ class AppendLog(Generic[T]):
         return rows, position
 
     def _from(self, position: Position) -> list[bytes]:
-        """Return the lines after a position, with their ends."""
         if not self._exists():
             return []
         with self.path.open("rb") as file:
@@ -250,7 +241,6 @@ class AppendLog(Generic[T]):
         return file
 
     def _write(self, file: int, text: bytes) -> None:
-        """Write all of it, or nothing."""
         size, written = os.fstat(file).st_size, 0
         try:
             while written < len(text):

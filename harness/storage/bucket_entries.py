@@ -148,12 +148,11 @@ class BucketEntries:
         return None
 
     def read(self, name: str, file: str, sha256: str) -> bytes | None:
-        """Return the unchecked content of a file of an entry; None if it is gone."""
+        """Return the unchecked content of an entry's file; None if it is gone."""
         content = self._bucket.read(_object(name, file, sha256))
         return content.data if content else None
 
     def touch(self, name: str) -> None:
-        """Renew the time of an entry's last use."""
         self._bucket.touch(f"{name}/{MANIFEST}")
 
     def log(self, name: str) -> SharedLog:
@@ -196,18 +195,15 @@ class BucketEntries:
         except ValueError:
             return False
 
-        def whole(path: Path, size: int, sha256: str) -> bool:
-            return path.is_file() and path.stat().st_size == size and checksum(path) == sha256
-
         def fetch(file: str) -> bool:
             path, (size, sha256) = arriving / file, files[file]
             path.parent.mkdir(parents=True, exist_ok=True)
-            for _ in range(2):  # what was damaged on its way arrives whole the second time
-                if whole(path, size, sha256):
+            for attempt in range(3):  # what was damaged on its way arrives whole the second time
+                if path.is_file() and path.stat().st_size == size and checksum(path) == sha256:
                     return True
-                if not self._bucket.download(_object(name, file, sha256), path):
-                    return False
-            return whole(path, size, sha256)
+                if attempt == 2 or not self._bucket.download(_object(name, file, sha256), path):
+                    break
+            return False
 
         arriving.mkdir(parents=True, exist_ok=True)
         if not all(self._transfer(files, "fetching", fetch)):

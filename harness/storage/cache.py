@@ -44,7 +44,6 @@ from harness.storage.entries import (
     unfinished_of,
     verify_entry,
 )
-from harness.storage.locks import Until, never
 from retrievers.base import Ranking, load_array
 
 if TYPE_CHECKING:
@@ -84,9 +83,8 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share. An entry's name is `<kind>/<key>`; of a segment of pairs, `pairs/<key>/<key>`.
 
-    root: the folder of the entries on this machine; it is created.
-    bucket: keeps them for all machines; None: the folder does.
-    sealed: whether it is read-only: a result that is missing or has changed raises BadInput instead of being built.
+    root: the folder of the entries on this machine; it is created. bucket: keeps them for all machines.
+    sealed: whether a result that is missing or has changed raises BadInput instead of being built.
     """
 
     def __init__(self, root: Path, bucket: BucketEntries | None = None, sealed: bool = False) -> None:
@@ -107,7 +105,6 @@ class Cache:
         A second process that needs the same result waits for the first. A damaged entry is built again, with a
         warning. An OSError, such as of a full disk, names the path.
 
-        kind: folder of the cache.
         identity: everything that determines the result, as plain JSON.
         resume: whether `build` continues in the folder that an interrupted call left.
         """
@@ -173,15 +170,15 @@ class Cache:
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
         """Return the least cached depth of a ranking that is at least `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
-        for near in (True, False):  # deeper ones begin with the same documents
-            depths = (int(name.removeprefix(start)) for name in self._names(start, near))
+        for names in self._names(start):  # deeper ones begin with the same documents
+            depths = (int(name.removeprefix(start)) for name in names)
             if (least := min((other for other in depths if other >= depth), default=None)) is not None:
                 return least
         return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
         """Return whether scores of any pairs are cached."""
-        return any(self._names(f"{_name('pairs', identity)}/", near) for near in (True, False))
+        return any(self._names(f"{_name('pairs', identity)}/"))
 
     def pairs(
         self,
@@ -189,12 +186,12 @@ class Cache:
         keys: Sequence[bytes],
         compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
     ) -> np.ndarray:
-        """Return a score for each key, such as of a (query, document) pair, float64 [n]; each is computed once.
+        """Return a score for each key, such as a (query, document) pair: float64 [n]. Each is computed once.
 
         New scores are cached in segments, entries too, every few seconds and when `compute` ends or fails.
 
         identity: everything but the key that determines a score, as plain JSON.
-        keys: of equal length in bytes; they may repeat.
+        keys: all with the same number of bytes; they may repeat.
         compute: called with the positions in `keys` of missing scores; yields (positions in that argument, scores).
         """
         name = _name("pairs", identity)
@@ -291,8 +288,8 @@ class Cache:
             delete(unfinished_of(place))
 
     @contextlib.contextmanager
-    def _turn(self, name: str, until: Until = never) -> Iterator[None]:
-        """Wait for other builders of an entry, and keep them out; or until `until` has fetched another machine's."""
+    def _turn(self, name: str, until: Callable[[], object] | None = None) -> Iterator[None]:
+        """Keep other builders of an entry out, once they have finished. until: as of `Lease.held`."""
         with self._lock(name):
             if self.bucket is None or intact(self.root / name):
                 yield
@@ -301,23 +298,23 @@ class Cache:
                     yield
 
     def _lock(self, name: str, seconds: float = -1) -> FileLock:
-        """Return the lock of this machine's processes. seconds: the most to wait for it; -1: for ever."""
+        """Return the lock of this machine's processes. seconds: the longest wait; -1: no limit."""
         from filelock import FileLock
 
         file = self.root / lock_name(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(file, timeout=seconds)
 
-    def _names(self, start: str, near: bool) -> list[str]:
-        """Return the names of entries that begin with `start`. near: only those on this machine."""
-        if self.bucket and not near:
-            return self.bucket.names(start)
+    def _names(self, start: str) -> Iterator[list[str]]:
+        """Yield the names of entries that begin with `start`: those on this machine, then those in the bucket."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
         except FileNotFoundError:
-            return []
-        return [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
+            found = []
+        yield [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
+        if self.bucket:
+            yield self.bucket.names(start)
 
     def _manifest(self, name: str) -> Mapping[str, Any] | None:
         """Return the manifest of an entry without fetching its files; None if there is none."""
@@ -346,8 +343,8 @@ class Cache:
         """Return key -> score from whole segments: this machine's, and the bucket's unless those have all keys."""
         known: dict[bytes, float] = {}
         read: set[str] = set()
-        for near in (True, False):
-            new = [one for one in self._names(f"{name}/", near) if one not in read]
+        for names in self._names(f"{name}/"):
+            new = [one for one in names if one not in read]
             read.update(new)
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 whole = [*pool.map(lambda one: self._get(one, held), new)]
@@ -360,8 +357,6 @@ class Cache:
         return known
 
     def _cache_pairs(self, name: str, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray) -> None:
-        """Add a segment."""
-
         def save(folder: Path) -> None:
             np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
             np.save(folder / "scores.npy", scores)

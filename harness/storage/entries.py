@@ -34,12 +34,11 @@ _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mt
 class CacheEntry:
     """One result in the cache.
 
-    kind: such as "indexes" or "rankings". key: sha256 of its identity; of a foreign folder, its name.
-    bytes: size; a file that two entries share counts only for the first.
-    used: time of its last use, in seconds since the epoch.
+    kind: such as "indexes" or "rankings". key: sha256 of its identity; the name of a foreign folder.
+    bytes: a file that two entries share counts only for the first. used: when it was last used, in seconds since 1970.
     state: "unfinished": being built, or left by a killed process. "damaged": its manifest cannot be read, or files are
         missing or of another size. "foreign": not made by the cache.
-    identity: everything that determines it; empty unless it is finished.
+    identity: empty unless the entry is finished.
     """
 
     kind: str
@@ -51,7 +50,7 @@ class CacheEntry:
 
 
 def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-    """Build an entry that is complete but for its name, `<key>.unfinished`; the caller holds its lock."""
+    """Build an entry as `<key>.unfinished`; the caller holds its lock."""
     unfinished = unfinished_of(place)
     if intact(unfinished):
         return  # a process was killed before it could give the folder its name, or send it
@@ -68,7 +67,7 @@ def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None]
     except BaseException as error:
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # whatever writes it: the message is to say where
+        if isinstance(error, OSError) and error.filename is None:
             if _PART_WRITTEN.search(str(error)):
                 error.errno, error.strerror = errno.ENOSPC, os.strerror(errno.ENOSPC)
             error.filename = str(place.parent)
@@ -76,7 +75,6 @@ def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None]
 
 
 def unfinished_of(place: Path) -> Path:
-    """Return the folder in which an entry is built."""
     return place.with_name(place.name + UNFINISHED)
 
 
@@ -120,18 +118,17 @@ def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
 
 
 def verify_entry(place: Path) -> None:
-    """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
+    """Raise BadInput for the first file of an entry that does not match its manifest."""
+    restore = "Restore it: a read-only cache builds nothing."
     try:
         files = read_entry_manifest(place)["files"]
     except (OSError, ValueError) as error:
-        wrong = f"{place / MANIFEST} cannot be read ({type(error).__name__})"
-        raise BadInput(f"{wrong}: it is damaged. Restore it.") from None
+        raise BadInput(f"{place / MANIFEST} is damaged ({type(error).__name__}). {restore}") from None
     for name, (size, known) in files.items():
         if not (file := place / name).is_file():
-            raise BadInput(f"{file} is missing. Restore it: a read-only cache builds nothing.")
+            raise BadInput(f"{file} is missing. {restore}")
         if file.stat().st_size != size or checksum(file) != known:
-            wrong = f"{file} has changed: its sha256 is not {known[:12]}… of the manifest."
-            raise BadInput(f"{wrong} Restore it: a read-only cache builds nothing.")
+            raise BadInput(f"{file} has changed: its sha256 is not {known[:12]}… of the manifest. {restore}")
 
 
 def lock_name(name: str) -> str:
@@ -172,7 +169,7 @@ def read_entry_manifest(place: Path) -> dict[str, Any]:
 def parsed_manifest(content: bytes) -> dict[str, Any]:
     """Parse a manifest. Raise ValueError if it is damaged, or names a file outside its folder."""
     try:
-        parsed = json.loads(content.decode("utf-8"))
+        parsed: Any = json.loads(content.decode("utf-8"))
     except RecursionError:
         parsed = None
     match parsed:
@@ -186,14 +183,12 @@ def parsed_manifest(content: bytes) -> dict[str, Any]:
 def intact(place: Path) -> bool:
     """Return whether an entry has a manifest, and every file has the size and sha256 in it."""
     try:
-        return all(
-            (place / name).stat().st_size == size and checksum(place / name) == known
-            for name, (size, known) in read_entry_manifest(place)["files"].items()
-        )
+        verify_entry(place)
     except PermissionError:
         raise
-    except (OSError, ValueError):
+    except (OSError, BadInput):
         return False
+    return True
 
 
 def checksum(path: Path, sync: bool = False) -> str:

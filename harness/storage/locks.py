@@ -1,9 +1,8 @@
 """Locks between processes, claims of work, and leases between machines.
 
-The system releases locks and claims however a process ends, even by SIGKILL.
-
-A lease is an object in a bucket that only one machine can create, and renews. One that is not renewed for a minute was
-left by a dead process and is taken over; whoever waits counts the minute, so machines' clocks need not agree.
+The system releases locks and claims however a process ends, even by SIGKILL. A lease is an object in a bucket, created
+and renewed by one machine. After a minute without renewal it is taken over; the waiting machine counts that minute, so
+clocks need not agree.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # between two renewals
 DEAD_SECONDS = 60.0  # without one, until a lease counts as left behind
 LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lease that is taken: at first, and at most
-Until = Callable[[], object]
 PROBE = ".conditions"  # an object that shows whether the server minds conditions
 
 
@@ -56,7 +54,7 @@ def locked(file: Path, waits_for: str) -> Iterator[None]:
 
 
 class Claim(Generic[T]):
-    """A claim that this process has locked. work: what is claimed; None if its process died before it could say."""
+    """A claim that this process has locked. work: None if its process died before it could write it."""
 
     def __init__(self, file: Path, lock: FileLock | None, work: T | None) -> None:
         self.file, self.work, self._lock = file, work, lock
@@ -66,7 +64,7 @@ class Claim(Generic[T]):
         return self.file.name
 
     def release(self) -> None:
-        """Remove the claim: the work is ended."""
+        """Remove the claim: the work has ended."""
         self.file.unlink(missing_ok=True)
         self.unlock()
 
@@ -126,10 +124,6 @@ def _host() -> str:
     return re.sub(r"[^\w.-]", "_", socket.gethostname())
 
 
-def never() -> None:
-    """An `Until` that never ends the wait."""
-
-
 def require_conditions(bucket: Bucket) -> None:
     """Raise BadInput unless the server respects conditions of writes."""
     taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
@@ -143,7 +137,7 @@ def require_conditions(bucket: Bucket) -> None:
 class Lease:
     """A lease, used by a process that holds the corresponding lock of its machine.
 
-    name: of the object. machine: names those who share that lock; what one of them left behind is free at once.
+    machine: identifies the processes that share that lock; a lease left behind by one of them is free at once.
     """
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
@@ -154,11 +148,11 @@ class Lease:
         self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     @contextmanager
-    def held(self, until: Until = never) -> Iterator[None]:
-        """Hold the lease once it is free, or wait until `until` returns something."""
+    def held(self, until: Callable[[], object] | None = None) -> Iterator[None]:
+        """Hold the lease once it is free. Stop waiting once `until` returns a true value."""
         pause, most = LOOK_SECONDS
         with stage("waiting for another machine that computes the same"):
-            while not self.acquire() and not until():
+            while not self.acquire() and not (until and until()):
                 time.sleep(pause)
                 pause = min(2 * pause, most)
         try:
@@ -190,7 +184,7 @@ class Lease:
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Write the lease again and again. A process that loses it goes on: of two equal results, the first counts."""
+        """Renew the lease until it is released. A process that loses it continues: the first result counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)
@@ -206,5 +200,5 @@ class Lease:
         return content.startswith(self._machine.encode())
 
     def _content(self) -> bytes:
-        """Return readable content that differs each time, as the ETag must."""
+        """Return content that differs each time, as the ETag must."""
         return f"{self._machine} {platform.node()} {time.time_ns()}\n".encode()
