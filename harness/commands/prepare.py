@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from harness.config.check import Invocation
@@ -14,7 +13,7 @@ from harness.config.text import counted
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.output import prepare_output
-from harness.corpus.preparation import Lengths, Prepared
+from harness.corpus.preparation import Lengths, Manifest
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.files import json_lines
 from harness.reports.next_steps import flag
@@ -33,13 +32,13 @@ def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
     files = find_files(str(SAMPLE) if config.files is None else config.files)
     output = config.output
     found, written = prepare_output(files, Chunking.of(config.document["chunk"]), output, config.unreadable)
-    held = {one.name: getattr(found, one.name) for one in fields(Prepared)}
+    held = {name: value for name, value in vars(found).items() if name not in ("inputs", "chunk", "sha256")}
     document = {"output": output.absolute(), "written": written, **held}
     said = Report("", files=[*_lines(output, found, written)], steps=[*_next(config, invocation)])
     return CommandAnswer(document, said)
 
 
-def _lines(output: Path, found: Prepared, written: bool) -> Iterator[str]:
+def _lines(output: Path, found: Manifest, written: bool) -> Iterator[str]:
     done = "holds" if written else "is up to date, nothing to do: it holds"
     files = counted(found.files, "file") + (f" ({counted(found.texts, 'text')})" if found.texts < found.files else "")
     yield f"{output} {done} {counted(found.documents, 'document')} of {files}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,22 @@ class SourceFile:
 
     name: str
     path: Path
+
+    @property
+    def size(self) -> int:
+        """Bytes; 0 if the file has vanished."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def sha256(self) -> str:
+        """Return the sha256 of its bytes. Raise BadInput if it cannot be read."""
+        try:
+            with self.path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise BadInput(f"{self.path} cannot be read: {error.strerror}.") from None
 
 
 def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:

@@ -9,8 +9,8 @@ near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearl
 manifest.json: a `Manifest`, written last.
 
 Chunks with equal text and equal notes are one document, with a span for each place. Only ids and positions are in
-memory, 18 bytes for each place; texts are read again one at a time. A log keeps the finished work of an unfinished
-preparation, so that a killed one goes on with the next file. Work on a damaged line is done again.
+memory, 18 bytes for each place; texts are read again one at a time. Logs keep the finished work of an unfinished
+preparation: a killed one continues with the next file, and work on a damaged line is done again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from harness.corpus import near_duplicates
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import extract
 from harness.corpus.files import SourceFile, corpus_error
-from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, TEXTS, VERSION
+from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, TEXTS, VERSION, Chunk
 from harness.data.files import json_file, json_line, sha256_of
 from harness.data.spans import Span
 from harness.errors import BadInput
@@ -42,9 +41,14 @@ from harness.progress import stage, watch
 from harness.storage.append_log import AppendLog
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
+from retrievers.base import Document
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
 BINS = 10  # of the documents' lengths, about
+WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
+ID_BYTES = 10  # of a document's id: 20 hexadecimal digits
+KB = 1000
+Unreadable = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,16 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Manifest:
     """What a documents folder holds.
 
+    inputs: digest of the files and settings. chunk: the settings.
     files, texts: how many; equal texts count once. spans: places of the documents. characters: of the texts.
-    near_duplicates: pairs. skipped: path -> why the file could not be read.
+    near_duplicates: pairs. skipped: path -> why the file could not be read. sha256: of the other files, by name.
     """
 
+    inputs: str
+    chunk: Mapping[str, Any]
     files: int
     texts: int
     documents: int
@@ -86,30 +93,15 @@ class Prepared:
     near_duplicates: int
     lengths: Lengths
     skipped: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, int) and value < 0:
-                raise ValueError(f"{name} is {value}, but must be a whole number, at least 0.")
-
-
-@dataclass(frozen=True)
-class Manifest(Prepared):
-    """inputs: digest of the files and settings. chunk: the settings. sha256: of the other files, by name."""
-
-    inputs: str
-    chunk: Mapping[str, Any]
     sha256: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if {*self.sha256} != {*SUMMED}:
             raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json`; equal manifests give equal bytes."""
-        row = {"version": VERSION, "inputs": self.inputs, "chunk": self.chunk} | encoded(self)
-        write_text(folder / MANIFEST, json_line(row))
+        write_text(folder / MANIFEST, json_line({"version": VERSION} | encoded(self)))
 
     def changed(self, folder: Path) -> str | None:
         """Return the first of the other files in a folder that is not as it was written; None if all are."""
@@ -124,9 +116,6 @@ class Manifest(Prepared):
         row = json_file(folder / MANIFEST)
         row.pop("version", None)
         return row_as(cls, row, str(folder / MANIFEST))
-
-
-WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,47 +143,6 @@ class _Spans:
     spans: Sequence[Sequence[int]]
 
 
-class WorkLog:
-    """The log of a preparation, kept in `work/` of a folder, which must exist. chunking: digest of the settings."""
-
-    def __init__(self, folder: Path, chunking: str) -> None:
-        self._chunking = chunking
-        files = AppendLog(folder / WORK_FOLDER / FILES_LOG, Extraction, lenient=True)
-        slow = AppendLog(folder / WORK_FOLDER / SPANS_LOG, _Spans, lenient=True)
-        self._extractions = {(one.file, one.suffix): one for one in files.read()}
-        self._spans = {one.text: np.array(one.spans, np.int32) for one in slow.read() if one.chunk == chunking}
-        self._open = ExitStack()
-        self._add_file = self._open.enter_context(files.appending())
-        self._add_spans = self._open.enter_context(slow.appending())
-
-    def __enter__(self) -> WorkLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    def extraction(self, file: str, suffix: str) -> Extraction | None:
-        """Return what was read from a file with this sha256 and suffix, if it is known."""
-        return self._extractions.get((file, suffix))
-
-    def spans(self, text: str) -> list[tuple[int, int]] | None:
-        """Return the chunks of a text, if they are known."""
-        found = self._spans.get(text)
-        return None if found is None else [(start, end) for start, end in found.tolist()]
-
-    def add_extraction(self, one: Extraction) -> None:
-        self._extractions[one.file, one.suffix] = one
-        self._add_file(one)
-
-    def add_spans(self, text: str, spans: Sequence[tuple[int, int]]) -> None:
-        """Keep the chunks, at least one, of a text."""
-        self._spans[text] = np.array(spans, np.int32)
-        self._add_spans(_Spans(self._chunking, text, spans))
-
-
-ID_BYTES = 10  # of a document's id: 20 hexadecimal digits
-
-
 def document_id(note: str, content: str) -> str:
     """Return the id of a document: the first 20 hexadecimal digits of the sha256 of note, NUL and content, as UTF-8."""
     return bytes_id(f"{note}\0{content}".encode())
@@ -207,28 +155,25 @@ def bytes_id(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """A file's text and the note of its documents.
-
-    name: of the file. text: id of its text.
-    """
+    """A file's text and the note of its documents. name: of the file. text: id of its text."""
 
     name: str
     note: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentRow:
-    """A document with all its places; `source` is that of the first."""
+class _Grouped(NamedTuple):
+    """Places by document. Documents are in the order of their first places; the places of each are ascending."""
 
-    doc_id: str
-    content: str
-    source: TextSource
-    spans: tuple[Span, ...]
+    ids: np.ndarray  # uint8 [places, ID_BYTES]
+    spans: np.ndarray  # int32 [places, 2]
+    order: np.ndarray  # places, those of one document side by side
+    starts: np.ndarray  # where each document begins in `order`, and its length
+    firsts: np.ndarray  # the first place of each document, ascending
 
 
 class Occurrences:
-    """Every place of every chunk, in the order in which they were added."""
+    """Every place of every chunk, in the order in which they were added. Its length is the number of documents."""
 
     def __init__(self) -> None:
         self._sources: list[TextSource] = []
@@ -238,7 +183,7 @@ class Occurrences:
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
 
     def add(self, source: TextSource, text: str, spans: Sequence[tuple[int, int]]) -> None:
-        """Add the chunks of a text. A text that was added with the same note has no places of its own."""
+        """Add the chunks of a text, unless they were added with the same note."""
         if (source.note, source.text) in self._known:
             return
         self._known.add((source.note, source.text))
@@ -254,7 +199,6 @@ class Occurrences:
         self._spans.append(np.array(spans, np.int32).reshape(-1, 2))
 
     def __len__(self) -> int:
-        """Number of documents."""
         return len(self._grouped.firsts)
 
     @property
@@ -268,7 +212,7 @@ class Occurrences:
         return [one.tobytes().hex() for one in ids]
 
     def lengths(self) -> np.ndarray:
-        """int32: the characters of each document."""
+        """Return the characters of each document, int32."""
         starts, ends = self._grouped.spans[self._grouped.firsts].T
         found: np.ndarray = ends - starts
         return found
@@ -280,11 +224,11 @@ class Occurrences:
             for start, end in self._grouped.spans[self._grouped.firsts[first:last]].tolist():
                 yield text[start:end]
 
-    def rows(self, read: Callable[[str], str]) -> Iterator[DocumentRow]:
-        """Yield the documents in the order of their first places. read: text id -> text."""
+    def rows(self, read: Callable[[str], str]) -> Iterator[Chunk]:
+        """Yield the documents with all their places, in the order of their first ones. read: text id -> text."""
         grouped, contents = self._grouped, self.contents(read)
         for number, first, last in self._runs():
-            ids = self.doc_ids(range(first, last))
+            about, ids = self._sources[number], self.doc_ids(range(first, last))
             borders = grouped.starts[first : last + 1]
             places = grouped.order[borders[0] : borders[-1]]
             sources = (np.searchsorted(self._ends, places, side="right") - 1).tolist()
@@ -293,10 +237,10 @@ class Occurrences:
                 for source, (start, end) in zip(sources, grouped.spans[places].tolist(), strict=True)
             ]
             for doc_id, (begin, end) in zip(ids, pairwise((borders - borders[0]).tolist()), strict=True):
-                yield DocumentRow(doc_id, next(contents), self._sources[number], tuple(spans[begin:end]))
+                yield Chunk(Document(doc_id, next(contents), about.note, about.name), tuple(spans[begin:end]))
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
-        """(source, first, past the last) document that the source brings; sources that bring none are left out."""
+        """Yield (source, first, past the last) document that a source brings, for those that bring any."""
         borders = np.searchsorted(self._grouped.firsts, self._ends).tolist()
         for number, (first, last) in enumerate(pairwise(borders)):
             if first < last:
@@ -311,25 +255,6 @@ class Occurrences:
         documents = np.argsort(by_first)[groups]
         starts = np.concatenate([[0], np.cumsum(np.bincount(documents))])
         return _Grouped(ids, spans, np.argsort(documents, kind="stable"), starts, firsts[by_first])
-
-
-@dataclass(frozen=True, eq=False)
-class _Grouped:
-    """Places by document. Documents are in the order of their first places; the places of each are ascending.
-
-    ids: uint8 [places, ID_BYTES]. spans: int32 [places, 2]. order: places, those of one document side by side.
-    starts: where each document begins in `order`, and its length. firsts: the first place of each document, ascending.
-    """
-
-    ids: np.ndarray
-    spans: np.ndarray
-    order: np.ndarray
-    starts: np.ndarray
-    firsts: np.ndarray
-
-
-Unreadable = Literal["stop", "skip"]
-KB = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +279,7 @@ def preparation_identity(files: Sequence[SourceFile], chunking: Chunking) -> dic
     with stage("reading the files"):
         for one in files:
             try:
-                sums[one.name] = _sha256(one.path)
+                sums[one.name] = one.sha256()
             except BadInput:
                 sums[one.name] = None  # `prepare_documents` says why
     return {"version": VERSION, "files": sums, "chunk": chunking.identity()}
@@ -373,9 +298,8 @@ def prepare_documents(
     The result depends on nothing but the files, their names and the settings. Memory: about 100 bytes per document,
     what finding near-duplicates takes, and several times the size of the largest file.
 
-    files: as `find_files` returns them. unreadable: what happens if files cannot be read. stop: raise BadInput, which
-        lists them all; the texts of the others stay for the next call. skip: leave them out, and list them in the
-        manifest.
+    files: as `find_files` returns them. unreadable: whether files that cannot be read raise BadInput, which lists them
+        all (the texts of the others stay for the next call), or are left out and listed in the manifest.
     keys: what precedes the names of config keys, for errors.
     """
     settings = chunking.identity()
@@ -383,30 +307,29 @@ def prepare_documents(
         place.mkdir(parents=True, exist_ok=True)
         _keep_plain_files(place)
     (folder / MANIFEST).unlink(missing_ok=True)
-    with WorkLog(folder, digest(settings)) as log:
-        reading = _Reading(folder / TEXTS, chunking, log)
-        read = reading.files(files, unreadable, keys)
-        documents = reading.chunks(read)
+    reading = _Reading(folder, chunking, digest(settings))
+    read = reading.files(files, unreadable, keys)
+    documents = reading.chunks(read)
     with stage("writing the documents"):
         sums = {FILES: _write(folder / FILES, (json_line(one.row()) for one in read))}
         sums[DOCUMENTS] = _write(folder / DOCUMENTS, _document_lines(documents, reading.text))
-    pairs = _near_duplicates(documents, reading, folder / WORK_FOLDER)
+    pairs = _near_duplicates(documents, reading.text, folder / WORK_FOLDER)
     sums[NEAR_DUPLICATES] = _write(folder / NEAR_DUPLICATES, map(json_line, pairs))
     texts = {one.extraction.text: one.extraction.characters for one in read}
     for stale in (folder / TEXTS).iterdir():
         if stale.stem not in texts:
             stale.unlink()
     manifest = Manifest(
+        inputs=digest({"version": VERSION, "files": reading.sums, "chunk": settings}),
+        chunk=settings,
         files=len(read),
         texts=len(texts),
         documents=len(documents),
         spans=documents.places,
         characters=sum(texts.values()),
-        lengths=Lengths.of(documents.lengths()),
         near_duplicates=len(pairs),
+        lengths=Lengths.of(documents.lengths()),
         skipped=reading.problems,
-        inputs=digest({"version": VERSION, "files": reading.sums, "chunk": settings}),
-        chunk=settings,
         sha256=sums,
     )
     manifest.write(folder)
@@ -417,26 +340,33 @@ def prepare_documents(
 class _Reading:
     """Reads files, and cuts their texts, which are kept in a folder, into chunks.
 
-    sums: path -> sha256 of each file, None if it cannot be had. problems: path -> why a file cannot be read.
+    settings: digest of those of the chunks. sums: path -> sha256 of each file, None if it cannot be had. problems: path
+    -> why a file cannot be read.
     """
 
-    def __init__(self, folder: Path, chunking: Chunking, log: WorkLog) -> None:
-        self._folder, self._chunking, self._log = folder, chunking, log
+    def __init__(self, folder: Path, chunking: Chunking, settings: str) -> None:
+        self._texts, self._chunking, self._settings = folder / TEXTS, chunking, settings
         self._notes = chunking.notes()
+        self._files_log = AppendLog(folder / WORK_FOLDER / FILES_LOG, Extraction, lenient=True)
+        self._spans_log = AppendLog(folder / WORK_FOLDER / SPANS_LOG, _Spans, lenient=True)
+        self._extractions = {(one.file, one.suffix): one for one in self._files_log.read()}
+        self._spans = {
+            one.text: np.array(one.spans, np.int32) for one in self._spans_log.read() if one.chunk == settings
+        }
         self.sums: dict[str, str | None] = {}
         self.problems: dict[str, str] = {}
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
         """Return those that can be read. Raise BadInput if there is none, or if others are not to be skipped."""
         read: list[_Read] = []
-        total, done = sum(map(_size, files)), 0
+        total, done = sum(one.size for one in files), 0
         with watch("prepare: reading files") as progress:
             for one in files:
                 try:
                     read.append(self._file(one))
                 except BadInput as error:
                     self.problems[one.name] = str(error).replace(str(one.path), one.name)
-                done += _size(one)
+                done += one.size
                 progress(done // KB, total // KB, "kB")
         if self.problems and (unreadable == "stop" or not read):
             kept = (
@@ -450,18 +380,19 @@ class _Reading:
 
     def _file(self, one: SourceFile) -> _Read:
         self.sums[one.name] = None
-        self.sums[one.name] = found = _sha256(one.path)
-        suffix, size = one.path.suffix.lower(), _size(one)
-        known = self._log.extraction(found, suffix)
+        self.sums[one.name] = found = one.sha256()
+        suffix, size = one.path.suffix.lower(), one.size
+        known = self._extractions.get((found, suffix))
         kept = self._file_of(known.text) if known else None
         if known is None or not (kept and kept.is_file() and bytes_id(kept.read_bytes()) == known.text):
             extracted = extract(one.path)
-            if _sha256(one.path) != found:
+            if one.sha256() != found:
                 raise BadInput(f"{one.path} changed while it was read. Run the command again.")
             content = extracted.text.encode()
             known = Extraction(found, suffix, bytes_id(content), len(extracted.text), extracted.pages, extracted.reader)
             self._file_of(known.text).write_bytes(content)
-            self._log.add_extraction(known)
+            self._extractions[found, suffix] = known
+            self._files_log.append([known])
         return _Read(one.name, size, known, self._notes.of(one.name) if self._notes else "")
 
     def chunks(self, read: Sequence[_Read]) -> Occurrences:
@@ -470,27 +401,31 @@ class _Reading:
         total, done = sum(one.size for one in read), 0
         with watch("prepare: chunks") as progress:
             for one in read:
-                text_id, text = one.extraction.text, self.text(one.extraction.text)
-                spans = self._log.spans(text_id)
-                if spans is None:
 
-                    def report(share: float, done: int = done, size: int = one.size) -> None:
-                        progress(int(done + share * size) // KB, total // KB, "kB")
+                def report(share: float, done: int = done, size: int = one.size) -> None:
+                    progress(int(done + share * size) // KB, total // KB, "kB")
 
-                    spans = self._chunking.spans(text, report)
-                    if self._chunking.is_slow:
-                        self._log.add_spans(text_id, spans)
-                documents.add(TextSource(one.name, one.note, text_id), text, spans)
+                text = self.text(one.extraction.text)
+                spans = self._chunks(one.extraction.text, text, report)
+                documents.add(TextSource(one.name, one.note, one.extraction.text), text, spans)
                 done += one.size
                 progress(done // KB, total // KB, "kB")
         return documents
 
-    def text(self, text: str) -> str:
-        """Return the text with an id."""
-        return self._file_of(text).read_bytes().decode()
+    def _chunks(self, text_id: str, text: str, share: Callable[[float], None]) -> Sequence[tuple[int, int]]:
+        if (known := self._spans.get(text_id)) is not None:
+            return [(start, end) for start, end in known.tolist()]
+        spans = self._chunking.spans(text, share)
+        if self._chunking.is_slow:
+            self._spans[text_id] = np.array(spans, np.int32)
+            self._spans_log.append([_Spans(self._settings, text_id, spans)])
+        return spans
 
-    def _file_of(self, text: str) -> Path:
-        return self._folder / f"{text}.txt"
+    def text(self, text_id: str) -> str:
+        return self._file_of(text_id).read_bytes().decode()
+
+    def _file_of(self, text_id: str) -> Path:
+        return self._texts / f"{text_id}.txt"
 
 
 def _keep_plain_files(folder: Path) -> None:
@@ -506,16 +441,17 @@ def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Itera
     """Yield the lines of documents.jsonl as `json_line` would write them, but several times faster."""
     quoted = json.JSONEncoder(ensure_ascii=False).encode
     for row in documents.rows(text):
-        content, title, source = map(quoted, (row.content, row.source.note, row.source.name))
-        spans = ", ".join(f'{{"text": "{one.text}", "start": {one.start}, "end": {one.end}}}' for one in row.spans)
-        about = f'"docid": "{row.doc_id}", "title": {title}, "content": {content}, "src": {source}'
+        one = row.document
+        content, title, source = map(quoted, (one.text, one.title, one.source))
+        spans = ", ".join(f'{{"text": "{at.text}", "start": {at.start}, "end": {at.end}}}' for at in row.spans)
+        about = f'"docid": "{one.doc_id}", "title": {title}, "content": {content}, "src": {source}'
         yield f'{{{about}, "spans": [{spans}]}}\n'
 
 
-def _near_duplicates(documents: Occurrences, reading: _Reading, folder: Path) -> list[dict[str, Any]]:
+def _near_duplicates(documents: Occurrences, text: Callable[[str], str], folder: Path) -> list[dict[str, Any]]:
     """Return the rows of near_duplicates.jsonl, in the order of the documents. folder: takes temporary files."""
     with watch("prepare: near-duplicates") as progress:
-        pairs = near_duplicates.find_near_duplicates(documents.contents(reading.text), len(documents), folder, progress)
+        pairs = near_duplicates.find_near_duplicates(documents.contents(text), len(documents), folder, progress)
     ids = documents.doc_ids([one for pair in pairs for one in (pair.a, pair.b)])
     rows = zip(ids[::2], ids[1::2], pairs, strict=True)
     return [{"a": a, "b": b, "similarity": round(pair.similarity, 4)} for a, b, pair in rows]
@@ -530,20 +466,3 @@ def _write(file: Path, lines: Iterable[str]) -> str:
             out.write(line)
             found.update(line)
     return found.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes. Raise BadInput if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def _size(file: SourceFile) -> int:
-    """Return the bytes of a file; 0 if it has vanished."""
-    try:
-        return file.path.stat().st_size
-    except OSError:
-        return 0

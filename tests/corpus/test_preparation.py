@@ -136,7 +136,7 @@ def test_an_added_file_changes_no_other_document(texts, added, place):
         for number, text in enumerate(texts):
             found.add(TextSource(str(number), "", bytes_id(text.encode())), text, SMALL.spans(text))
         known = {bytes_id(text.encode()): text for text in texts}
-        return [(row.doc_id, row.content, row.spans) for row in found.rows(known.__getitem__)]
+        return [(one.document.doc_id, one.document.text, one.spans) for one in found.rows(known.__getitem__)]
 
     texts = [" ".join(one) for one in texts]
     before, after = documents(texts), documents([*texts[:place], " ".join(added), *texts[place:]])
@@ -476,7 +476,6 @@ MANIFEST = {
     ("changed", "message"),
     [
         ({"inputs": None}, "inputs is None"),
-        ({"files": -1}, "files is -1"),
         ({"documents": True}, "documents is True"),
         ({"lengths": {}}, "least is missing"),
         ({"lengths": MANIFEST["lengths"] | {"bins": [[1]]}}, "bins must be"),
