@@ -1,7 +1,6 @@
-"""The folder that a user names for documents: written beside it under another name, and renamed once it is whole.
+"""The folder that a user names for documents: written as `NAME.unfinished`, and renamed once it is whole.
 
-`NAME.unfinished` is where the work goes on, and where an interrupted command left it. `NAME.replaced` is the folder
-that was there before, for the moment in which the new one takes its name.
+While the new folder takes its name, the former one is called `NAME.replaced`.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ NAMES = {*SUMMED, MANIFEST, TEXTS}
 def prepare_output(
     files: Sequence[SourceFile], chunking: Chunking, output: Path, unreadable: Unreadable = "stop"
 ) -> tuple[Manifest, bool]:
-    """Prepare files into the folder `output`; what it holds, and whether it had to be written.
+    """Prepare files into the folder `output`; return what it holds, and whether it had to be written.
 
-    A folder that was prepared from the same files with the same settings is left as it is, and another that was
-    prepared is replaced. Raise BadInput for a folder with anything else, or which has been changed since.
+    A folder prepared from the same files with the same settings is left as it is; one with other contents is replaced.
+    Raise BadInput for a folder that `harness prepare` did not write, or that was changed since.
     """
     place = Path(str(output.resolve()))  # a link stays: what it leads to is replaced
     if not place.name:
@@ -46,39 +45,17 @@ def prepare_output(
         if any(one.path.resolve().is_relative_to(folder) for folder in (place, unfinished)):
             raise BadInput(f"files names {one.path}, which lies in output={output}. Choose another output, or files.")
     finished = _checked(place, output)
-    if finished and _is_of(finished, files, chunking, unreadable):
+    usable = finished and not (finished.skipped and unreadable == "stop")
+    if finished and usable and finished.inputs == digest(preparation_identity(files, chunking)):
         return finished, False
     with _working(unfinished, output):
-        prepared = _completed(unfinished, files, chunking, unreadable) or prepare_documents(
-            files, chunking, unfinished, unreadable
-        )
+        prepared = prepare_documents(files, chunking, unfinished, unreadable)
     _replace(place, unfinished)
     return prepared, True
 
 
-def _is_of(manifest: Manifest, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable) -> bool:
-    """Return whether a folder holds what would be prepared."""
-    if manifest.skipped and unreadable == "stop":
-        return False
-    return manifest.inputs == digest(preparation_identity(files, chunking))
-
-
-def _completed(
-    unfinished: Path, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable
-) -> Manifest | None:
-    """What an unfinished folder holds if a kill has come so late that it only lacks its name; None for any other."""
-    try:
-        manifest = Manifest.read(unfinished)
-    except BadInput:  # there is none
-        return None
-    if manifest.changed(unfinished) or not _is_of(manifest, files, chunking, unreadable):
-        return None
-    shutil.rmtree(unfinished / WORK_FOLDER)
-    return manifest
-
-
 def _checked(place: Path, output: Path) -> Manifest | None:
-    """The manifest of the finished folder at `place`; None if there is nothing. BadInput for anything else."""
+    """Return the manifest of the finished folder at `place`; None if it is empty or missing."""
     if not place.exists():
         return None
     if not place.is_dir():
@@ -103,7 +80,7 @@ def _checked(place: Path, output: Path) -> Manifest | None:
 
 @contextmanager
 def _working(unfinished: Path, output: Path) -> Iterator[None]:
-    """The unfinished folder, for one process at a time; it goes away again if nothing in it is worth keeping."""
+    """Make and lock the unfinished folder. Remove it after a failure, unless it holds texts."""
     from filelock import FileLock, Timeout
 
     if unfinished.exists():
@@ -130,7 +107,6 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
 
 
 def _replace(place: Path, finished: Path) -> None:
-    """Give the finished folder its name, in place of the one that may be there."""
     replaced = place.with_name(place.name + REPLACED)
     if replaced.is_dir() and not {one.name for one in replaced.iterdir()} - NAMES:
         shutil.rmtree(replaced)  # a kill has left it

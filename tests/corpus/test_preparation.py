@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpus import output, preparation
+from harness.corpus import preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.output import prepare_output
@@ -363,23 +363,6 @@ def test_what_a_kill_left_while_folders_were_exchanged_is_cleared(corpus):
     Path("docs").rename("docs.replaced")
     prepare_output(files(), Chunking(), Path("docs"))
     assert sorted(one.name for one in Path().iterdir()) == ["docs", "in"]
-
-
-def test_a_kill_before_the_last_step_costs_nothing(corpus, monkeypatch):
-    def stop(*_):
-        raise Stopped
-
-    with monkeypatch.context() as patched:
-        patched.setattr(output, "_replace", stop)
-        with pytest.raises(Stopped):
-            prepare_output(files(), SMALL, Path("docs"))
-    with monkeypatch.context() as patched:
-        patched.setattr(preparation, "extract", lambda path: pytest.fail("extracted again"))
-        prepare_output(files(), SMALL, Path("docs"))
-    assert sorted(one.name for one in Path().iterdir()) == ["docs", "in"]
-    Path("docs").rename("docs.unfinished")
-    prepare_output(files(), Chunking(), Path("docs"))
-    assert len(rows("docs")) == 2, "of other settings: prepared anew"
 
 
 def test_a_link_stays_a_link(corpus):
