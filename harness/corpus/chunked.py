@@ -28,14 +28,12 @@ FOLDER = "documents"  # within the entry of the cache, which has a manifest of i
 class Chunked(SpanLabelled):
     """Text files, cut into documents as `harness prepare` does, with the labels of a test set.
 
-    The documents are made once for the same files, settings and versions of readers, and kept in the cache. So the
-    settings can be swept: each value has documents and labels of its own. The queries are the same, and so is their
-    evidence: by span measures, runs on different chunks compare (`harness.measures.judged`).
+    The cache keeps the documents of the same files, settings and versions of readers. The settings can therefore be
+    swept; queries and evidence stay the same, and span measures compare runs on different chunks.
 
     files: paths with wildcards; None: the company profiles that ship with the package.
     testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.
-    chunk: settings, as of `Chunking`; those that are left out have their defaults.
-    unreadable: what happens if files cannot be read, as of `harness.corpus.preparation.prepare_documents`.
+    chunk: settings of `Chunking`. unreadable: as of `harness.corpus.preparation.prepare_documents`.
     store: folder of the cache.
     """
 
@@ -64,7 +62,6 @@ class Chunked(SpanLabelled):
 
     @property
     def notes(self) -> Iterator[str]:
-        """Yield which files are left out."""
         if skipped := Manifest.read(self.folder.path).skipped:
             are = "file cannot be read and is" if len(skipped) == 1 else "files cannot be read and are"
             yield f"{len(skipped):,} {are} left out: {some(skipped)}."
@@ -86,7 +83,7 @@ class Chunked(SpanLabelled):
 
 
 def _named(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """The files, with names that begin at the folder which contains them all: the same wherever a command runs."""
+    """Return the files with names relative to their common folder: the same wherever a command runs."""
     paths = [Path(os.path.abspath(one.path)) for one in files]  # noqa: PTH100 (links stay as they are)
     root = Path(os.path.commonpath([path.parent for path in paths]))
     names = (unicodedata.normalize("NFC", (root.name / path.relative_to(root)).as_posix()) for path in paths)

@@ -1,19 +1,13 @@
 """Chunks of a text: runs of whole sentences up to a size, each overlapping the one before.
 
-The greedy merging is that of LangChain's `CharacterTextSplitter` with `keep_separator="end"`, with two differences.
-A sentence longer than the size is cut, at a line break or white space where it has any: LangChain keeps it whole, but
-an encoder would then read only its beginning. And white space around a chunk is no part of it, so that its span is its
-text. With LangChain's `keep_separator=True`, the full stop of a sentence begins the next chunk.
+The greedy merging is that of LangChain's `CharacterTextSplitter` with `keep_separator="end"`, except that a sentence
+longer than the size is cut, because an encoder would read only its beginning, and that white space around a chunk is
+left out, so its span is its text.
 
-The note of a document: one sentence about the file that it comes from, made from a template.
+A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
+있습니다.": most chunks do not name their subject. It becomes the title, is indexed, and is never part of the span.
 
-A file often names its subject once, and most of its chunks do not. A note such as "이 문서는 'Tesla'에 대한 정보를 담고
-있습니다." gives it back to every one of them. It is the title of the document: indexed, and never part of its span.
-
-The units that the size of a chunk counts: characters, kiwi's morphemes, or the tokens of a model's tokenizer.
-
-Sentences of a text, as boundaries: ascending positions from 0 to its length, each sentence with the white space
-that follows it.
+Boundaries are ascending positions from 0 to the length of a text; a sentence includes the white space after it.
 """
 
 from __future__ import annotations
@@ -54,8 +48,10 @@ Share = Callable[[float], None]  # called with the share of a text that is done,
 
 
 def compiled(separator: str) -> re.Pattern[str]:
-    """The separator between sentences. BadInput for what is no regular expression, can match nothing, or can take for
-    ever."""
+    """Return the separator between sentences.
+
+    Raise BadInput unless it is a regular expression that matches at least one character, in a limited time.
+    """
     try:
         tree = parser.parse(separator)
         pattern = re.compile(separator)
@@ -75,16 +71,16 @@ def compiled(separator: str) -> re.Pattern[str]:
 
 
 def by_pattern(text: str, pattern: re.Pattern[str]) -> np.ndarray:
-    """int64 boundaries at the end of each match: the separator stays with the sentence that it ends."""
+    """Return int64 boundaries at the end of each match: the separator stays with the sentence that it ends."""
     ends = np.array([match.end() for match in pattern.finditer(text)], np.int64)
     return _boundaries(ends, len(text))
 
 
 def by_kiwi(text: str, share: Share) -> np.ndarray:
-    """int64 boundaries of kiwi's sentences; about 0.1 MB of text per second and thread.
+    """Return int64 boundaries of kiwi's sentences, at about 0.1 MB of text per second and thread.
 
-    kiwi gets paragraphs, the long ones in blocks of at most `UNBROKEN` characters: it holds a whole block in memory,
-    and its time grows with the square of the length of a run without white space.
+    kiwi gets paragraphs in blocks of at most `UNBROKEN` characters: it holds a block in memory, and its time grows with
+    the square of the length of a run without white space.
     """
     borders = cut_long(text, by_pattern(text, PARAGRAPH), UNBROKEN)
     blocks = list(pairwise(borders.tolist()))
@@ -107,15 +103,11 @@ def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
 
 
 def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
-    """Yield where to cut a text so that no part has more than `size` units.
+    """Yield where to cut a text into parts of at most `size` units.
 
-    A cut is behind the last line break that leaves no more; where there is none, behind the last white space; in one
-    long word, before a unit. Only units that begin at the same character stay together whatever their number.
-
-    starts: where each unit of the text begins, ascending.
+    A cut follows the last possible line break, or else the last white space; in a long word, it precedes a unit. Units
+    that begin at the same character always stay together. starts: where each unit of the text begins, ascending.
     """
-    import bisect
-
     first = 0
     while len(starts) - first > size:
         floor, limit = starts[first], starts[first + size]
@@ -133,7 +125,7 @@ def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
 
 
 def _word_start(text: str, floor: int, limit: int) -> int:
-    """The start of the word that goes on at `limit`; `limit` itself between words, or if the word begins at `floor`."""
+    """Return the start of the word around `limit`; `limit` itself between words, or if the word begins at `floor`."""
     if text[limit].isspace() or text[limit - 1].isspace():
         return limit
     window = text[floor:limit]
@@ -142,7 +134,6 @@ def _word_start(text: str, floor: int, limit: int) -> int:
 
 
 def _boundaries(inner: np.ndarray, length: int) -> np.ndarray:
-    """0, the inner positions that lie between, and the length; the empty text has none."""
     inner = inner[(inner > 0) & (inner < length)]
     return np.concatenate([[0], inner, [length]]).astype(np.int64) if length else np.zeros(1, np.int64)
 
@@ -155,17 +146,16 @@ def _nested(tree: Any, repeated: bool = False) -> bool:
             if repeated:
                 return True
             again = True
-        if any(_nested(inner, again) for inner in _inside(argument)):
+        if any(_nested(inner, again) for inner in _patterns(argument)):
             return True
     return False
 
 
-def _inside(argument: Any) -> Iterator[Any]:
-    """Yield the patterns inside the argument of an operation."""
+def _patterns(argument: Any) -> Iterator[Any]:
     if isinstance(argument, parser.SubPattern):
         yield argument
     elif isinstance(argument, tuple | list):
-        yield from chain.from_iterable(map(_inside, argument))
+        yield from chain.from_iterable(map(_patterns, argument))
 
 
 PLACEHOLDERS = ("name", "stem", "path")
@@ -184,7 +174,7 @@ class Note:
 
     @classmethod
     def read(cls, file: Path) -> Note:
-        """Return the template in a UTF-8 file. BadInput, with the file, for one that cannot be used."""
+        """Return the template in a UTF-8 file. Raise BadInput, with the file, unless it can be used."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
             raise BadInput(f"{file}: the note is empty. Write a sentence with {_shown()}, or set chunk.note=null.")
@@ -203,7 +193,7 @@ class Note:
         return cls(unicodedata.normalize("NFC", text))
 
     def of(self, path: str) -> str:
-        """Return the note of the file at `path`. Names are composed (NFC): macOS gives them decomposed."""
+        """Return the note of the file at `path`, in NFC: macOS decomposes names."""
         composed = unicodedata.normalize("NFC", path)
         stem = PurePath(composed).stem
         values = {"name": stem.partition("_")[0] or stem, "stem": stem, "path": composed}
@@ -230,13 +220,8 @@ KIWI = ("kiwipiepy", "kiwipiepy_model")
 FILE = "tokenizer.json"
 
 
-def morphemes(texts: Sequence[str]) -> Iterator[list[int]]:
-    """Return where each of kiwi's morphemes begins, punctuation included, for each text."""
-    return ([one.start for one in tokens] for tokens in kiwi_model(None).tokenize(texts))
-
-
 def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
-    """Yield where each token begins, without special tokens, for each text. tokenizer: as `Chunking` has it."""
+    """Yield where each token of a text begins, without special tokens, for each text."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), TOKENIZED_AT_ONCE):
         try:
@@ -247,17 +232,9 @@ def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
             yield [start for start, _ in encoded.offsets]
 
 
-def kiwi_versions() -> dict[str, str]:
-    """Versions of the packages that decide kiwi's sentences and morphemes."""
-    return {name: importlib.metadata.version(name) for name in KIWI}
-
-
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
-    """Return a tokenizer and the sha256 of its file. Raise BadInput where it cannot be had.
-
-    tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the Hugging Face hub.
-    """
+    """Return a tokenizer, as `Chunking` names it, and the sha256 of its file. Raise BadInput unless it can be read."""
     if find_spec("tokenizers") is None:
         raise BadInput(
             "chunk.unit=tokens needs the package tokenizers: pip install 'retrieval-harness[dense]'. Without it: "
@@ -277,7 +254,7 @@ def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
 
 
 def _located(tokenizer: str) -> Path:
-    """Return the tokenizer's file, from the hub's cache or the hub if there is no such file or folder."""
+    """Return the tokenizer's file, from the hub or its cache unless there is such a file or folder."""
     path = Path(tokenizer)
     if path.is_file():
         return path
@@ -285,10 +262,6 @@ def _located(tokenizer: str) -> Path:
         if not (path / FILE).is_file():
             raise BadInput(f"chunk.tokenizer={tokenizer}: the folder holds no {FILE}. Name a folder or file with one.")
         return path / FILE
-    return _from_hub(tokenizer)
-
-
-def _from_hub(name: str) -> Path:
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -296,12 +269,12 @@ def _from_hub(name: str) -> Path:
     if not constants.HF_HUB_OFFLINE:
         name_host(constants.ENDPOINT, "chunk.tokenizer")
     try:
-        return Path(hf_hub_download(name, FILE))
+        return Path(hf_hub_download(tokenizer, FILE))
     except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:
         raise BadInput(
-            f"chunk.tokenizer={name} is no file or folder, and the hub gives none ({type(error).__name__}). "
-            f"Ways out: (1) run `hf download {name} {FILE}` on a machine that reaches the hub, copy the file here and "
-            f"name it; (2) chunk.unit=characters or morphemes, which need no model."
+            f"chunk.tokenizer={tokenizer} is no file or folder, and the hub gives none ({type(error).__name__}). "
+            f"Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches the hub, copy the file here "
+            f"and name it; (2) chunk.unit=characters or morphemes, which need no model."
         ) from None
 
 
@@ -310,12 +283,12 @@ BATCH = 256  # sentences between two reports of progress
 
 @dataclass(frozen=True)
 class Chunking:
-    """How texts become chunks. BadInput, with the key, for settings that cannot work; nothing is loaded.
+    """How texts become chunks. Raises BadInput, with the key, for settings that cannot work, and loads nothing.
 
-    splitter: what ends a sentence: the regular expression `separator`, or kiwi's analysis of Korean.
-    size: the most units of a chunk. A sentence of more units is cut; else chunks end where sentences end.
+    splitter: ends sentences by the regular expression `separator`, or by kiwi's analysis of Korean.
+    size: the most units of a chunk; only a longer sentence is cut.
     overlap: the most units that a chunk shares with the one before, in whole sentences.
-    unit: what size and overlap count. A chunk's units are the sum of those of its sentences, white space included.
+    unit: of size and overlap. A chunk has the units of its sentences, white space included.
     tokenizer: whose tokens to count: a tokenizer.json, a folder that holds one, or a name on the Hugging Face hub.
     note: file with the template of the documents' notes (`Note`); None: documents have none.
     """
@@ -344,7 +317,7 @@ class Chunking:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "chunk") -> Chunking:
-        """From a config. Raise BadInput for unknown keys. where: the config key of the settings."""
+        """Return settings of a config. Raise BadInput for unknown keys. where: the config key of the settings."""
         known = [field.name for field in dataclasses.fields(cls)]
         for key in settings:
             if key not in known:
@@ -355,32 +328,29 @@ class Chunking:
             raise BadInput(str(error).replace("chunk.", f"{where}.")) from None
 
     def notes(self) -> Note | None:
-        """Return the template of the notes, read from its file."""
         return Note.read(Path(self.note)) if self.note else None
 
     def identity(self) -> dict[str, Any]:
-        """All that decides spans and notes, as plain JSON: files by what is in them, packages by their versions."""
-        used = dataclasses.asdict(self)
-        note = self.notes()
+        """Return all that decides spans and notes, as plain JSON: files by content, packages by version."""
+        used, note = dataclasses.asdict(self), self.notes()
         used["note"] = note.template if note else None
         if self.splitter == "kiwi":
             del used["separator"]
         if self.tokenizer is not None:
             used["tokenizer"] = load_tokenizer(self.tokenizer)[1]
         if self.splitter == "kiwi" or self.unit == "morphemes":
-            used["packages"] = kiwi_versions()
+            used["packages"] = {name: importlib.metadata.version(name) for name in KIWI}
         return used
 
     @property
     def is_slow(self) -> bool:
-        """Return whether texts have to be analysed, by kiwi or a tokenizer."""
+        """Whether kiwi or a tokenizer analyses the texts."""
         return self.splitter == "kiwi" or self.unit != "characters"
 
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
         """Return (start, end) of each chunk, in code points of the text; ends ascend, and starts never descend.
 
         Every character but white space is in a chunk. A chunk neither begins nor ends with white space.
-
         share: called now and then with the share of the text that is done, in [0, 1].
         """
         if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
@@ -390,7 +360,6 @@ class Chunking:
         return self._spans(text, borders, share)
 
     def _spans(self, text: str, borders: np.ndarray, share: Share) -> list[tuple[int, int]]:
-        """Chunks of the sentences between the boundaries."""
         if self.unit == "characters":
             borders = cut_long(text, borders, self.size)
             lengths = np.diff(borders)
@@ -399,9 +368,13 @@ class Chunking:
         return list(_trimmed(text, borders.tolist(), _merged(lengths, self.size, self.overlap)))
 
     def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boundaries, with those that cut long sentences, and the number of units between two of them."""
+        """Return the boundaries, further ones inside long sentences, and the number of units between two of them."""
         pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
-        analysed = morphemes(pieces) if self.unit == "morphemes" else token_starts(pieces, str(self.tokenizer))
+        analysed: Iterator[list[int]]
+        if self.unit == "morphemes":
+            analysed = ([one.start for one in tokens] for tokens in kiwi_model(None).tokenize(pieces))
+        else:
+            analysed = token_starts(pieces, str(self.tokenizer))
         found, lengths = [0], [np.zeros(0, np.int64)]
         for done, (piece, starts) in enumerate(zip(pieces, analysed, strict=True), start=1):
             begin, ends = found[-1], [*cuts(piece, starts, self.size), len(piece)]
@@ -413,12 +386,10 @@ class Chunking:
 
 
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, past the last) sentence of each chunk.
+    """Yield (first, past the last) sentence of each chunk. lengths: int64 [N], the units of each sentence.
 
     A chunk takes sentences up to `size` units, always one more than the chunk before. It begins at the first sentence
     that leaves at most `overlap` units in common with that chunk, and room for one new sentence.
-
-    lengths: int64 [N], the units of each sentence.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0
@@ -431,7 +402,7 @@ def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int,
 
 
 def _trimmed(text: str, borders: Sequence[int], chunks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The chunks without the white space around them; nothing for those that are white space, or add nothing else."""
+    """Yield the chunks without the white space around them, unless they add nothing else."""
     reached = 0
     for first, last in chunks:
         start, end = borders[first], borders[last]

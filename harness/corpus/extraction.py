@@ -1,11 +1,7 @@
-"""Files to text: each file is read by the reader of its kind, and its text brought into one form.
+"""Files to text: the reader of each kind, the form of the text, and the process in which foreign files are parsed.
 
-To add a format, write a function from a path to the texts of the pages, and a row in READERS.
-
-A function called in a process of its own, so that what it is given can neither hang nor crash this one, nor fill the
-memory: for libraries that parse foreign files.
-
-Files that are no text and are not read: known by their first bytes or their suffix, with what to do about each.
+To add a format, write a function from a path to the texts of the pages, and a row in READERS. Libraries that parse
+foreign files are called in a separate process, which files can neither hang nor crash, nor fill the memory.
 """
 
 from __future__ import annotations
@@ -42,14 +38,14 @@ _GROWN = 300 << 20  # bytes that a process may hold after a call, to take anothe
 
 
 class Ended(Exception):
-    """The process ended within a call; the message says why, as what follows "it"."""
+    """The process ended within a call; the message continues a sentence that begins with "it"."""
 
 
 class Apart:
-    """Calls a function of a module in a process of its own, which lives until it fails or this object is closed.
+    """Calls a function of a module in a separate process, which lives until it fails or this object is closed.
 
     function: `module:name`, from text to a JSON value. seconds: of processor time for each call. memory: bytes that the
-    process may hold beyond those it starts with (Linux only). Calls of several threads wait for each other.
+    process may hold beyond those it starts with (Linux only). Threads take turns.
     """
 
     def __init__(self, function: str, seconds: int, memory: int) -> None:
@@ -60,8 +56,11 @@ class Apart:
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """Return what the function returns. Raise BadInput if it does, Ended if its input ended the process, Failed if
-        something else did, and RuntimeError with the traceback for any other error of the function."""
+        """Return the function's result, or raise its BadInput.
+
+        Raise Ended if the input ended the process, Failed if something else did, and RuntimeError, with the traceback,
+        for any other error of the function.
+        """
         with self._lock:
             process = self._running()
             try:
@@ -84,7 +83,6 @@ class Apart:
         return value
 
     def close(self) -> None:
-        """End the process."""
         with self._lock:
             self._end()
 
@@ -109,7 +107,6 @@ class Apart:
         return self._process
 
     def _why(self, code: int) -> str:
-        """Return why the process ended, from its exit code."""
         if code == -signal.SIGPROF:
             return f"takes more than {self.seconds} s of processor time"
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP):
@@ -124,7 +121,7 @@ class Apart:
 
 
 def _asked(process: subprocess.Popen[bytes], argument: str) -> bytes:
-    """Return the line with which the process replies; what there is of it if the process ends."""
+    """Return the line that the process replies, or as much as it wrote before it ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended, which its exit code explains
@@ -166,7 +163,7 @@ def _reply(replies: IO[bytes], call: Callable[[str], Any], argument: str) -> Non
 
 
 def _encoded(kind: str, value: Any) -> bytes:
-    """Return a reply, with whether the process has grown so much that a new one should take the next call."""
+    """Return a reply, and whether the process has grown too much to take another call."""
     line = json.dumps([kind, value], ensure_ascii=False).encode()
     held = _held()
     return line[:-1] + (b", true]\n" if held and held[1] > _GROWN else b", false]\n")
@@ -224,11 +221,6 @@ def file_kind(head: bytes) -> tuple[str, str]:
     return "", ""
 
 
-def advice_on(suffix: str) -> str:
-    """What to do with a file that has this suffix, in lower case with its dot; empty if the suffix says nothing."""
-    return _ADVICE.get(suffix, "")
-
-
 _MB = 1 << 20
 _SECONDS, _MEMORY = 60, 1536 * _MB  # for a file that a foreign library parses
 _LINE_END = re.compile(r"\r\n?")
@@ -236,10 +228,10 @@ _LINE_END = re.compile(r"\r\n?")
 
 @dataclass(frozen=True)
 class Extracted:
-    """What a file says.
+    """The text of a file, in Unicode NFC, with `\\n` as line end and no byte order mark.
 
-    text: in Unicode NFC, with `\\n` as line end and no byte order mark. pages: where each page starts, as a number of
-    code points; None if the format has no pages. reader: name and version of what has read it.
+    pages: where each page starts, as a number of code points; None if the format has no pages. reader: its name and
+    version.
     """
 
     text: str
@@ -251,10 +243,10 @@ class Extracted:
 class Reader:
     """How the files of a kind are read.
 
-    name, version: recorded; raise the version when the same file gives another text. read: path -> the texts of its
-    pages, or one text; raises BadInput that names the path. suffixes: of the files, in lower case. largest: bytes of a
-    file that it takes. begins: what the first bytes of such files contain; empty for text. package: the library that
-    parses, if there is one. apart: whether it does so in a process of its own. paged: whether the texts are pages.
+    version: raise it when the same file gives another text. read: path -> the texts of its pages, or one text; raises
+    BadInput that names the path. suffixes: in lower case. largest: bytes of a file. begins: what the first bytes of
+    such files contain; empty for text. package: the library that parses. apart: whether it does so in a separate
+    process. paged: whether the texts are pages.
     """
 
     name: str
@@ -285,9 +277,9 @@ _apart = Apart(f"{__name__}:extract_here", _SECONDS, _MEMORY)
 
 
 def extract(path: Path) -> Extracted:
-    """Return the text of a file. BadInput, which names the file and if possible the line or page, if it cannot be read.
+    """Return the text of a file. Raise BadInput, with the file and if possible the line or page, if it cannot be read.
 
-    HTML, PDF and HWPX are parsed in a process of its own, within limits of time and memory.
+    HTML, PDF and HWPX are parsed in a separate process, within limits of time and memory.
     """
     reader = reader_of(path)
     if not reader.apart:
@@ -302,12 +294,13 @@ def extract(path: Path) -> Extracted:
 
 
 def extract_here(path: str) -> dict[str, Any]:
-    """Return the fields of what `extract` returns, read in this process and without its limits of time and memory."""
+    """Return the fields of what `extract` returns, read in this process without limits of time and memory."""
     return asdict(_formed(reader_of(Path(path)), Path(path)))
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader of a file. BadInput if there is none, if the file is empty or too large for it, or of another kind."""
+    """Return the reader of a file. Raise BadInput if there is none, or if the file is empty, too large or of another
+    kind."""
     suffix = path.suffix.lower()
     reader = next((one for one in READERS if suffix in one.suffixes), None)
     size, head = _looked_at(path)
@@ -330,7 +323,7 @@ def reader_of(path: Path) -> Reader:
 
 
 def _looked_at(path: Path) -> tuple[int, bytes]:
-    """Size and first bytes of a file."""
+    """Return the size and the first bytes of a file."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -344,10 +337,11 @@ def _looked_at(path: Path) -> tuple[int, bytes]:
 
 
 def _unknown(path: Path, suffix: str, kind: str, advice: str) -> BadInput:
-    """Return the error for a file without a reader."""
     known = [one for reader in READERS for one in reader.suffixes if one]
     what = f"{path} is {kind}, which is not read" if kind else f"{path}: there is no reader for {suffix}"
-    remedy = advice_on(suffix) or advice or f"Readable are {', '.join(known)}: rename it if it is text, or leave it out"
+    remedy = (
+        _ADVICE.get(suffix) or advice or f"Readable are {', '.join(known)}: rename it if it is text, or leave it out"
+    )
     return BadInput(f"{what}.{did_you_mean(suffix, known)} {remedy}.")
 
 

@@ -1,4 +1,4 @@
-"""Finding the files of a corpus by patterns, always in the same order and never outside the folders that were named."""
+"""Finding the files of a corpus by patterns, in a fixed order and only inside the folders that the patterns name."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
 
     patterns: paths, with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out
         hidden files and the temporary files of editors.
-    BadInput, which lists all problems, for a pattern without a file; for links that lead out of the folder in which
-    the pattern starts, into a circle or to nothing; for what is no file.
+    Raise BadInput, which lists all problems, for a pattern without a file, for links that lead out of the pattern's
+    folder, into a circle or to nothing, and for devices and pipes.
     """
     found: dict[str, SourceFile] = {}
     problems: list[str] = []
@@ -81,7 +81,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
 
 
 def corpus_error(problems: Sequence[str]) -> BadInput:
-    """One error for all that is wrong with the files of a corpus. problems: at least one message."""
+    """Return one error for all problems with the files of a corpus, at least one."""
     if len(problems) == 1:
         return BadInput(problems[0])
     rest = f"\n... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
@@ -89,14 +89,21 @@ def corpus_error(problems: Sequence[str]) -> BadInput:
 
 
 def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
-    """Return the files that match one pattern, in no order. problems: gets what is wrong with others."""
+    """Return the files that match one pattern, in no order. problems: extended by those of other files."""
     if not pattern.strip() or "\0" in pattern:
         problems.append(f"files: {pattern!r} is no path. Give a pattern such as files='corpus/**/*'.")
         return []
     parts = PurePosixPath(pattern).parts
     plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
     if plain == len(parts) or os.path.lexists(pattern):  # a name may contain brackets
-        return _named(Path(pattern), problems)
+        path = Path(pattern)
+        if path.is_dir():
+            problems.append(f"{path} is a folder. Name the files in it, such as files='{path}/**/*'.")
+        elif not os.path.lexists(path):
+            problems.append(_missing(path))
+        else:
+            return list(_Search(path.parent, problems).file(path))
+        return []
     base, wild = Path(*parts[:plain]), parts[plain:]
     if ".." in wild:
         problems.append(f"{pattern}: `..` after a wildcard would lead out of {base}. Write the path without it.")
@@ -109,20 +116,7 @@ def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
     return list(_Search(base, problems).files(wild))
 
 
-def _named(path: Path, problems: list[str]) -> list[SourceFile]:
-    """Return the file with this path."""
-    if path.is_dir():
-        problems.append(f"{path} is a folder. Name the files in it, such as files='{path}/**/*'.")
-    elif not os.path.lexists(path):
-        problems.append(_missing(path))
-    else:
-        return list(_Search(path.parent, problems).file(path))
-    return []
-
-
 class _Search:
-    """Finds files in a folder, and notes what is wrong with others."""
-
     def __init__(self, base: Path, problems: list[str]) -> None:
         self.base, self.problems = base, problems
         self.inside = base.resolve()
@@ -131,7 +125,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """Yield the files whose path in the folder matches. wild: the pattern's parts, the last of them for files."""
+        """Yield the files whose path in the folder matches. wild: the pattern's parts; the last one is for files."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()
@@ -149,7 +143,7 @@ class _Search:
                     yield from self.file(path)
 
     def file(self, path: Path) -> Iterator[SourceFile]:
-        """Yield the file, unless something is wrong with it."""
+        """Yield the file unless it has a problem."""
         name = unicodedata.normalize("NFC", (self.prefix / path.relative_to(self.base)).as_posix())
         try:
             name.encode()
@@ -167,7 +161,7 @@ class _Search:
                 )
 
     def _entries(self, folder: Path, part: str) -> list[Path]:
-        """Return what lies in a folder and matches one part of a pattern."""
+        """Return the paths in a folder that match one part of a pattern."""
         try:
             names = sorted(path.name for path in folder.iterdir())
         except OSError as error:
@@ -183,7 +177,7 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Return whether a folder is none that a link leads to from inside of it, or outside. parent: resolved."""
+        """Return False for a link to a folder around it or outside the base. parent: resolved."""
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):
@@ -210,7 +204,6 @@ class _Search:
 
 
 def _missing(path: Path) -> str:
-    """Return what is wrong with a path where nothing is."""
     there = path
     while not there.is_dir() and there != there.parent:
         path, there = there, there.parent
@@ -220,7 +213,6 @@ def _missing(path: Path) -> str:
 
 
 def _nothing(pattern: str) -> str:
-    """Return what is wrong with a pattern that no file matches."""
     parts = PurePosixPath(pattern).parts
     base = Path(*parts[: next(at for at, part in enumerate(parts) if set(part) & set("*?["))])
     inside = [path for path in sorted(base.iterdir()) if not path.name.startswith(".")]

@@ -101,7 +101,9 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json`; equal manifests give equal bytes."""
-        write_text(folder / MANIFEST, json_line({"version": VERSION} | encoded(self)))
+        file = folder / WORK_FOLDER / MANIFEST  # where a kill leaves nothing in the way
+        write_text(file, json_line({"version": VERSION} | encoded(self)))
+        file.replace(folder / MANIFEST)
 
     def changed(self, folder: Path) -> str | None:
         """Return the first of the other files in a folder that is not as it was written; None if all are."""

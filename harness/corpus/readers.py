@@ -1,19 +1,18 @@
 """Read the text of HTML, HWPX, PDF and plain-text files, in the order of the file.
 
-HTML: the text that a person sees on the page, line by line. Left out: the head with its title, navigation, scripts,
-styles, controls of forms, pictures with their descriptions, and elements with the attribute `hidden`. Style sheets
-are not applied. Cells of a table row are separated by tabs.
+HTML: the visible text, line by line, without style sheets. Left out: the head with its title, navigation, scripts,
+controls of forms, pictures with their descriptions, and elements with the attribute `hidden`.
 
-HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections, in order. Left
-out: headers and footers of pages, comments, and text that a tracked change deletes. Cells of a table row are
-separated by tabs; a note follows the paragraph that refers to it; of an equation there is its script.
+HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections. A note follows
+the paragraph that refers to it; an equation is its script. Left out: headers and footers of pages, comments, and text
+that a tracked change deletes. Here and in HTML, tabs separate the cells of a table row.
 
-PDF: the text of each page, in the order in which the file draws it. A page whose glyphs have no Unicode value is
-refused: what a program reads there is not what a person sees. A few such glyphs among many, as in formulas, are left
-out. A word that is hyphenated at the end of a line is put together.
+PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused, because a program
+would not read there what a person sees; a few such glyphs among many, as in formulas, are left out. Words hyphenated at
+the end of a line are joined.
 
-Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 where the
-result is plainly Korean; nothing else is guessed.
+Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 if the result
+is plainly Korean; nothing else is guessed.
 """
 
 from __future__ import annotations
@@ -55,33 +54,43 @@ _FEW_CONTROLS = 1000  # bytes for each control character that a text may have
 
 
 def decoded(data: bytes, path: Path, declared: str = "") -> str:
-    """The text of a file, without its byte order mark.
+    """Return the text of a file, without its byte order mark.
 
-    declared: the encoding that the file claims, which decides only where its bytes do not. BadInput for binary data,
-    and if the encoding is not certain; it names the first byte that is not UTF-8.
+    Raise BadInput for binary data, and for an uncertain encoding, with the first byte that is not UTF-8.
+    declared: the encoding that the file claims, used only if its bytes do not decide.
     """
     if data.startswith(_UTF32):
         raise BadInput(f"{path}: the file is UTF-32. Save it as UTF-8.")
     for mark, encoding in _MARKS:
         if data.startswith(mark):
-            text = _marked(data[len(mark) :], encoding, path)
+            try:
+                text = data[len(mark) :].decode(encoding)
+            except UnicodeDecodeError as error:
+                byte = error.object[error.start]
+                raise BadInput(
+                    f"{path}: its byte order mark says {encoding.upper()}, but byte 0x{byte:02x} at {error.start:,} "
+                    "after the mark is not. Is the file complete? Save it as UTF-8."
+                ) from None
             _check_printed(text.encode() if encoding != "utf-8" else data, path)
             return text
     _check_printed(data, path)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        likely = _korean(data) or _claimed(data, declared)
-        if likely is None:
-            raise _uncertain(data, error.start, path, declared) from None
-        return likely
+        if (korean := _korean(data)) is not None:
+            return korean
+        with suppress(KeyError, UnicodeDecodeError):
+            return data.decode(_CODECS[declared.lower()])
+        raise _uncertain(data, error.start, path, declared) from None
 
 
 def _check_printed(data: bytes, path: Path) -> None:
-    """Refuse what is no text: any byte 0, or more control characters than slip into texts."""
+    """Raise BadInput for a byte 0, and for more control characters than slip into texts."""
     zero = data.find(b"\0")
     if zero >= 0:
-        hint = " Is it UTF-16 without a byte order mark? Save it as UTF-8." if _every_other(data) else ""
+        start = data[:1000]
+        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5  # as in Western texts
+        hint = " Is it UTF-16 without a byte order mark? Save it as UTF-8." if every_other else ""
         line = data.count(b"\n", 0, zero) + 1
         raise BadInput(f"{path}:{line}: byte 0x00 at {zero:,}: the file is binary, not text.{hint}")
     odd = len(data.translate(None, _PRINTED))
@@ -89,25 +98,8 @@ def _check_printed(data: bytes, path: Path) -> None:
         raise BadInput(f"{path}: {odd:,} of {len(data):,} bytes are control characters: the file is binary, not text.")
 
 
-def _every_other(data: bytes) -> bool:
-    """Return whether zeros stand where UTF-16 has them in Western text: at even or at odd places of the first bytes."""
-    start = data[:1000]
-    return max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5
-
-
-def _marked(data: bytes, encoding: str, path: Path) -> str:
-    """Text in the encoding that the byte order mark declares."""
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise BadInput(
-            f"{path}: its byte order mark says {encoding.upper()}, but byte 0x{data[error.start]:02x} at "
-            f"{error.start:,} after the mark is not. Is the file complete? Save it as UTF-8."
-        ) from None
-
-
 def _korean(data: bytes) -> str | None:
-    """The text of bytes in CP949; None if they are not valid CP949, or too few of its letters are common in Korean."""
+    """Return the text of bytes in CP949; None unless they are valid, and enough letters are common in Korean."""
     try:
         text = data.decode("cp949")
     except UnicodeDecodeError:
@@ -115,14 +107,6 @@ def _korean(data: bytes) -> str | None:
     letters = list(islice((one for one in text if one > "\x7f" and one.isalpha()), _LOOKED_AT))
     common = sum(one in _COMMON for one in letters)
     return text if letters and common >= _ENOUGH * len(letters) else None
-
-
-def _claimed(data: bytes, declared: str) -> str | None:
-    """Return the text of bytes in the encoding that a file claims; None if that is not known, or not theirs."""
-    try:
-        return data.decode(_CODECS[declared.lower()])
-    except (KeyError, UnicodeDecodeError):
-        return None
 
 
 def _uncertain(data: bytes, at: int, path: Path, declared: str) -> BadInput:
@@ -139,10 +123,9 @@ _BLANK_LINE = 2  # line breaks that make one; more are not kept
 
 
 class Lines:
-    """Puts text together, with the line breaks that blocks require.
+    """Joins texts with the line breaks that blocks require: the most that was required between two texts.
 
-    As in `innerText` of the HTML Standard, between two texts stands the greatest number of breaks that was required,
-    none before the first and after the last.
+    There is none before the first and after the last, as in `innerText` of the HTML Standard.
     """
 
     def __init__(self) -> None:
@@ -152,14 +135,13 @@ class Lines:
         self._edge = -1  # parts at the edge of its last cell
 
     def words(self, text: str) -> None:
-        """Text in which any white space is one space, and none at the edges of lines; soft hyphens are left out."""
+        """Add text with single spaces, none at the edges of lines, and without soft hyphens."""
         text = _SPACES.sub(" ", text).replace("\xad", "")
         if self._breaks or not self._parts or self._parts[-1][-1] in " \n\t":
             text = text.lstrip(" ")
         self.exactly(text)
 
     def exactly(self, text: str) -> None:
-        """Text as it is."""
         if not text:
             return
         if self._breaks and self._parts:
@@ -169,26 +151,24 @@ class Lines:
         self._parts.append(text)
 
     def block(self, breaks: int = 1) -> None:
-        """An edge of a block: at least so many line breaks."""
+        """Require line breaks at the edge of a block."""
         if len(self._parts) != self._edge:  # the first line of a cell stands beside the cell before
             self._breaks = max(self._breaks, breaks)
 
     def line_break(self) -> None:
-        """One line break more."""
         self._breaks = min(self._breaks + 1, _BLANK_LINE)
 
     def row(self) -> None:
-        """The start of a row of a table."""
         self.block()
         self._rows.append(len(self._parts))
 
     def end_row(self) -> None:
-        """The end of the row: one line break, whatever the blocks in its last cell required."""
+        """Require one line break, whatever the blocks in the last cell required."""
         self._rows.pop()
         self._edge, self._breaks = -1, 1
 
     def next_cell(self) -> None:
-        """The edge between two cells of a row: a tab, whatever breaks the blocks in the first one required."""
+        """Add a tab, whatever breaks the blocks in the cell before required."""
         if self._rows and len(self._parts) > self._rows[-1]:
             self._breaks = 0
             self._trim()
@@ -196,11 +176,9 @@ class Lines:
         self._edge = len(self._parts)
 
     def text(self) -> str:
-        """Return all of it."""
         return "".join(self._parts).strip(" \n")
 
     def _trim(self) -> None:
-        """Remove the spaces at the end."""
         while self._parts and not self._parts[-1].rstrip(" "):
             self._parts.pop()
         if self._parts:
@@ -224,7 +202,6 @@ _HEAD = 4096  # bytes in which a page declares its encoding
 
 
 def read_html(path: Path) -> list[str]:
-    """Return the text of the page."""
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
     data = path.read_bytes()
@@ -240,7 +217,7 @@ def read_html(path: Path) -> list[str]:
 
 
 def _text(root: Any, left_out: set[int]) -> str:
-    """The text below a node. left_out: nodes without theirs. Without recursion, since pages may be nested deeply."""
+    """Return the text below a node but for some nodes. It does not recurse, because pages may be nested deeply."""
     lines, node, kept = Lines(), root, 0  # kept: how many <pre> the node is in
     while True:
         below = None
@@ -300,7 +277,6 @@ _NOT_BODY = frozenset(("header", "footer", "hiddenComment", "fieldBegin"))  # th
 
 
 def read_hwpx(path: Path) -> list[str]:
-    """Return the text of the document."""
     try:
         with zipfile.ZipFile(path) as packed:
             return ["\n".join(_sections(packed, path))]
@@ -329,7 +305,6 @@ def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
 
 
 def _encrypted(packed: zipfile.ZipFile) -> bool:
-    """Return whether the manifest says so. It is small where it is honest."""
     try:
         with _opened(packed, "META-INF/manifest.xml") as file:
             return b"encryption-data" in file.read(1 << 20)
@@ -338,7 +313,7 @@ def _encrypted(packed: zipfile.ZipFile) -> bool:
 
 
 def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """A packed file, as the format has them packed. The standard library unpacks others, and fails in other ways."""
+    """Open a packed file. The standard library unpacks other methods too, and raises other errors for them."""
     method = packed.getinfo(name).compress_type
     if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError(f"{name} is compressed by method {method}")
@@ -346,7 +321,7 @@ def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 class _Section:
-    """The text of one section's XML. where: names it in errors."""
+    """The text of one section's XML. where: its name in errors."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -359,7 +334,7 @@ class _Section:
         self._deleted = False
 
     def parse(self, file: IO[bytes], left: int) -> int:
-        """Read a section of at most `left` bytes; returns how many are left then."""
+        """Read a section of at most `left` bytes; return how many are left."""
         from xml.parsers import expat
 
         parser = expat.ParserCreate(namespace_separator=" ")
@@ -421,7 +396,10 @@ class _Section:
             self._paragraphs -= 1
             self._lines[-1].block()
             if not self._paragraphs:
-                self._put_notes()
+                for note in self._notes:
+                    self._lines[-1].exactly(note)
+                    self._lines[-1].block()
+                self._notes.clear()
         elif name == "tr":
             self._cells.pop()
             self._lines[-1].end_row()
@@ -429,12 +407,6 @@ class _Section:
     def _characters(self, text: str) -> None:
         if not self._skipped and not self._deleted and _TEXTS.intersection(self._open[-2:]):
             self._lines[-1].exactly(text)
-
-    def _put_notes(self) -> None:
-        for note in self._notes:
-            self._lines[-1].exactly(note)
-            self._lines[-1].block()
-        self._notes.clear()
 
 
 _MOST_PAGES = 10_000
@@ -448,7 +420,6 @@ _UNREADABLE = re.compile(  # as some writers spell glyphs, control, replacement 
 
 
 def read_pdf(path: Path) -> list[str]:
-    """Return the texts of the pages."""
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
     with suppress(PdfiumError):  # where pdfium sets no error, it gives that of the file before: have it be another one
@@ -479,11 +450,10 @@ def read_pdf(path: Path) -> list[str]:
 
 
 class _Unreadable(Exception):
-    """A page holds glyphs without a meaning; says which."""
+    """A page has glyphs without a Unicode value."""
 
 
 def _page(document: Any, index: int) -> str:
-    """Return the text of a page."""
     from pypdfium2 import raw
 
     page = document[index]
@@ -505,5 +475,4 @@ def _page(document: Any, index: int) -> str:
 
 
 def read_text(path: Path) -> list[str]:
-    """Return the text of the file."""
     return [decoded(path.read_bytes(), path)]
