@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import html
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,12 @@ from typing import Any
 from harness.config.text import counted, plural
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.qrels import Qrels
-from harness.data.shards import documents_by_id, empty_documents, fingerprint_of
+from harness.data.shards import documents_by_id, empty_documents, fingerprint_of, json_row
 from harness.data.source import Source
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import Document, Query, Turn
 
 _TEXTS = ("user_turns", "last", "file")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,8 +55,8 @@ class Dataset:
     def fingerprints(self) -> dict[str, str | None]:
         """sha256 of "documents", "queries" and "qrels", and of the "evidence" that labels were made of.
 
-        They depend on ids, titles, texts, turns and grades, and on the order of the queries; not on line ends, the
-        order of keys, documents and labels, `source`, or whether an id was a number.
+        They depend on ids, titles, texts, turns and grades, and on the order of the queries; not on line ends, on the
+        order of keys, documents and labels, on `source`, or on whether an id was a number.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}
@@ -72,8 +70,8 @@ class Dataset:
 def checked_dataset(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
     """Read a source and check that its parts fit together.
 
-    Raise BadInput for labels of unknown queries, and for relevant documents that are unknown. What is unusual, such as
-    empty documents and unlabelled queries, stays and is reported in `notes`.
+    Raise BadInput for labels of unknown queries, and for relevant documents that are unknown. Empty documents and
+    unlabelled queries stay and are reported in `notes`.
 
     documents: of the source, in ascending order of doc_id, if they have been read.
     """
@@ -96,10 +94,10 @@ def in_memory(source: Source) -> tuple[Document, ...]:
 
 
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
-    """Return the queries as they are searched: the same ids in the same order, each with one user turn.
+    """Return the queries as they are searched: in order, each with one user turn.
 
     text: `user_turns`: all user turns, joined by a space; `last`: the last one; `file`: the text in `file`, JSON lines
-    {eval_id, standalone_query}. Raise BadInput unless the file has every query exactly once and no others.
+    {eval_id, standalone_query}. Raise BadInput unless the file has exactly these queries, each once.
     """
     if text not in _TEXTS:
         raise BadInput(f"query.text={text!r} is not one of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
@@ -147,7 +145,7 @@ def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: 
 
 
 def _line_of(path: Path | None, wanted: str) -> str:
-    """Return file:line of the first line that contains an id; only the file for formats without lines."""
+    """Return file:line of the first line that contains an id, or only the file if its format has no lines."""
     if path is None or path.suffix in (".parquet", ".json"):
         return str(path)
     for number, line in numbered_lines(path):
@@ -159,7 +157,6 @@ def _line_of(path: Path | None, wanted: str) -> str:
 def _notes(
     documents: Sequence[Document], queries: tuple[Query, ...], qrels: Qrels | None, known: Collection[str]
 ) -> Iterable[str]:
-    """known: ids of the documents."""
     count, first = empty_documents(documents)
     if count:
         yield f"{count:,} of {len(documents):,} documents are empty: {some(first, count=count)}."
@@ -206,6 +203,5 @@ def _judgement_notes(qrels: Qrels, known: Collection[str]) -> Iterable[str]:
 def _sha256(rows: Iterable[Any]) -> str:
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(_encode(row).encode())
-        digest.update(b"\n")
+        digest.update(json_row(row))
     return digest.hexdigest()

@@ -1,12 +1,12 @@
-"""Documents on disk, cut into shards, read only as far as they are looked at.
+"""Documents on disk, cut into shards, each read when it is asked for.
 
-A shard is a folder of three files that no reader has to parse:
+A shard is a folder of three files:
 
 documents.txt: id, title, text and source of its documents one after another, UTF-8, without separators.
 ends.npy:      int64 [4 n + 1], 0 and then the end of each of these four in bytes, document by document.
 numbers.npy:   bool [n], whether a document's id is a number in the file that it comes from.
 
-A corpus is a folder with the table of its shards, which lie elsewhere, and all ids:
+A corpus is a folder with the table of its shards, which are stored elsewhere, and all ids:
 
 corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, documents], ...]}.
 ids.txt:       all ids in ascending order one after another, UTF-8.
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -41,6 +41,7 @@ OPEN_SHARDS = 32  # kept open for documents that are looked up one by one; each 
 FIRST_EMPTY = 5  # ids of empty documents that the table has, for a note
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,14 @@ class Shard:
     size: int
 
 
+def json_row(value: Any) -> bytes:
+    """Return a value as a compact line of JSON, for a fingerprint."""
+    return _encode(value).encode() + b"\n"
+
+
 def fingerprint_row(document: Document) -> bytes:
-    """Return what a document contributes to a fingerprint, the sha256 of the rows of all documents."""
-    return _encode((document.doc_id, document.title, document.text)).encode() + b"\n"
+    """Return a document's row in the fingerprint of its corpus, the sha256 of all rows."""
+    return json_row((document.doc_id, document.title, document.text))
 
 
 def fingerprint_of(documents: Iterable[Document]) -> str:
@@ -68,7 +74,6 @@ def fingerprint_of(documents: Iterable[Document]) -> str:
 
 
 def documents_by_id(documents: Sequence[Document]) -> Mapping[str, Document]:
-    """Return doc_id -> document."""
     if isinstance(documents, ShardedDocuments):
         return documents.by_id
     return {document.doc_id: document for document in documents}
@@ -83,10 +88,10 @@ def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
 
 
 def begins_shard(doc_id: str, size: int, before: int) -> bool:
-    """Return whether a document is the first of a new shard.
+    """Return whether a document begins a new shard. before: how many documents the shard has so far.
 
-    A shard has size // 2 to 2 * size documents, `size` on average; in between, a hash of the document's own id decides,
-    so that changed documents move few boundaries. before: how many the shard has so far.
+    A shard has size // 2 to 2 * size documents, `size` on average; in between, a hash of the id decides, and changed
+    documents move few boundaries.
     """
     least = max(1, size // 2)
     if before < least:
@@ -96,7 +101,7 @@ def begins_shard(doc_id: str, size: int, before: int) -> bool:
 
 
 class ShardWriter:
-    """Writes one shard to a folder, document by document. Its length is how many it has so far."""
+    """Writes one shard to a folder, document by document. Its length is the number of documents so far."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -122,7 +127,7 @@ class ShardWriter:
         self._digest.update(row)
 
     def close(self) -> str:
-        """Write what is left; return the shard's fingerprint."""
+        """Write the rest; return the shard's fingerprint."""
         self._file.close()
         np.save(self._folder / ENDS, np.frombuffer(self._ends, np.int64))
         np.save(self._folder / NUMBERS, np.frombuffer(self._numbers, np.bool_))
@@ -132,24 +137,24 @@ class ShardWriter:
         self._file.close()
 
 
-class _Documents(Sequence[Document]):
-    """A sequence of documents whose slices are tuples."""
+class _Lazy(Sequence[T]):
+    """A sequence whose items are read when they are asked for, and whose slices are tuples."""
 
-    def _at(self, number: int) -> Document:
+    def _at(self, number: int) -> T:
         raise NotImplementedError
 
     @overload
-    def __getitem__(self, place: int) -> Document: ...
+    def __getitem__(self, place: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[Document, ...]: ...
-    def __getitem__(self, place: int | slice) -> Document | tuple[Document, ...]:
+    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
         if isinstance(place, slice):
             return tuple(map(self._at, range(len(self))[place]))
         return self._at(range(len(self))[place])
 
 
-class _OpenShard(_Documents):
-    """The documents of a shard, read from the mapped file when they are asked for."""
+class OpenShard(_Lazy[Document]):
+    """The documents of the shard in a folder, memory-mapped. Raises BadInput if its files are damaged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -188,20 +193,14 @@ class _OpenShard(_Documents):
         return made
 
 
-class IndexedTexts(Sequence[str]):
+class IndexedTexts(_Lazy[str]):
     """The indexed texts of documents, each read when it is asked for."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = documents
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [document.indexed_text for document in self._documents[place]]
-        return self._documents[place].indexed_text
+    def _at(self, number: int) -> str:
+        return self._documents[number].indexed_text
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -210,15 +209,10 @@ class IndexedTexts(Sequence[str]):
         return (document.indexed_text for document in self._documents)
 
 
-def open_shard(folder: Path) -> Sequence[Document]:
-    """Return the documents of the shard in a folder, memory-mapped. Raise BadInput where its files are damaged."""
-    return _OpenShard(folder)
-
-
 class CorpusWriter:
     """Writes the table of a corpus: `add` every document in ascending order of id, `cut` after a shard.
 
-    documents: how many there will be, so that memory need not hold what is known of each.
+    documents: how many there will be; this bounds the memory.
     """
 
     def __init__(self, folder: Path, documents: int) -> None:
@@ -235,7 +229,7 @@ class CorpusWriter:
         self._first_empty: list[str] = []
 
     def add(self, document: Document, row: bytes) -> None:
-        """Note a document. row: its `fingerprint_row`."""
+        """Add a document. row: its `fingerprint_row`."""
         self._end += self._file.write(document.doc_id.encode())
         self._ends.append(self._end)
         self._digest.update(row)
@@ -264,10 +258,10 @@ class CorpusWriter:
         self._ends_file.close()
 
 
-class ShardedDocuments(_Documents):
+class ShardedDocuments(_Lazy[Document]):
     """The documents of a corpus on disk, in ascending order of doc_id: equal to the same documents in a tuple.
 
-    folder: what `CorpusWriter` wrote. find: fingerprint of a shard -> its folder. empty: number of documents without
+    folder: written by `CorpusWriter`. find: fingerprint of a shard -> its folder. empty: number of documents without
     text.
     """
 
@@ -275,8 +269,8 @@ class ShardedDocuments(_Documents):
         self._find = find
         try:
             self.fingerprint, self.empty, self.first_empty, shards = _table(folder / TABLE)
-            ids = _Ids(folder)
-            if any(size < 1 for _, size in shards) or sum(size for _, size in shards) != len(ids):
+            self.by_id: Mapping[str, Document] = _ById(folder, self)
+            if any(size < 1 for _, size in shards) or sum(size for _, size in shards) != len(self.by_id):
                 raise ValueError("the files do not fit together")
         except (OSError, ValueError) as error:  # BadInput is a ValueError
             raise _damaged(folder, error) from None
@@ -284,12 +278,11 @@ class ShardedDocuments(_Documents):
         self.shards = tuple(Shard(one, first, size) for (one, size), first in zip(shards, firsts, strict=False))
         self._firsts = [shard.first for shard in self.shards]
         self._opened = functools.lru_cache(OPEN_SHARDS)(self.shard)
-        self.by_id: Mapping[str, Document] = _ById(ids, self)
 
     def shard(self, number: int) -> Sequence[Document]:
         """Return the documents of a shard. number: from 0."""
         shard = self.shards[number]
-        documents = open_shard(self._find(shard.fingerprint))
+        documents = OpenShard(self._find(shard.fingerprint))
         if len(documents) != shard.size:
             raise BadInput(f"The shard {shard.fingerprint} has {len(documents)} documents, but must have {shard.size}.")
         return documents
@@ -313,42 +306,17 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
             sizes = [(one[0], one[1]) for one in shards if isinstance(one, list) and list(map(type, one)) == [str, int]]
             if len(sizes) == len(shards):
                 return whole, empty, tuple(map(str, first)), sizes
-    raise ValueError(f"{path.name} is no table of shards")
-
-
-class _Ids(Sequence[bytes]):
-    """The ids of a corpus as UTF-8, whose order is that of their code points; found in the mapped file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._ends, self._texts = _array(folder / ID_ENDS), _mapped(folder / IDS)
-        if self._ends.ndim != 1 or not len(self._ends) or not _are_ends(self._ends, len(self._texts)):
-            raise ValueError("the ids are damaged")
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, number: Any) -> Any:
-        start, end = self._ends[number : number + 2].tolist()
-        return self._texts[start:end]
-
-    def __iter__(self) -> Iterator[bytes]:
-        for first in range(0, len(self), BLOCK):
-            ends = self._ends[first : first + BLOCK + 1].tolist()
-            raw = self._texts[ends[0] : ends[-1]]
-            yield from (raw[a - ends[0] : b - ends[0]] for a, b in pairwise(ends))
-
-    def place(self, wanted: bytes) -> int:
-        """Return the number of an id; -1 if there is none."""
-        place = bisect_left(self, wanted)
-        return place if place < len(self) and self[place] == wanted else -1
+    raise ValueError(f"{path.name} is not a table of shards")
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by a binary search in the ids."""
+    """doc_id -> document, by a binary search in the mapped ids. UTF-8 sorts like code points."""
 
-    def __init__(self, ids: _Ids, documents: Sequence[Document]) -> None:
-        self._ids, self._documents = ids, documents
+    def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
+        self._folder, self._documents = folder, documents
+        self._ends, self._texts = _array(folder / ID_ENDS), _mapped(folder / IDS)
+        if self._ends.ndim != 1 or not len(self._ends) or not _are_ends(self._ends, len(self._texts)):
+            raise ValueError("the ids are damaged")
 
     def __getitem__(self, doc_id: str) -> Document:
         if (place := self._place(doc_id)) < 0:
@@ -359,21 +327,30 @@ class _ById(Mapping[str, Document]):
         return isinstance(doc_id, str) and self._place(doc_id) >= 0
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._ends) - 1
 
     def __iter__(self) -> Iterator[str]:
         try:
-            for one in self._ids:
-                yield one.decode()
+            for first in range(0, len(self), BLOCK):
+                ends = self._ends[first : first + BLOCK + 1].tolist()
+                raw = self._texts[ends[0] : ends[-1]]
+                yield from (raw[a - ends[0] : b - ends[0]].decode() for a, b in pairwise(ends))
         except UnicodeDecodeError as error:
-            raise _damaged(self._ids.folder, error) from None
+            raise _damaged(self._folder, error) from None
 
     def _place(self, doc_id: str) -> int:
-        return self._ids.place(doc_id.encode("utf-8", "surrogatepass"))
+        """Return the number of an id; -1 if there is none."""
+        wanted = doc_id.encode("utf-8", "surrogatepass")
+        place = bisect_left(range(len(self)), wanted, key=self._id)
+        return place if place < len(self) and self._id(place) == wanted else -1
+
+    def _id(self, number: int) -> bytes:
+        start, end = self._ends[number : number + 2].tolist()
+        return self._texts[start:end]
 
 
 def _array(path: Path) -> np.ndarray:
-    """Return the array in a file, read when it is looked at. Raise ValueError unless the file is one."""
+    """Return the memory-mapped array in a file. Raise ValueError unless the file is one."""
     _require_file(path)
     try:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
@@ -386,18 +363,16 @@ def _array(path: Path) -> np.ndarray:
 def _require_file(path: Path) -> None:
     """Raise FileNotFoundError for anything else, such as a pipe, which could block for ever."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path.name} is no file")
+        raise FileNotFoundError(f"{path.name} is not a file")
 
 
 def _number(doc_id: str) -> int:
-    """Return the number that an id is in its file. Raise ValueError if it is none."""
     if str(number := int(doc_id)) != doc_id:
-        raise ValueError(f"{doc_id!r} is no number")
+        raise ValueError(f"{doc_id!r} is not a number")
     return number
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
-    """Return the bytes of a file, read when they are looked at."""
     _require_file(path)
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""

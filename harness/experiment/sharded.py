@@ -24,7 +24,7 @@ from harness.config.canonical import digest
 from harness.config.components import build, component_identity, recorded_name, reusable, target_class
 from harness.config.schema import Node
 from harness.data.files import json_lines, json_text
-from harness.data.shards import Shard, ShardedDocuments, open_shard
+from harness.data.shards import OpenShard, Shard, ShardedDocuments
 from harness.errors import Failed
 from harness.experiment.cached_parts import Caching
 from harness.experiment.plan import sharding
@@ -190,7 +190,7 @@ def _summary_folder(job: ShardJob, cache: Cache) -> Path:
 
 def _documents(job: ShardJob, cache: Cache) -> Sequence[Document]:
     found = cache.found("documents", {"documents": job.shard})
-    return open_shard(_required(found, f"The shard {job.shard[:12]}… of the documents", job.store))
+    return OpenShard(_required(found, f"The shard {job.shard[:12]}… of the documents", job.store))
 
 
 def _searched(retriever: Retriever, job: ShardJob, cache: Cache, queries: Sequence[Query], depth: int) -> Ranking:

@@ -15,7 +15,7 @@ import numpy as np
 from generated_corpus import blocks, corpus, doc_id
 from measuring import Peak, Table, anonymous, apart, best_of
 
-from harness.data.shards import ShardWriter, fingerprint_row, open_shard
+from harness.data.shards import OpenShard, ShardWriter, fingerprint_row
 from retrievers.base import Document, Query, Ranking
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Whitespace
@@ -108,10 +108,10 @@ def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
         for place in (summary, *surveys, *indexes):
             place.mkdir()
         for source, survey in zip(sources, surveys, strict=True):
-            tool.survey(open_shard(source), survey)
+            tool.survey(OpenShard(source), survey)
         tool.summarise(surveys, summary)
         for source, survey, index in zip(sources, surveys, indexes, strict=True):
-            tool.index_shard(open_shard(source), survey, summary, index)
+            tool.index_shard(OpenShard(source), survey, summary, index)
 
         def of_shard(index: Path) -> Ranking:
             tool.load_shard(index, summary)

@@ -19,12 +19,12 @@ from harness.data.shards import (
     TEXTS,
     CorpusWriter,
     IndexedTexts,
+    OpenShard,
     ShardedDocuments,
     ShardWriter,
     begins_shard,
     fingerprint_of,
     fingerprint_row,
-    open_shard,
 )
 from harness.errors import BadInput
 from retrievers.base import Document
@@ -164,7 +164,7 @@ def test_a_damaged_shard_is_refused(tmp_path, name, damage):
     folder = tmp_path / "c" / read.shards[0].fingerprint
     damage(folder / name)
     with pytest.raises(BadInput, match=f"{folder.name} is damaged .*it is made again"):
-        list(open_shard(folder))
+        list(OpenShard(folder))
 
 
 def _table(**changes):
