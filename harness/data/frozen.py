@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from harness.data.files import (
     some,
     unique_rows,
 )
-from harness.data.labels import Checked, FrozenQrels, Label, qrels_of, read_label
+from harness.data.labels import Label, qrels_of, read_label
+from harness.data.qrels import Checked, Qrels
 from harness.data.source import turns
 from harness.data.testset import EvidencedQuery, read_evidence, span_qrels
 from harness.errors import BadInput
@@ -66,12 +68,12 @@ class Frozen:
     def queries(self) -> list[Query]:
         return [one.query for one in self.rows]
 
-    def qrels(self) -> FrozenQrels:
+    def qrels(self) -> Qrels:
         placed = span_qrels(self.rows, self._chunks, self.folder)
         final = qrels_of(self._final)
         sought = {query_id for query_id in final.grades if final.needs_retrieval(query_id)}
-        return FrozenQrels(
-            **vars(final),
+        return replace(
+            final,
             evidence={query_id: pieces for query_id, pieces in placed.evidence.items() if query_id in sought},
             places=placed.places,
             findings=tuple(one for one in placed.findings if one.what in ("lost", "moved")),

@@ -4,21 +4,18 @@
 
 A document that is in neither list is unjudged. The contest's rows, {eval_id, relevant}, do not say which documents were
 judged, and an empty `relevant` of theirs means that the query needs no retrieval.
-
-Labels that come partly from a language model, with what an honest estimate needs beside them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.data.files import as_id, field, optional_text, required, some
 from harness.data.qrels import Qrels
 from harness.data.source import grade_of
-from harness.data.spans import SpanQrels
 from harness.data.testset import KINDS
 from harness.errors import BadInput, did_you_mean
 
@@ -158,43 +155,3 @@ def qrels_of(labels: Iterable[Label]) -> Qrels:
         unmet=frozenset(one.query_id for one in answerable if one.needs and not one.relevant),
         unanswerable=tuple(one.query_id for one in rows if one.kind == UNANSWERABLE),
     )
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The labels of the same queries by the model alone, and by people alone of the queries drawn for them at random.
-
-    strata: query_id -> its stratum, of all queries that could have been drawn.
-    """
-
-    model: Qrels
-    people: Qrels
-    strata: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class FrozenQrels(SpanQrels):
-    """The labels of a frozen test set, resolved from all judgements: adjudicated before person before model.
-
-    `grades` are those of judged documents, not of evidence; `evidence` and `places` serve the measures of characters.
-
-    checked: None if people have judged every pair, or no queries were drawn for them. notes: sentences about the set.
-    """
-
-    checked: Checked | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def counts_unanswerable(self) -> bool:
-        return True
-
-    def content(self) -> Iterator[Any]:
-        yield from super().content()
-        if self.checked:
-            yield from self.checked.model.content()
-            yield from self.checked.people.content()
-            yield sorted(self.checked.strata.items())
-
-    def remarks(self) -> Iterator[str]:
-        yield from self.notes
-        yield from super().remarks()

@@ -6,6 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.config.text import counted
+from harness.data.files import some
+from harness.data.spans import Evidence, EvidenceFinding, Span
+
+_FINDINGS = {
+    "moved": "found again, since the text has changed",
+    "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
+    "uncovered": "in no document: the documents leave out that part of the text",
+    "split": "split between documents: none contains half of it, so the one that contains most is labelled",
+}
+
 
 @dataclass(frozen=True)
 class Qrels:
@@ -20,6 +31,14 @@ class Qrels:
     unmet: labelled queries that need retrieval, none of whose judged documents is relevant.
     unanswerable: queries that need retrieval and whose answer the documents lack. They are not labelled: what is shown
         for them is scored apart.
+    counts_unanswerable: whether they are part of the fingerprint.
+
+    Labels on prepared texts have these in addition:
+
+    places: doc_id -> where the document stands; several spans if its text occurs more than once. None: unknown.
+    evidence: query_id -> evidence of each labelled query that needs retrieval, where it stands now.
+    checked: None if people have judged every pair, or no queries were drawn for them.
+    notes: sentences about how the labels were made.
     """
 
     grades: Mapping[str, Mapping[str, float]]
@@ -28,6 +47,12 @@ class Qrels:
     pooled: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unmet: frozenset[str] = frozenset()
     unanswerable: tuple[str, ...] = ()
+    counts_unanswerable: bool = True
+    places: Mapping[str, tuple[Span, ...]] | None = None
+    evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
+    findings: tuple[EvidenceFinding, ...] = ()
+    checked: Checked | None = None
+    notes: tuple[str, ...] = ()
 
     def needs_retrieval(self, query_id: str) -> bool:
         """Return whether a labelled query needs retrieval."""
@@ -48,19 +73,43 @@ class Qrels:
             yield "unmet", sorted(self.unmet)
         if self.unanswerable and self.counts_unanswerable:
             yield "unanswerable", sorted(self.unanswerable)
-
-    @property
-    def counts_unanswerable(self) -> bool:
-        """Whether unanswerable queries are part of the fingerprint."""
-        return True
+        yield from self.sources()
+        for doc_id, spans in sorted((self.places or {}).items()):
+            yield doc_id, [_place(span) for span in spans]
+        if self.checked:
+            yield from self.checked.model.content()
+            yield from self.checked.people.content()
+            yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield what the labels were made of, where that outlives another cut of the texts into documents."""
-        yield from ()
+        """Yield the evidence of each query, which another cut of the texts leaves as it is; nothing without places."""
+        for query_id in sorted(self.grades) if self.places is not None else ():
+            pieces = self.evidence.get(query_id, ())
+            yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)
 
     def remarks(self) -> Iterator[str]:
         """Yield sentences for the user about how the labels were made."""
-        yield from ()
+        yield from self.notes
+        for what, meaning in _FINDINGS.items():
+            if queries := [one.query_id for one in self.findings if one.what == what]:
+                pieces = counted(len(queries), "piece")
+                yield f"{pieces} of evidence {meaning} (of {some(list(dict.fromkeys(queries)))})."
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The labels of the same queries by the model alone, and by people alone of the queries drawn for them at random.
+
+    strata: query_id -> its stratum, of all queries that could have been drawn.
+    """
+
+    model: Qrels
+    people: Qrels
+    strata: Mapping[str, str]
+
+
+def _place(span: Span) -> tuple[str, int, int]:
+    return span.text, span.start, span.end
 
 
 def _listed(documents: Mapping[str, frozenset[str]]) -> list[tuple[str, list[str]]]:

@@ -1,12 +1,8 @@
-"""Places in texts: where a document stands in its file, and where the evidence for an answer stands.
+"""Places in texts: where a document stands in its file, and which documents contain the evidence for an answer.
 
-A text is what was extracted from a file, in Unicode NFC with `\n` as line end. Its id is the first 20 hexadecimal
-digits of the sha256 of its UTF-8 bytes. Positions count code points.
-
-Labels that are made of evidence: which documents contain the passages that answer a query.
-
-Evidence stands at a place of a text, and so does every document that `harness prepare` cuts. Labels therefore need
-not be made again when texts are cut in another way.
+A text is extracted from a file, in Unicode NFC with `\n` as line end. Its id is the first 20 hexadecimal digits of the
+sha256 of its UTF-8 bytes. Positions count code points. Because evidence has a place in a text, labels follow another
+cut of the texts into documents.
 """
 
 from __future__ import annotations
@@ -14,11 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from harness.config.text import counted
-from harness.data.files import some
-from harness.data.qrels import Qrels
 from harness.storage.typed import INLINE
 
 
@@ -39,8 +32,8 @@ class Span:
 class Evidence:
     """A passage that answers a question.
 
-    exact: the text at `span`. prefix, suffix: what stands before and after it, by which it is found again after an edit
-    (the selectors of the W3C Web Annotation Data Model). grade: of a document that contains it, > 0.
+    exact: the text at `span`. prefix, suffix: the text before and after it, which finds it again after an edit (the
+    selectors of the W3C Web Annotation Data Model). grade: of a document that contains it, > 0.
     """
 
     span: Span = field(metadata=INLINE)
@@ -72,53 +65,6 @@ class EvidenceFinding:
     evidence: Evidence
 
 
-@dataclass(frozen=True)
-class SpanQrels(Qrels):
-    """Labels that were made of evidence; queries with an empty dict need no retrieval.
-
-    evidence: query_id -> evidence of each labelled query that needs retrieval, where it stands now.
-    places: doc_id -> where the document stands; several spans if its text occurs more than once.
-    """
-
-    evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
-    places: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
-    findings: tuple[EvidenceFinding, ...] = ()
-
-    @property
-    def counts_unanswerable(self) -> bool:
-        return False  # the queries have always said it: they are unlabelled and without evidence
-
-    def content(self) -> Iterator[Any]:
-        yield from super().content()
-        yield from self.sources()
-        for doc_id, spans in sorted(self.places.items()):
-            yield doc_id, [_place(span) for span in spans]
-
-    def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, by query id; [] for a query that needs no retrieval."""
-        for query_id in sorted(self.grades):
-            pieces = self.evidence.get(query_id, ())
-            yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)
-
-    def remarks(self) -> Iterator[str]:
-        for what, meaning in _FINDINGS.items():
-            if queries := [one.query_id for one in self.findings if one.what == what]:
-                pieces = counted(len(queries), "piece")
-                yield f"{pieces} of evidence {meaning} (of {some(list(dict.fromkeys(queries)))})."
-
-
-_FINDINGS = {
-    "moved": "found again, since the text has changed",
-    "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
-    "uncovered": "in no document: the documents leave out that part of the text",
-    "split": "split between documents: none contains half of it, so the one that contains most is labelled",
-}
-
-
-def _place(span: Span) -> tuple[str, int, int]:
-    return span.text, span.start, span.end
-
-
 class Places:
     """Where documents stand in their texts. spans: doc_id -> its spans."""
 
@@ -142,7 +88,7 @@ class Places:
         return found
 
     def _near(self, evidence: Span) -> Iterator[tuple[str, Span]]:
-        """Yield every document that may overlap the evidence: no earlier span is long enough to reach it."""
+        """Yield every document that may overlap the evidence."""
         rows = self._of_text.get(evidence.text, [])
         first = bisect_left(rows, (evidence.start - self._longest.get(evidence.text, 0), 0, ""))
         for start, end, doc_id in rows[first : bisect_left(rows, (evidence.end, 0, ""))]:
@@ -151,7 +97,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Labels:
-    """What `label` finds for one query. grades: doc_id -> grade."""
+    """The labels of one query. grades: doc_id -> grade."""
 
     grades: Mapping[str, float]
     split: tuple[Evidence, ...]
@@ -161,8 +107,8 @@ class Labels:
 def label(evidence: Sequence[Evidence], places: Places) -> Labels:
     """Return the documents that contain the evidence of one query.
 
-    Every document that contains at least half of a piece of evidence gets its grade, the greatest of several. If none
-    does, the one that contains most gets it, the first of equals: better than a query that no ranking can answer.
+    Every document that contains at least half of a piece of evidence gets its grade, or the greatest of several. If
+    none does, the document that contains most gets it, and ties go to the first.
     """
     grades: dict[str, float] = {}
     split, uncovered = [], []

@@ -19,8 +19,9 @@ from typing import Any
 from harness.config.schema import ReadPath
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
 from harness.data.files import field, finished_folder, json_lines, optional_text, unique_rows
+from harness.data.qrels import Qrels
 from harness.data.source import grade_of, turns
-from harness.data.spans import Evidence, EvidenceFinding, Places, Span, SpanQrels, label
+from harness.data.spans import Evidence, EvidenceFinding, Places, Span, label
 from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
 from retrievers.base import Document, Query
@@ -129,7 +130,7 @@ class SpanLabelled:
     def queries(self) -> list[Query]:
         return [one.query for one in self._rows]
 
-    def qrels(self) -> SpanQrels:
+    def qrels(self) -> Qrels:
         return span_qrels(self._rows, self._chunks, self.folder)
 
     @cached_property
@@ -199,7 +200,7 @@ def read_evidence(value: Any, where: str) -> Evidence:
     return Evidence(span, exact, prefix, suffix, grade)
 
 
-def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> SpanQrels:
+def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> Qrels:
     """Return the labels of these queries for the documents of a folder.
 
     A query whose evidence is gone is not labelled: nothing tells whether the texts still answer it. Raise BadInput if
@@ -227,7 +228,14 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
         if labels.grades:
             evidence[query_id] = tuple(here)
     unanswerable = tuple(one.query.query_id for one in queries if one.kind == "unanswerable")
-    return SpanQrels(grades, unanswerable=unanswerable, evidence=evidence, places=spans, findings=tuple(findings))
+    return Qrels(
+        grades,
+        unanswerable=unanswerable,
+        counts_unanswerable=False,  # the queries have always said it: they are unlabelled and without evidence
+        evidence=evidence,
+        places=spans,
+        findings=tuple(findings),
+    )
 
 
 def _placed(

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from harness.config.text import counted
-from harness.data.labels import Checked, FrozenQrels
 from harness.data.predictions import Predictions
-from harness.data.qrels import Qrels
+from harness.data.qrels import Checked, Qrels
 from harness.data.tables import csv_text, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.judged import Judged, judge_lists
@@ -98,11 +97,6 @@ class CheckedValues:
             return ""
         queries = counted(int((self.unjudged[name] > 0).sum()), "checked query")
         return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that it reads of {queries}"
-
-
-def checked_of(qrels: Qrels) -> Checked | None:
-    """Return both sets of labels where a model wrote some of them; None for all other labels."""
-    return qrels.checked if isinstance(qrels, FrozenQrels) else None
 
 
 def checked_values(

@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
-from harness.data.spans import Span, SpanQrels
+from harness.data.spans import Span
 from retrievers.base import Ranking, remembered
 
 
@@ -43,7 +43,7 @@ class ListedDocuments:
 class Shown(ListedDocuments):
     """The documents that lists show. labels: where documents and evidence stand."""
 
-    labels: SpanQrels
+    labels: Qrels
 
     def recall(self, k: int | None) -> np.ndarray:
         """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
@@ -67,12 +67,12 @@ class Shown(ListedDocuments):
     @cached_property
     def unplaced(self) -> list[str]:
         """Documents of the lists without a place, such as those of other files or another chunking."""
-        used = np.unique(self.docs[self.docs >= 0]).tolist()
-        return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in self.labels.places]
+        used, places = np.unique(self.docs[self.docs >= 0]).tolist(), self.labels.places or {}
+        return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in places]
 
     def _rows(self, k: int | None) -> Iterator[tuple[int, list[tuple[Span, ...]], list[Span]]]:
         """Yield (row, spans of each of the first k documents, union of the evidence) of queries with evidence."""
-        places, unions = self.labels.places, _unions(self.labels)
+        places, unions = self.labels.places or {}, _unions(self.labels)
         for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs[:, :k].tolist(), strict=True)):
             if query_id in unions:
                 listed = [self.doc_ids[doc] for doc in docs if doc >= 0]
@@ -80,7 +80,7 @@ class Shown(ListedDocuments):
 
 
 @remembered
-def _unions(labels: SpanQrels) -> dict[str, list[Span]]:
+def _unions(labels: Qrels) -> dict[str, list[Span]]:
     return {query_id: union(one.span for one in pieces) for query_id, pieces in labels.evidence.items()}
 
 
@@ -316,7 +316,7 @@ def judge_lists(
             raise ValueError("a signal has one number, never NaN, for each row of the lists")
         row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
         signal[~missing] = row_signal[rows[~missing]]
-    shown = Shown(docs, lists.doc_ids, tuple(query_ids), qrels) if isinstance(qrels, SpanQrels) else None
+    shown = Shown(docs, lists.doc_ids, tuple(query_ids), qrels) if qrels.places is not None else None
     holes = None if qrels.not_relevant is None else Holes(docs, lists.doc_ids, tuple(query_ids), qrels)
     return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown, holes)
 

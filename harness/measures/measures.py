@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from harness.data.qrels import Qrels
-from harness.data.spans import SpanQrels
 from harness.errors import BadInput, did_you_mean
 from harness.measures.judged import Judged, at
 from harness.measures.ranking_measures import (
@@ -192,7 +191,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
     These are SPAN_MEASURES for labels made of evidence, and the share of judged documents among the first `top_k` where
     some document was judged not relevant.
     """
-    more = list(SPAN_MEASURES) if isinstance(qrels, SpanQrels) else []
+    more = list(SPAN_MEASURES) if qrels and qrels.places is not None else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
     return list(dict.fromkeys([*(parse_measure(name).name for name in metrics), *more]))
 
@@ -200,7 +199,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
     """Raise BadInput for a measure that asks for more than the labels say."""
     names = list(metrics)
-    if not isinstance(qrels, SpanQrels) and (lacking := next(filter(of_spans, names), None)):
+    if qrels.places is None and (lacking := next(filter(of_spans, names), None)):
         raise BadInput(
             f"metrics: '{lacking}' counts characters of evidence, and these labels are not made of evidence. Use "
             "dataset=testset or dataset=chunked, or leave the measure out."

@@ -11,9 +11,8 @@ from typing import Literal
 import numpy as np
 
 from harness.config.text import counted
-from harness.data.labels import Checked
 from harness.data.predictions import Predictions
-from harness.data.qrels import Qrels
+from harness.data.qrels import Checked, Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
@@ -248,7 +247,7 @@ def score_lists(
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
-    checked = checked_values.checked_of(qrels)
+    checked = qrels.checked
     honest = wanted - set(unknown) if checked is None else set()  # nothing says how far a model's labels are off
     lost, reachable, loss = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(lists.final)

@@ -32,7 +32,6 @@ from harness.data import contest, dataset, qa, run_file, submissions, tables, tr
 from harness.data.files import sha256_of
 from harness.data.predictions import read_predictions
 from harness.data.qrels import Qrels
-from harness.data.spans import SpanQrels
 from harness.data.testset import KINDS, SpanLabelled
 from harness.errors import BadInput
 from harness.llm.structured import read_prompt
@@ -279,7 +278,7 @@ def _labelled(folder: Path) -> None:
 @reads("test set", written(_labelled))
 def _testset(folder: Path) -> None:
     read = dataset.checked_dataset(SpanLabelled(path=str(folder / "ts")), "testset")
-    assert isinstance(read.qrels, SpanQrels)
+    assert read.qrels
     for query_id, grades in read.qrels.grades.items():
         if bool(grades) != bool(read.qrels.evidence.get(query_id)):
             raise Wrong("a label without evidence", f"{query_id}: {grades}")

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.data.labels import Checked, FrozenQrels
-from harness.data.qrels import Qrels
+from harness.data.qrels import Checked, Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import averaged_checked, checked_table_text, read_checked_table
@@ -40,7 +39,7 @@ FINAL = {"q1": {"b": 3.0}, "q2": {"c": 3.0}, "q3": {}, "q4": {}, "q9": {"a": 2.0
 
 
 def frozen(model=MODEL, people=PEOPLE, strata=STRATA, final=FINAL):
-    return FrozenQrels(final, not_relevant={}, evidence={}, places={}, checked=Checked(model, people, strata))
+    return Qrels(final, not_relevant={}, evidence={}, places={}, checked=Checked(model, people, strata))
 
 
 def scored(qrels=None, lists=LISTS, **more):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
-from harness.data.spans import Evidence, Places, Span, SpanQrels, label
+from harness.data.spans import Evidence, Places, Span, label
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse_measure, requested
@@ -33,7 +33,7 @@ def labels(evidence, places):
     where = Places(places)
     grades = {f"q{row}": label(pieces, where).grades for row, pieces in enumerate(evidence)}
     kept = {f"q{row}": tuple(pieces) for row, pieces in enumerate(evidence) if pieces}
-    return SpanQrels(grades, evidence=kept, places=places)
+    return Qrels(grades, evidence=kept, places=places)
 
 
 def value(name, found, qrels):
@@ -112,7 +112,7 @@ def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
     everywhere = set().union(*(positions(places[doc]) for doc in listed[:k]))
     once = set().union(*(shown_places(places[doc], wanted) for doc in listed[:k]))
     pieces = tuple(Evidence(span, "x" * (span.end - span.start)) for span in evidence)
-    qrels = SpanQrels({"q0": {"a": 1.0}}, evidence={"q0": pieces}, places=places)
+    qrels = Qrels({"q0": {"a": 1.0}}, evidence={"q0": pieces}, places=places)
     cut, found = "" if k is None else f"@{k}", lists(listed, doc_ids=sorted(places))
     assert value(f"span_recall{cut}", found, qrels) == pytest.approx([len(everywhere & wanted) / len(wanted)])
     expected = len(once & wanted) / len(once) if once else 0.0

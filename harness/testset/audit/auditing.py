@@ -32,7 +32,8 @@ from typing import Literal
 import numpy as np
 
 from harness.data.files import json_file
-from harness.data.labels import Checked, qrels_of
+from harness.data.labels import qrels_of
+from harness.data.qrels import Checked
 from harness.errors import BadInput
 from harness.measures.checked_values import checked_values
 from harness.measures.measures import Measure, MeasureFamily, of_spans, parse_measure

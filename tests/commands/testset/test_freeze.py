@@ -10,7 +10,6 @@ from frozen_sets import KIM, judged
 from judged_sets import JudgedSet
 
 from harness.api import load_dataset
-from harness.data.labels import FrozenQrels
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
 
 LEE, CHIEF = "human:lee", "adjudicated:chief"
@@ -64,7 +63,6 @@ def test_judgements_become_a_dataset(harness, made, tmp_path):
 
     dataset = load_dataset("dataset=frozen", "dataset.path=ts/v1")
     qrels = dataset.qrels
-    assert isinstance(qrels, FrozenQrels)
     assert qrels.unanswerable == ("q00003", "q00011")
     assert qrels.not_relevant["q00000"] == frozenset(labels["q00000"]["not_relevant"])
     assert set(qrels.evidence) == {q for q in made.query_ids if made.kinds[q] not in ("none", "unanswerable")}
