@@ -80,7 +80,6 @@ class Local:
         self.shard = checked_shard(shard)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """As in Cluster."""
         results, before, total = [], 0, sum(work.sizes)
         for job, size in zip(work.jobs, work.sizes, strict=True):
             with told(_part(progress or silent, before, size, total, work.unit)):
@@ -91,7 +90,6 @@ class Local:
         return results
 
     def examined(self) -> str:
-        """As in Cluster."""
         return ""
 
 

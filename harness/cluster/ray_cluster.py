@@ -71,7 +71,7 @@ class RayCluster:
         cores = encoding if work.needs == "model" else even_share(nodes, len(work.jobs))
         with _probe(work.store) as probe:
             wanted = NodeNeeds(node_versions(), work.store, probe)
-            return _Shift(connection, work, wanted, (cores, gpus), progress).results()
+            return _ShardJobs(connection, work, wanted, (cores, gpus), progress).results()
 
     def examined(self) -> str:
         """As in Cluster: nodes, cores, GPUs and Ray, once each node has said what it has."""
@@ -144,7 +144,7 @@ def _probe(store: str | None) -> Iterator[str | None]:
         file.unlink(missing_ok=True)
 
 
-class _Shift:
+class _ShardJobs:
     """The jobs of one piece of work, the longest first. share: the cores and GPUs of each."""
 
     def __init__(
@@ -172,7 +172,6 @@ class _Shift:
         self._unanswered, self._began = 0, time.monotonic()
 
     def results(self) -> list[Any]:
-        """Return the result of each job, in order."""
         jobs = range(len(self._work.jobs))
         try:
             for job in sorted(jobs, key=lambda job: -self._work.sizes[job]):
@@ -196,7 +195,6 @@ class _Shift:
         self._running[reference] = job
 
     def _take(self, reference: Any) -> None:
-        """Take up what a job came to."""
         job = self._running.pop(reference)
         try:
             kind, value, node, number = self._ray.get(reference)
@@ -230,7 +228,6 @@ class _Shift:
         self._submit(job, scheduling_strategy=NodeAffinitySchedulingStrategy(other.number, soft=True))
 
     def _nodes(self) -> list[RayNode]:
-        """Return the living nodes that have room for a job."""
         cores, gpus = self._share
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
@@ -266,5 +263,4 @@ class _Shift:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why Ray says that something failed, on one line."""
     return " ".join(str(error).split())[:400]

@@ -61,7 +61,6 @@ class RayNode:
 
 
 def living_nodes() -> list[RayNode]:
-    """Return the living nodes of the cluster."""
     return [
         RayNode(
             number=one["NodeID"],
@@ -201,7 +200,6 @@ def _unanswered(address: str) -> str:
 
 
 def _explained(error: Exception) -> str:
-    """Return why Ray does not connect, for people."""
     import ray.exceptions
 
     if isinstance(error, ray.exceptions.AuthenticationError):

@@ -131,7 +131,6 @@ def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) ->
 
 
 def _here() -> tuple[str, str]:
-    """Return the name and the number of this node."""
     import ray
 
     number = ray.get_runtime_context().get_node_id()

@@ -129,7 +129,6 @@ class Learning:
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
-        """Return fused lists of all queries by the rule of all labels."""
         return self.learnt(self.every).rule.fuse(self._rankings, self._depth)
 
     def to_json(self) -> dict[str, Any]:

@@ -80,11 +80,9 @@ class FusionRule:
 
     @property
     def weights(self) -> dict[tuple[str, str], float]:
-        """(ranking, feature) -> weight."""
         return {(one.ranking, one.feature): one.weight for one in self.features}
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """Return the k best candidates of each query."""
         return _Applied(self).fuse(rankings, k)
 
     def check(self, names: Collection[str]) -> None:
@@ -99,7 +97,6 @@ class FusionRule:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the rule as JSON has it; `row_as` reads it."""
         return as_json(asdict(self))
 
 

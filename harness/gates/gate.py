@@ -154,5 +154,4 @@ def check_source(source: str, names: Collection[str], key: str) -> None:
 
 
 def parts_of(signals: Collection[str]) -> tuple[str, ...]:
-    """Return the shared components of a config that these signals use."""
     return ("tokenizer",) if "coverage" in signals else ()

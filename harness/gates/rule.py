@@ -138,7 +138,6 @@ class FittedGate:
 
 
 def json_number(value: float) -> float | str:
-    """Return a number for JSON: an infinite one as text that `float` reads."""
     return value if math.isfinite(value) else str(value)
 
 

@@ -17,7 +17,7 @@ from harness.experiment import timing
 from harness.sweeps import plan
 from harness.sweeps.definition import JobsLost, Sweep
 from harness.sweeps.plan import Trial
-from harness.sweeps.report import best_value, watch_trials
+from harness.sweeps.report import watch_trials
 from harness.sweeps.search import Search, Study
 from harness.sweeps.summary import objective_values
 from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, failed, read_journal
@@ -109,8 +109,7 @@ class Execution:
         try:
             if waiting:
                 before = list(self.results.values())
-                total = total or len(before) + len(waiting)
-                with watch_trials(self.context, total, self.trials, self.sweep.objectives[0].name, before=before):
+                with watch_trials(self.context, before, total or len(before) + len(waiting), self.trials):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # such as a dead worker: its trials have failed, the others continue
             error = raised
@@ -175,8 +174,9 @@ def run_search(execution: Execution, way: Search, study: Study) -> None:
 
 
 def _so_far(execution: Execution, way: Search) -> str:
-    best, done = best_value(execution.results.values()), f"{len(execution.results)}/{way.trials}"
-    return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
+    done = f"{len(execution.results)}/{way.trials}"
+    values = [one.objective.value for one in execution.results.values() if one.objective]
+    return f"{done}, best so far {max(values):.4f}" if values else f"{done}, none has a score yet"
 
 
 def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:

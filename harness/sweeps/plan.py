@@ -157,7 +157,6 @@ class Planner:
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
     def _shared(self, plan: Plan) -> list[str]:
-        """Return the parts of the data that trials must share to compare by all objectives."""
         names = (self.config and self.config.objectives) or [plan.objective]
         scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
         tags = dict.fromkeys(tag for name in scores for tag in RunKind().shared(name))
@@ -339,7 +338,6 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
-    """Yield the plan of a search in words. counts: as for `plan_lines`."""
     yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
     if counts["finished_before"]:
         yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"

@@ -90,7 +90,6 @@ def recommend(points: Points) -> Recommendation | None:
 
 
 def _quickest(points: Points, tied: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Return the tied trials with the same values of all keys that are not numeric, and why these."""
     keys = [key for key in points.keys(tied) if key not in points.numeric and points.differ(tied, key)]
     if not keys:
         return list(tied), []

@@ -1,14 +1,14 @@
-"""What people see of a sweep: lines while it runs, the table of the best trials, and the files of its summary."""
+"""What people see of a sweep: its progress, the table of the best trials, and the files of its summary."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,11 @@ import numpy as np
 
 from harness.config.text import counted, short_id
 from harness.data.tables import csv_text
+from harness.progress import silent, watch
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.reports.terminal import peeked
-from harness.storage.append_log import Position
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 from harness.sweeps.plan import Trial, swept_values
@@ -38,7 +38,6 @@ ABSENT = "–"  # the value of a key that a trial does not have
 MOST_KEYS = 12  # in one figure
 MOST_BINS = 8  # into which the values of a key are grouped to estimate its effect
 TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
-QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
 POLL_SECONDS = 0.2
 
 
@@ -64,7 +63,6 @@ def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Plac
 
 
 def _ranking(summary: SweepSummary) -> Iterator[Table]:
-    """Yield the best of the trials that compare, with what to know of them, and the Pareto front."""
     kinds = summary.kinds
     lines = [f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}."] if kinds else []
     lines += [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]
@@ -81,7 +79,6 @@ def _ranking(summary: SweepSummary) -> Iterator[Table]:
 
 
 def _systems(summary: SweepSummary) -> Table:
-    """Return systems × groups, with the mean over the groups where that means something."""
     names = [*(group.label for group in summary.groups), "mean"]
     rows: Rows = [[*system.values, system.mean, system.name] for system in summary.systems[:SHOWN]]
     columns = [*(Column(name, "value") for name in names), Column("system")]
@@ -116,7 +113,6 @@ def _best_trials(summary: SweepSummary) -> Table:
 
 
 def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
-    """Yield the commands that show the runs and export the best one."""
     if summary.run_id:
         yield place.command("ui")
     for part in summary.parts:
@@ -279,22 +275,33 @@ def _failures(values: np.ndarray) -> str:
 
 @contextmanager
 def watch_trials(
-    context: Context,
-    total: int,
-    trials: Mapping[int, Trial],
-    objective: str,
-    *,
-    before: Collection[TrialResult] = (),
+    context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run: on a terminal one line per trial, otherwise one every ten seconds.
+    """Follow the journal while jobs run: print a line for each trial on a terminal, else count them now and then.
 
-    total: trials when all are done. before: results that are known already.
+    known: results of before. total: trials when all are done.
     """
-    over = threading.Event()
-    best = best_value(before)
-    progress = _Progress(total, objective, trials, done=len(before), before=len(before), best=best)
+    over, terminal = threading.Event(), sys.stderr.isatty()
     position = read_journal(context)[1]
-    follower = threading.Thread(target=_follow, args=(context, position, progress, over), daemon=True)
+
+    def follow() -> None:
+        nonlocal position
+        done, best, last = len(known), max(map(_value, known), default=-math.inf), False
+        with nullcontext(silent) if terminal else watch("sweep") as progress:
+            while not last:
+                last = over.wait(POLL_SECONDS)  # after the end, the journal is read once more
+                results, position = read_journal(context, position)
+                for result in results:
+                    done, best = done + 1, max(best, _value(result))
+                    if terminal:
+                        found = result.objective
+                        status = f"{found.name} {found.value:.4f}  best {best:.4f}" if found else result.status
+                        words = " ".join(trials[result.number].overrides)
+                        print(f"[{done}/{total}] {status}  {words}", file=sys.stderr)  # noqa: T201
+                if results:
+                    progress(done, total, "trials")
+
+    follower = threading.Thread(target=follow, daemon=True)
     follower.start()
     try:
         yield
@@ -303,53 +310,5 @@ def watch_trials(
         follower.join()
 
 
-@dataclass
-class _Progress:
-    """Prints results as they come. before: how many were known at the start. began: time of the first new one."""
-
-    total: int
-    objective: str
-    trials: Mapping[int, Trial]
-    done: int = 0
-    before: int = 0
-    best: float = -np.inf
-    began: float = 0.0
-    printed: float = 0.0
-
-    def add(self, results: Sequence[TrialResult], terminal: bool) -> None:
-        if results and self.done == self.before:
-            self.began = self.printed = time.monotonic()  # retrieval comes before: it says nothing about later trials
-        for result in results:
-            self.done += 1
-            value = _value(result)
-            self.best = max(self.best, value) if value == value else self.best
-            if terminal:
-                score = f"{self.objective} {value:.4f}  best {self.best:.4f}"
-                status = score if result.status == "FINISHED" else result.status
-                overrides = " ".join(self.trials[result.number].overrides)
-                print(f"[{self.done}/{self.total}] {status}  {overrides}", file=sys.stderr)  # noqa: T201
-        now = time.monotonic()
-        if not terminal and results and now - self.printed >= QUIET_SECONDS:
-            self.printed, rate = now, (self.done - self.before) / (now - self.began)
-            left = f"{rate:,.1f}/s, {(self.total - self.done) / rate:,.0f} s left"
-            count, best = f"{self.done:,}/{self.total:,} trials", f"best {self.objective} {self.best:.4f}"
-            print(f"sweep: {count} ({left}), {best}", file=sys.stderr)  # noqa: T201
-
-
-def best_value(results: Iterable[TrialResult]) -> float:
-    """Return the greatest objective of the results; -inf if none has it."""
-    values = (_value(result) for result in results)
-    return max((value for value in values if value == value), default=-np.inf)
-
-
 def _value(result: TrialResult) -> float:
-    return result.objective.value if result.objective else np.nan
-
-
-def _follow(context: Context, position: Position, progress: _Progress, over: threading.Event) -> None:
-    """Print the results that the journal gets, after a position, until `over` is set."""
-    terminal, last = sys.stderr.isatty(), False
-    while not last:
-        last = over.wait(POLL_SECONDS)  # after the end, the journal is read once more
-        results, position = read_journal(context, position)
-        progress.add(results, terminal)
+    return result.objective.value if result.objective else -math.inf

@@ -186,7 +186,6 @@ class Study:
 
     @property
     def finished(self) -> list[DrawnPoint]:
-        """The points whose values are known, failed ones included."""
         trials = self._stored.get_trials(deepcopy=False)
         return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 

@@ -105,7 +105,6 @@ class State:
 
     @property
     def how(self) -> tuple[str, str]:
-        """How the job ended without a result, and what to do about it."""
         if self.never_starts:
             return f"SLURM would never start it ({self.reason})", advice(self.reason)
         if self.name not in ENDS:
@@ -116,7 +115,6 @@ class State:
 
 
 def check_slurm() -> None:
-    """Raise BadInput unless SLURM's commands are on this machine."""
     if missing := [name for name in COMMANDS if shutil.which(name) is None]:
         raise BadInput(
             f"hydra/launcher=submitit_slurm needs SLURM's commands, and PATH has no {' or '.join(missing)}. Start the "
@@ -142,7 +140,6 @@ def try_submission(script: str) -> None:
 
 
 def advice(said: str) -> str:
-    """Return what to do about a message of SLURM; "" if that is unknown."""
     blank_free = "".join(said.lower().split())
     return next((text for one, text in ADVICE.items() if one in blank_free), "")
 
@@ -325,7 +322,6 @@ class Waiting:
 
     @property
     def array(self) -> str:
-        """The id of the job array."""
         return next(iter(self.jobs.values())).job_id.partition("_")[0]
 
     def wait(self) -> None:

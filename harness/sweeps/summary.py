@@ -145,7 +145,6 @@ class SweepSummary:
 
     @property
     def best_system(self) -> System | None:
-        """The system with the greatest mean, the first of equals; None if no system has a mean."""
         known = [one for one in self.systems if not math.isnan(one.mean)]
         return next((one for one in known if one.mean > known[0].mean - CLOSE), None)
 
@@ -161,7 +160,6 @@ class SweepSummary:
 
     @cached_property
     def _finished(self) -> dict[int, float]:
-        """The finished trials and what ranks them."""
         values = {n: self.rows[n].value for n, result in self.results.items() if result.status == "FINISHED"}
         return {n: value for n, value in values.items() if value == value}
 
@@ -184,7 +182,6 @@ class SweepSummary:
 
     @property
     def best(self) -> int | None:
-        """The number of the recommended trial."""
         return self.recommended.trial if self.recommended else None
 
     @property
@@ -241,7 +238,6 @@ class SweepSummary:
 
     @property
     def label(self) -> str:
-        """What sets the trials apart, as key=value."""
         return " ".join(f"{key}={value}" for key, value in self.apart.items())
 
     @property
@@ -255,7 +251,6 @@ class SweepSummary:
 
     @cached_property
     def rows(self) -> dict[int, TrialRow]:
-        """Every trial by its number."""
         return {number: self._row(trial, self.results.get(number)) for number, trial in self.trials.items()}
 
     def _row(self, trial: Trial, result: TrialResult | None) -> TrialRow:
@@ -279,17 +274,14 @@ class SweepSummary:
 
     @property
     def ranked_by(self) -> Objective | None:
-        """The objective of the best trial; None if no trial finished."""
         return None if self.best is None else self.results[self.best].objective
 
     @property
     def top(self) -> list[TrialRow]:
-        """The best trials, as far as they are listed."""
         return [self.rows[number] for number in self.finished[:SHOWN]]
 
     @property
     def kinds(self) -> list[str]:
-        """The different kinds of the trials that are listed."""
         return list(dict.fromkeys(row.kind for row in self.top))
 
     def counts(self) -> dict[str, int]:
@@ -363,7 +355,6 @@ class SweepSummary:
         return tags
 
     def _note(self, pages: Mapping[str, str]) -> str:
-        """The description of the parent run, in Markdown."""
         notes = [part.best_note(pages.get(part.label, "")) for part in self.parts if part.best is not None]
         if self.groups:
             notes.insert(0, " ".join(self.notes))

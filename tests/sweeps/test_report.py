@@ -1,11 +1,10 @@
 """What people see of a sweep: the best trial, the Pareto front, the table, and lines while it runs."""
 
+import contextlib
 import dataclasses
 import io
 import json
 import math
-import time
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,7 @@ from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials, write_sweep_files
 from harness.sweeps.search import SweepObjective
 from harness.sweeps.summary import SweepSummary, objective_values
-from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
+from harness.sweeps.trials import Context, TrialResult, write_journal
 from harness.tracking.tracker import measured
 
 ONE = [SweepObjective("mrr", "maximize")]
@@ -286,81 +285,28 @@ def test_files_hold_all_trials_in_utf8(tmp_path):
     }  # fmt: skip
 
 
-# ---- while it runs
-
-
-@pytest.fixture
-def journal(tmp_path, monkeypatch):
-    """write(number, mrr or status) -> a line in the journal of a sweep that `watch` follows without waiting."""
-    monkeypatch.setattr(report, "POLL_SECONDS", 0.005)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_a_line_for_each_trial_and_a_log_counts(terminal, tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(report, "watch", lambda label: contextlib.nullcontext(lambda *state: seen.append(state)))
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: terminal)
     context = Context("abc", "e", tmp_path, "mine", {}, "")
-
-    def write(number, value, token="mine"):
-        told = finished(number, {"mrr": value} if isinstance(value, float) else {})
-        other = Context("abc", "e", tmp_path, token, {}, "")
-        write_journal(other, dataclasses.replace(told, status=value) if isinstance(value, str) else told)
-
-    write.context = context
-    return write
-
-
-TRIALS = {n: Trial(n, (f"k={n}", "name=달")) for n in range(6)}
-
-
-@pytest.fixture
-def looks(monkeypatch):
-    """wait() until the follower has read the journal twice more, so that it knows what was written before."""
-    looked, plain = [], read_journal
-
-    def counted(*asked):
-        found = plain(*asked)
-        looked.append(1)
-        return found
-
-    def wait():
-        before, end = len(looked), time.monotonic() + 5
-        while len(looked) < before + 2 and time.monotonic() < end:
-            time.sleep(0.002)
-
-    monkeypatch.setattr(report, "read_journal", counted)
-    return wait
-
-
-def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
-    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    journal(5, 0.9)  # of an earlier batch: not printed again
-    before = [finished(4, {"mrr": 0.375}), TrialResult(5, "b", None, "FAILED")]
-    with watch_trials(journal.context, 6, TRIALS, "mrr", before=before):
-        looks()
-        journal(0, 0.25)
-        journal(2, 0.125, token="another")
-        journal(1, "FAILED")
-        journal(2, 0.5)
-        journal(3, None)
-    assert capsys.readouterr().err.splitlines() == [
-        "[3/6] mrr 0.2500  best 0.3750  k=0 name=달",
-        "[4/6] FAILED  k=1 name=달",
-        "[5/6] mrr 0.5000  best 0.5000  k=2 name=달",
-        "[6/6] mrr nan  best 0.5000  k=3 name=달",
-    ]
-
-
-def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
-    now = [100.0]
-    monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with watch_trials(journal.context, 6, TRIALS, "mrr"):
-        looks()
-        journal(0, 0.25)
-        looks()
-        now[0] += 9
-        journal(1, 0.5)
-        looks()
-        assert capsys.readouterr().err == ""
-        now[0] += 1  # ten seconds after the first trial
-        journal(2, 0.25)
-        looks()
-    # 3 trials in the 10 s since the first one, 3 left at that rate = 10 s.
-    assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
+    write_journal(context, finished(5, {"mrr": 0.9}))  # of an earlier batch: not told again
+    known = [finished(4, {"mrr": 0.375}), TrialResult(5, "b", None, "FAILED")]
+    trials = {n: Trial(n, (f"k={n}", "name=달")) for n in range(6)}
+    with watch_trials(context, known, 5, trials):
+        write_journal(context, finished(0, {"mrr": 0.25}))
+        write_journal(dataclasses.replace(context, token="another"), finished(2, {"mrr": 0.125}))
+        write_journal(context, TrialResult(1, "c", None, "FAILED"))
+        write_journal(context, finished(2, {"mrr": 0.5}))
+    if terminal:
+        assert capsys.readouterr().err.splitlines() == [
+            "[3/5] mrr 0.2500  best 0.3750  k=0 name=달",
+            "[4/5] FAILED  k=1 name=달",
+            "[5/5] mrr 0.5000  best 0.5000  k=2 name=달",
+        ]
+    else:
+        assert seen[-1] == (5, 5, "trials")
 
 
 # ---- what trials are ranked by
