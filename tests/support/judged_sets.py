@@ -22,7 +22,7 @@ from harness.data.documents_folder import DocumentsFolder
 from harness.data.testset import read_queries
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
 from harness.testset.pool import pool as pools
-from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, PooledRun
 from retrievers.base import Query
 
 KINDS = ("fact", "search", "conversation", "unanswerable", "fact", "search", "none", "conversation")
@@ -157,8 +157,7 @@ class JudgedSet:
             for doc_id in below[:sample]:
                 pairs[query_id, doc_id] = PooledPair(query_id, doc_id, pi=min(1.0, sample / len(below)))
         about = About(
-            documents="../docs",
-            documents_sha256=DocumentsFolder(self.documents).fingerprint,
+            documents=DocumentsPlace("../docs", DocumentsFolder(self.documents).fingerprint),
             runs={run_id: PooledRun(name, depth) for run_id, name in RUNS.items()},
             sample=sample,
             queries={query_id: text_digest(query) for query_id, query in self.queries.items()},

@@ -21,7 +21,7 @@ from harness import cli
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.testset import read_queries
 from harness.testset.judge.judgements import JudgementLog, text_digest
-from harness.testset.pool.pool import About, Pool, PooledPair, write_pool
+from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, write_pool
 
 PATIENCE = 60_000  # ms that a test waits for an element
 EVIL = "</script><script>document.title = 'broken'</script><img src=x onerror=\"document.title = 1\"> 가람0호의 항해"
@@ -327,7 +327,9 @@ def sample(tmp_path, monkeypatch):
         near = sorted(documents, key=lambda one: -sum((letters & Counter(one.text)).values()) / len(one.text) ** 0.3)
         pairs += [PooledPair(query_id, one.doc_id) for one in near[:4]]
     pairs.sort(key=lambda one: (one.query_id, one.doc_id))
-    about = About("../docs", "", queries={query_id: text_digest(query) for query_id, query in queries.items()})
+    about = About(
+        DocumentsPlace("../docs", ""), queries={query_id: text_digest(query) for query_id, query in queries.items()}
+    )
     write_pool(folder, Pool(tuple(pairs), about))
     return folder
 

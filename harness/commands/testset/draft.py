@@ -42,7 +42,7 @@ from harness.testset.draft.drafts import (
 )
 from harness.testset.draft.easiness import Measured, measure_easiness
 from harness.testset.draft.filters import sift
-from harness.testset.pool.pool import relative_place
+from harness.testset.pool.pool import DocumentsPlace
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str,
     counts = outcome.counts()
     found: dict[str, Any] = encoded(
         {
-            "documents": {"path": relative_place(work.folder, work.place.path), "sha256": work.folder.fingerprint},
+            "documents": DocumentsPlace.of(work.folder, work.place.path),
             "shown": len(work.chunks),
             **counts,
             "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},

@@ -7,7 +7,7 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,24 @@ class TestSet:
     documents: DocumentsFolder
     before: Pool | None
 
+    @classmethod
+    def read(cls, path: Path, documents: Path | None) -> TestSet:
+        """Raise BadInput unless the test set is finished, and its pool, if it has one, fits queries and documents."""
+        before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
+        testset = cls(path, read_queries(path, "testset"), pools.pooled_documents(path, documents), before)
+        if before is not None:
+            if before.about.queries and not before.about.queries.keys() & testset.texts.keys():
+                raise BadInput(
+                    f"{path / pools.MANIFEST}: the pool is of other queries than {path} has "
+                    f"({some(before.about.queries)}). Is it of another test set? Move {pools.POOL} and "
+                    f"{pools.MANIFEST} away to begin a new pool."
+                )
+            pooling.require_documents(before.pairs, testset.dataset.by_id)
+        return testset
+
     @cached_property
     def dataset(self) -> Dataset:
-        """As `harness run dataset=testset` reads it, labels of evidence included."""
+        """Return the test set as `harness run dataset=testset` reads it, labels of evidence included."""
         chunks = list(self.documents.chunks())
         found = sorted((chunk.document for chunk in chunks), key=lambda document: document.doc_id)
         queries = tuple(one.query for one in self.queries)
@@ -63,7 +78,7 @@ class TestSet:
 
     @cached_property
     def texts(self) -> dict[str, str]:
-        """query_id -> digest of its text."""
+        """Return query_id -> digest of its text."""
         return {query.query_id: text_digest(query) for query in self.dataset.queries}
 
 
@@ -73,7 +88,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
     read_testset_manifest(path, "testset")
     with held(path, pools.POOL, "pools for"):
         with stage("reading the test set"):
-            testset = _testset(path, config.documents)
+            testset = TestSet.read(path, config.documents)
         with tempfile.TemporaryDirectory() as folder, stage("reading the runs' lists"):
             runs, notes = _runs(config, testset, Path(folder))
         with stage("pooling"):
@@ -93,25 +108,10 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
         "pairs": len(made.pairs),
         **_counts(testset, made, judgements),
         "runs": [_run_row(made, run_id) for run_id in made.about.runs],
-        **{name: found and asdict(found) for name, found in reach.items()},
+        **reach,
         "notes": notes,
     }
     return CommandAnswer(document, pool_report(path, document, [one.text() for one in reach.values() if one]))
-
-
-def _testset(path: Path, documents: Path | None) -> TestSet:
-    """BadInput unless the test set is finished, and its pool, if it has one, is of these queries and documents."""
-    queries = read_queries(path, "testset")
-    before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
-    testset = TestSet(path, queries, pools.pooled_documents(path, documents), before)
-    if before is not None:
-        if before.about.queries and not before.about.queries.keys() & testset.texts.keys():
-            raise BadInput(
-                f"{path / pools.MANIFEST}: the pool is of other queries than {path} has ({some(before.about.queries)})."
-                f" Is it of another test set? Move {pools.POOL} and {pools.MANIFEST} away to begin a new pool."
-            )
-        pooling.require_documents(before.pairs, testset.dataset.by_id)
-    return testset
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
@@ -145,10 +145,9 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
     new = {}
     for run in (one.run for one in runs):
         depth = max(draw.depth, known[run.run_id].depth if run.run_id in known else 0)
-        new[run.run_id] = PooledRun(run.name, depth, pools.models_of(run.params))
+        new[run.run_id] = PooledRun(run.name, depth, _models(run.params))
     about = About(
-        documents=pools.relative_place(testset.documents, testset.path),
-        documents_sha256=testset.documents.fingerprint,
+        documents=pools.DocumentsPlace.of(testset.documents, testset.path),
         runs={**known, **new},
         sample=draw.sample,
         seed=draw.seed,
@@ -157,8 +156,12 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
     return Pool(pooling.pooled(testset.texts, before.pairs if before else (), sources, draw), about)
 
 
+def _models(params: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in sorted(params.items()) if key.endswith(".model") and value != "null"}
+
+
 def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
-    """Notes on runs that retrieved less than is pooled, or no more."""
+    """Yield notes on runs that retrieved less than is pooled, or no more."""
     for one in runs:
         if (longest := max(map(len, one.lists.values()), default=0)) < depth:
             yield (
@@ -170,13 +173,11 @@ def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """Notes on what editing the queries has done to pool and judgements."""
+    """Yield notes on what editing queries or documents has done to pool and judgements."""
     texts = testset.texts
-    removed = [
-        query_id for query_id in (testset.before.about.queries if testset.before else ()) if query_id not in texts
-    ]
-    if removed:
-        yield f"In the test set no more: {counted(len(removed), 'query')} of the former pool ({some(removed)})."
+    former = testset.before.about.queries if testset.before else ()
+    if removed := [query_id for query_id in former if query_id not in texts]:
+        yield f"No longer in the test set: {counted(len(removed), 'query')} of the former pool ({some(removed)})."
     void = [one for one in judgements if texts.get(one.query_id, one.text) != one.text]
     if void:
         edited = list(dict.fromkeys(one.query_id for one in void))
@@ -184,14 +185,14 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
             f"Edited after it was judged: {counted(len(edited), 'query')} ({some(edited)}). Of the judgements, "
             f"{len(void):,} no longer count."
         )
-    if testset.before and testset.before.about.documents_sha256 != testset.documents.fingerprint:
+    if testset.before and testset.before.about.documents.sha256 != testset.documents.fingerprint:
         yield "Other documents have been prepared since the former pool; all that it names are still there."
 
 
 def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> dict[str, Any]:
-    """Return how many pairs are new, how many nobody has judged, how many queries have, and who brought them."""
+    """Return how many pairs are new and unjudged, how many each query has, and who brought them."""
     had = {(one.query_id, one.doc_id) for one in testset.before.pairs} if testset.before else set()
-    judged = {one.pair for one in current(judgements, {one.query.query_id: one.query for one in testset.queries})}
+    judged = {one.pair for one in current(judgements, {one.query_id: one for one in testset.dataset.queries})}
     unneeded = {one.query.query_id for one in testset.queries if one.kind == "none"}
     left = [one for one in made.pairs if (one.query_id, one.doc_id) not in judged]
     none = sum(one.query_id in unneeded for one in left)
@@ -206,10 +207,7 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 
 
 def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
-    """Return what a pool holds, who brought it, and how far its judgements reach.
-
-    found: the document of the command. reach: sentences.
-    """
+    """Return the report. found: the document of the command. reach: sentences on how far judgements reach."""
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
     people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}

@@ -1,19 +1,15 @@
 """Audits: which queries people check, how far judges agree on them, and what checking more would be worth.
 
-Queries are drawn at random from strata, so that what people find holds for all queries. Strata are kinds of queries,
-divided by how hard the model's judgements make them for the pooled runs; the first draw fixes them. A pilot of ten
-queries is drawn in proportion to the sizes of the strata. Once people have checked it, the rest is drawn in proportion
-to size times the spread of the difference between people's and the model's values (Neyman 1934).
+Queries are drawn at random from strata: kinds of queries, divided by how hard the model's judgements make them for the
+pooled runs; the first draw fixes them. A pilot of ten is drawn in proportion to the sizes of the strata. Once people
+have checked it, the rest is drawn in proportion to size times the spread of the difference between people's and the
+model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, W_s the share of stratum s.
 
-Since strata are drawn from unequally, estimates weight them by size: the sum of W_s * mean_s, where W_s is the share of
-stratum s. This is unbiased for any numbers that are fixed beforehand. Here they depend on the pilot, which is part of
-the sample: a stratum whose pilot shows large differences is drawn from more, and a bias of the order of 1/n remains
-where differences are skewed. Simulated with 40 of 270 queries, there is none where differences are symmetric, and 0.1
-to 0.2 standard errors where one query in seven is far off and all others agree, which costs an interval at most half a
-point of coverage. The standard error is 1 to 10 % smaller than with numbers in proportion to size.
+The numbers depend on the pilot, which is part of the sample: a bias of the order of 1/n remains where differences are
+skewed. Simulated with 40 of 270 queries, it is 0 to 0.2 standard errors and costs an interval at most half a point of
+coverage; the standard error is 1 to 10 % smaller than with numbers in proportion to size.
 
-Only blind judgements that people made for the audit count: those who see the model's grade tend to repeat it. For the
-estimates of agreement see `harness.statistics.agreement`.
+Only blind judgements that people made for the audit count: people who see the model's grade tend to repeat it.
 """
 
 from __future__ import annotations
@@ -22,12 +18,11 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -42,7 +37,7 @@ from harness.statistics.agreement import DesignEstimate, Drawn, Statistic
 from harness.statistics.prediction_powered import CheckedSample, estimate
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
-from harness.testset.judge.judgements import GRADES, HUMAN, JudgedSet, Pair, held
+from harness.testset.judge.judgements import GRADES, HUMAN, JudgedSet, Judgement, Pair, held
 from harness.testset.pool.pool import Pool, pooled_ranking
 from harness.testset.review.resolution import RELEVANT_FROM, Resolved, resolve
 
@@ -63,8 +58,8 @@ Rated = tuple[str, int, int]  # query_id, what the first rater says, what the se
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
     """Return whole numbers in proportion to weights (Webster's method: one at a time, to the largest w / (n + 1/2)).
 
-    least, most: bounds of each number; they take precedence over proportion and total. Of equal quotients the first
-    wins. Where all remaining weights are 0, the rest is not given. A larger total makes no number smaller.
+    Ties go to the first. Where all remaining weights are 0, the rest is not given. A larger total makes no number
+    smaller. least, most: bounds of each number, which precede proportion and total.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
     for _ in range(total - sum(counts)):
@@ -79,11 +74,8 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
     """Return the standard deviation of each stratum, from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
     SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated in the
-    same way from the group's values and the variance of all. So a stratum with one value has the spread of its group,
-    and no spread is 0 because a few values happen to agree. With fewer than two values in all, or if all agree, every
-    spread is 1.
-
-    groups: the group of each stratum.
+    same way from the group's values and the variance of all, so no spread is 0 because a few values happen to agree.
+    With fewer than two values in all, or if all agree, every spread is 1. groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
     overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
@@ -105,8 +97,8 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
 class AuditSample:
     """The queries of an audit, as `audit.json` has them.
 
-    seed: of the draw. strata: query_id -> stratum (its kind and how hard it is), of every query that could be drawn.
-    drawn: the drawn queries in the order of the draw. twice: those of them that are judged a second time.
+    strata: query_id -> stratum, of every query that could be drawn. drawn: in the order of the draw. twice: drawn
+    queries that are judged a second time.
     """
 
     seed: int
@@ -115,18 +107,15 @@ class AuditSample:
     twice: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, but must be a whole number from 0.")
-        known = {"drawn": ("strata", {*self.strata}), "twice": ("drawn", {*self.drawn})}
-        for name, (other, those) in known.items():
-            ids = getattr(self, name)
-            if strange := [one for one in ids if one not in those]:
+        for name, other in (("drawn", "strata"), ("twice", "drawn")):
+            ids, known = getattr(self, name), {*getattr(self, other)}
+            if strange := [one for one in ids if one not in known]:
                 raise ValueError(f"{name} has {strange[0]!r:.60}, which {other} does not have.")
             if repeated := [one for one, count in Counter(ids).items() if count > 1]:
                 raise ValueError(f"{name} has {repeated[0]!r:.60} twice.")
 
     def pi(self, query_id: str) -> float:
-        """Return the probability with which a query of its stratum was drawn."""
+        """Return the probability that a query of its stratum was drawn."""
         stratum = self.strata[query_id]
         return self.counts[stratum] / self.sizes[stratum]
 
@@ -142,24 +131,17 @@ class AuditSample:
 
 
 def read_audit(folder: Path) -> AuditSample | None:
-    """Return the sample of a test set, or None before the first draw. Raise BadInput for wrong rows."""
+    """Return the sample of a test set, or None before the first draw. Raise BadInput for a damaged file."""
     path = folder / AUDIT
-    if not path.exists():
-        return None
-    try:
-        return row_as(AuditSample, json_file(path), str(path))
-    except BadInput as error:
-        raise BadInput(f"{error} Only `harness testset review` writes this file; put back what it wrote.") from None
+    return row_as(AuditSample, json_file(path), str(path)) if path.exists() else None
 
 
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """Return the sample of a test set, drawn or enlarged to `size` queries, and write it.
 
     The first draw stops at the pilot; the first call after people have checked it goes on. Each stratum gives at least
-    two queries if it has them, even if that exceeds `size`. Nothing is taken back where `size` is smaller than before.
-    Queries that left the test set leave the sample; added ones form strata of their own.
-
-    size: of the final sample. seed: of the first draw; later draws must repeat it.
+    two queries if it has them, even if that exceeds `size`. A smaller `size` takes nothing back. Queries that left the
+    test set leave the sample; added ones form new strata. seed: of the first draw; later draws must repeat it.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
@@ -210,10 +192,8 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
 
 
 def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample) -> dict[str, str]:
-    """Return query_id -> stratum, of queries that have none yet.
-
-    A kind is divided by difficulty into at most three classes, as many as leave two drawn queries in each.
-    """
+    """Return query_id -> stratum, of new queries: kinds, divided by difficulty into at most three classes, as many as
+    leave two drawn queries in each."""
     groups: dict[str, list[str]] = defaultdict(list)
     kinds = {query_id: values.judged.queries[query_id].kind for query_id in queries}
     judged = {kind for query_id, kind in kinds.items() if values.known(query_id)}
@@ -234,8 +214,7 @@ def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample
 class _Values:
     """What a query scores: the mean over the pooled runs of nDCG of what the pool knows of their rankings.
 
-    Grades count from `RELEVANT_FROM` on; unjudged documents are not relevant. A query that needs no retrieval scores 0,
-    since the runs retrieve something for it.
+    Grades count from `RELEVANT_FROM` on; unjudged documents are not relevant. A query that needs no retrieval scores 0.
     """
 
     def __init__(self, judged: JudgedSet) -> None:
@@ -284,9 +263,9 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
 class Progress:
     """How far the audit is.
 
-    drawn: the number of drawn queries. checked: those whose need for retrieval and pooled documents people have judged.
-    stand_for: how many queries could have been drawn from their strata. open: pairs of checked queries that people
-    disagree about or cannot tell. not_blind: judgements that are left out because they were not blind.
+    checked: drawn queries whose need for retrieval and pooled documents people have judged. stand_for: how many queries
+    their strata have. open: pairs of checked queries that people disagree about or cannot tell. not_blind: judgements
+    that are left out.
     """
 
     drawn: int
@@ -298,11 +277,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class RaterAgreement:
-    """Two raters of the same pairs.
-
-    counts: how many pairs the first gives grade a and the second grade b, [a][b]; for needs, 0 is no and 1 is yes.
-    statistics: name -> estimate.
-    """
+    """counts: how many pairs the first rater gives grade a and the second grade b, [a][b]; of needs, 0 is no and 1 yes.
+    statistics: by name."""
 
     first: str
     second: str
@@ -314,10 +290,10 @@ class RaterAgreement:
 class Audit:
     """What an audit shows.
 
-    models: those that judged pairs of the checked queries. model: people and the model; None if it judged no pair.
-    kinds: the same for each kind of query. people: every two people who judged the same pairs. alpha: of all people;
-    None if no pair was judged by two. again: people's first and second judgements of the same pairs, if there are any.
-    needs: people and the drafts, on whether queries need retrieval. differing: queries on which these differ.
+    models: which judged pairs of the checked queries. model: people and the model; None if it judged no pair.
+    kinds: the same by kind of query. people: every two people who judged the same pairs. alpha: of all people; None if
+    no pair was judged by two. again: people's first and second judgements of the same pairs. needs: people and the
+    drafts, on whether queries need retrieval. differing: the queries where these differ.
     """
 
     relevant_from: int
@@ -342,22 +318,37 @@ def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: in
     """Compare the judges of the queries that people have checked. seed: of the resamples."""
     every, judged = judged, blind(judged)
     checked = tuple(one for one in sample.drawn if one in judged.queries and judged.checked(one))
-    compare = _Comparison(checked, sample, relevant_from, seed)
-    people = _resolved(judged, checked, relevant_from, "people")
-    model = _resolved(judged, checked, relevant_from, "model")
-    kinds: dict[str, list[Rated]] = {judged.queries[one].kind: [] for one in checked}
+    rows = {query_id: row for row, query_id in enumerate(checked)}
+    design = Drawn(tuple(sample.strata[one] for one in checked), sample.sizes)
+
+    def compared(first: str, second: str, rated: Sequence[Rated], of: Mapping[str, Statistic]) -> RaterAgreement:
+        classes = len(GRADES) if "quadratic_kappa" in of else 2
+        queries, ours, theirs = zip(*rated, strict=True) if rated else ((), (), ())
+        tables = agreement.tables_of([rows[one] for one in queries], ours, theirs, (len(rows), classes))
+        counts = tuple(tuple(int(cell) for cell in row) for row in tables.sum(axis=0))
+        return RaterAgreement(first, second, counts, agreement.estimates(tables, design, of, seed))
+
+    of_people, of_model = _grade_statistics(relevant_from)
+    queries, wanted = [judged.queries[one] for one in checked], {*checked}
+    pairs = [pair for one in checked for pair in judged.pooled[one]]
+    said = [one for one in judged.judgements if one.query_id in wanted]
+    people, model = (resolve(said, queries, pairs, relevant_from, by) for by in ("people", "model"))
+    kinds: dict[str, list[Rated]] = defaultdict(list)
     for query_id in checked:
         both = ((one.grade, model.grades[query_id].get(doc_id)) for doc_id, one in people.grades[query_id].items())
         kinds[judged.queries[query_id].kind] += [(query_id, first, of.grade) for first, of in both if of]
-    by_kind = {kind: compare.grades("people", "model", kinds[kind]) for kind in sorted(kinds) if kinds[kind]}
-    grades = _grades_by_person(judged, checked)
+    by_kind = {kind: compared("people", "model", kinds[kind], of_model) for kind in sorted(kinds) if kinds[kind]}
+    grades = _grades_by_person(said)
     of_two: dict[tuple[str, str], list[Rated]] = defaultdict(list)
     for (query_id, _), persons in grades.items():
         for first, second in combinations(sorted(persons), 2):
             of_two[first, second].append((query_id, persons[first][0], persons[second][0]))
     again = [(pair[0], of[0], of[1]) for pair, persons in grades.items() for of in persons.values() if len(of) > 1]
-    drafted = {one: int(judged.queries[one].kind != "none") for one in checked}
-    needs = [(one, int(people.needs[one].needs), drafted[one]) for one in checked if one in people.needs]
+    needs = [
+        (one, int(people.needs[one].needs), int(judged.queries[one].kind != "none"))
+        for one in checked
+        if one in people.needs
+    ]
     return Audit(
         relevant_from=relevant_from,
         progress=Progress(
@@ -367,33 +358,48 @@ def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: in
             open=sum(one.what in ("people disagree", "cannot tell") for one in people.open),
             not_blind=len(every.judgements) - len(judged.judgements),
         ),
-        models=tuple(sorted({said[-1].judge for (one, _), said in judged.of_models.items() if one in drafted})),
-        model=compare.grades("people", "model", [*chain.from_iterable(kinds.values())]) if by_kind else None,
+        models=tuple(sorted({of[-1].judge for (one, _), of in judged.of_models.items() if one in wanted})),
+        model=compared("people", "model", [*chain.from_iterable(kinds.values())], of_model) if by_kind else None,
         kinds=by_kind,
-        people=tuple(compare.grades(*names, rated) for names, rated in sorted(of_two.items())),
-        alpha=compare.alpha(grades),
-        again=compare.grades("first time", "second time", again) if again else None,
-        needs=compare.needs(needs),
+        people=tuple(compared(*names, rated, of_people) for names, rated in sorted(of_two.items())),
+        alpha=_alpha(grades, rows, design, seed),
+        again=compared("first time", "second time", again, of_people) if again else None,
+        needs=compared("people", "draft", needs, NEED_STATISTICS),
         differing=tuple(query_id for query_id, first, second in needs if first != second),
     )
 
 
-def _resolved(
-    judged: JudgedSet, checked: Sequence[str], relevant_from: int, by: Literal["people", "model"]
-) -> Resolved:
-    """Return what people or the model say of the checked queries."""
-    queries, wanted = [judged.queries[one] for one in checked], {*checked}
-    pairs = [pair for one in checked for pair in judged.pooled[one]]
-    said = [one for one in judged.judgements if one.query_id in wanted]
-    return resolve(said, queries, pairs, relevant_from, by)
+NEED_STATISTICS = {
+    "agreed": Statistic(agreement.agreed, "no query"),
+    "kappa": Statistic(agreement.kappa, "one of them says the same of all queries"),
+}
 
 
-def _grades_by_person(judged: JudgedSet, checked: Sequence[str]) -> dict[Pair, dict[str, list[int]]]:
-    """Return pair -> person -> their grades for the audit, that of the first round first."""
+def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[str, Statistic]]:
+    """Return the statistics of grades by two people, and by people and a model."""
+
+    def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda tables: of(agreement.at_threshold(tables, relevant_from))
+
+    side = f"one of them puts all pairs on the same side of grade {relevant_from}"
+    people = {
+        "agreed": Statistic(agreement.agreed, "no pair"),
+        "kappa": Statistic(sides(agreement.kappa), side),
+        "quadratic_kappa": Statistic(agreement.kappa, "one of them gives every pair the same grade"),
+    }
+    none, every = (f"people find {some} of the pairs relevant" for some in ("none", "all"))
+    return people, {
+        **people,
+        "sensitivity": Statistic(sides(agreement.sensitivity), none),
+        "specificity": Statistic(sides(agreement.specificity), every),
+    }
+
+
+def _grades_by_person(said: Iterable[Judgement]) -> dict[Pair, dict[str, list[int]]]:
+    """Return pair -> person -> their grades for the audit, the first round first."""
     found: dict[Pair, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
-    wanted = {*checked}
-    for one in judged.judgements:
-        if one.basis == HUMAN and one.sample == "audit" and one.grade is not None and one.query_id in wanted:
+    for one in said:
+        if one.basis == HUMAN and one.sample == "audit" and one.grade is not None:
             found[one.pair][one.judge][one.round] = one.grade
     return {
         pair: {person: [grade for _, grade in sorted(rounds.items())] for person, rounds in persons.items()}
@@ -401,70 +407,25 @@ def _grades_by_person(judged: JudgedSet, checked: Sequence[str]) -> dict[Pair, d
     }
 
 
-class _Comparison:
-    """Compares raters of pairs that lie in checked queries."""
-
-    def __init__(self, checked: tuple[str, ...], sample: AuditSample, relevant_from: int, seed: int) -> None:
-        self._row = {query_id: row for row, query_id in enumerate(checked)}
-        self._drawn = Drawn(tuple(sample.strata[one] for one in checked), sample.sizes)
-        self._relevant_from, self._seed = relevant_from, seed
-
-    def grades(self, first: str, second: str, rated: Sequence[Rated]) -> RaterAgreement:
-        """Compare grades; of a model also how well it knows what people find relevant."""
-
-        def sides(tables: np.ndarray) -> np.ndarray:
-            return agreement.at_threshold(tables, self._relevant_from)
-
-        side = f"one of them puts all pairs on the same side of grade {self._relevant_from}"
-        statistics = {
-            "agreed": Statistic(agreement.agreed, "no pair"),
-            "kappa": Statistic(lambda tables: agreement.kappa(sides(tables)), side),
-            "quadratic_kappa": Statistic(agreement.kappa, "one of them gives every pair the same grade"),
-        }
-        if second == "model":
-            none, every = (f"people find {some} of the pairs relevant" for some in ("none", "all"))
-            statistics["sensitivity"] = Statistic(lambda tables: agreement.sensitivity(sides(tables)), none)
-            statistics["specificity"] = Statistic(lambda tables: agreement.specificity(sides(tables)), every)
-        return self._compared(first, second, rated, statistics, len(GRADES))
-
-    def needs(self, rated: Sequence[Rated]) -> RaterAgreement:
-        """Compare what people and the drafts say of the need for retrieval."""
-        statistics = {
-            "agreed": Statistic(agreement.agreed, "no query"),
-            "kappa": Statistic(agreement.kappa, "one of them says the same of all queries"),
-        }
-        return self._compared("people", "draft", rated, statistics, 2)
-
-    def alpha(self, grades: Mapping[Pair, Mapping[str, Sequence[int]]]) -> DesignEstimate | None:
-        """Return Krippendorff's alpha of all people's first grades; None if no pair was judged by two."""
-        units = [(self._row[query_id], persons) for (query_id, _), persons in grades.items() if len(persons) > 1]
-        if not units:
-            return None
-        counts = np.zeros((len(units), len(GRADES)), np.int64)
-        for unit, (_, persons) in enumerate(units):
-            for said in persons.values():
-                counts[unit, said[0]] += 1
-        tables = np.zeros((len(self._row), len(GRADES), len(GRADES)))
-        np.add.at(tables, [row for row, _ in units], agreement.coincidences(counts))
-        alpha = {"alpha": Statistic(agreement.alpha, "all of them give every pair the same grade")}
-        return agreement.estimates(tables, self._drawn, alpha, self._seed)["alpha"]
-
-    def _compared(
-        self, first: str, second: str, rated: Sequence[Rated], statistics: Mapping[str, Statistic], classes: int
-    ) -> RaterAgreement:
-        rows = [self._row[query_id] for query_id, _, _ in rated]
-        ours, theirs = [one[1] for one in rated], [one[2] for one in rated]
-        tables = agreement.tables_of(rows, ours, theirs, (len(self._row), classes))
-        counts = tuple(tuple(int(cell) for cell in row) for row in tables.sum(axis=0))
-        return RaterAgreement(first, second, counts, agreement.estimates(tables, self._drawn, statistics, self._seed))
+def _alpha(
+    grades: Mapping[Pair, Mapping[str, Sequence[int]]], rows: Mapping[str, int], design: Drawn, seed: int
+) -> DesignEstimate | None:
+    """Return Krippendorff's alpha of all people's first grades; None if no pair was judged by two."""
+    units = [(rows[query_id], persons) for (query_id, _), persons in grades.items() if len(persons) > 1]
+    if not units:
+        return None
+    counts = np.array([np.bincount([one[0] for one in of.values()], minlength=len(GRADES)) for _, of in units])
+    tables = np.zeros((len(rows), len(GRADES), len(GRADES)))
+    np.add.at(tables, [row for row, _ in units], agreement.coincidences(counts))
+    alpha = {"alpha": Statistic(agreement.alpha, "all of them give every pair the same grade")}
+    return agreement.estimates(tables, design, alpha, seed)["alpha"]
 
 
 @dataclass(frozen=True)
 class Width:
-    """Half of a 95 % interval with `checked` queries, which people have settled and the model has judged.
+    """Half of a 95 % interval with `checked` queries, which people have settled and the model has judged; NaN without.
 
-    together: with people's and the model's labels (PPI++). people: with people's alone. NaN where there is no interval,
-    such as below 20 queries.
+    together: with people's and the model's labels (PPI++). people: with people's alone.
     """
 
     checked: int
@@ -486,10 +447,7 @@ class Worth:
 
 
 def measure_of(metric: str, pool: Pool) -> Measure:
-    """Return the measure of the config key `metric`.
-
-    Raise BadInput unless it is a mean over queries of what the pool knows of its runs.
-    """
+    """Return the measure of the key `metric`. Raise BadInput unless it is a mean over queries that the pool decides."""
     try:
         one = parse_measure(metric)
     except BadInput as error:
@@ -512,11 +470,8 @@ def measure_of(metric: str, pool: Pool) -> Measure:
 def worth(
     judged: JudgedSet, pool: Pool, sample: AuditSample, measure: Measure, relevant_from: int, seed: int = 0
 ) -> Worth | None:
-    """Return what more checked queries are worth.
-
-    None if no run was pooled, no model has judged, or people have checked no query in full. seed: of the imagined
-    samples.
-    """
+    """Return what more checked queries are worth; None if no run was pooled, no model has judged, or people have
+    checked no query in full. seed: of the imagined samples."""
     if not judged.of_models:
         return None
     checked = _checked(judged, sample, relevant_from)
@@ -554,11 +509,8 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with more checked queries.
-
-    What people say of them lies on the line through both values of the checked queries, at the distance of a checked
-    query of the same stratum, or of any where none of it is checked.
-    """
+    """Return the sample with more checked queries. What people say of them lies on the line through both values of the
+    checked queries, at the distance of a checked query of the same stratum, if there is one, or of any."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

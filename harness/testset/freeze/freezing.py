@@ -1,7 +1,5 @@
-"""Frozen test sets: what all judgements come to, with what an honest estimate needs, as files that never change.
-
-Open questions are listed first, with the commands that settle them. A frozen test set can be exported for other tools;
-what a format cannot express is left out and counted.
+"""Frozen test sets: what all judgements come to, with what an honest estimate needs, as files that never change; and
+the same for other tools, without what their formats cannot express, which is counted.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 from harness.testset.audit.auditing import AGREEMENT, AuditSample, blind, read_audit
 from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, held, read_judged_set
-from harness.testset.pool.pool import pooled_documents, relative_place
+from harness.testset.pool.pool import DocumentsPlace, pooled_documents
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
@@ -56,7 +54,7 @@ _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's la
 
 @dataclass(frozen=True)
 class Checks:
-    """Labels of the same queries by the model and by people, as `Checked` has them. why: there are none; else empty."""
+    """Labels of the same queries by the model and by people, as `Checked` has them. why: there are none; or ""."""
 
     model: Sequence[Label] = ()
     people: Sequence[Label] = ()
@@ -66,11 +64,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Material:
-    """All that a frozen test set is made of.
-
-    folder, chunks: the documents. sample: the queries that people were to check; None if none were drawn.
-    relevant_from: grades from this one on are relevant.
-    """
+    """All that a frozen test set is made of. folder, chunks: the documents. sample: None if no queries were drawn."""
 
     judged: JudgedSet
     folder: DocumentsFolder
@@ -80,7 +74,7 @@ class Material:
 
     @classmethod
     def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
-        """Raise BadInput unless all that the labels are made of can be read and fits together."""
+        """Read everything. Raise BadInput unless it fits together."""
         judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
         found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
         if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
@@ -115,7 +109,7 @@ class Material:
 
     @cached_property
     def checks(self) -> Checks:
-        """Return what people have checked, where that corrects labels of a model."""
+        """Return what people have checked of a model's labels."""
         if not any(LLM in one.basis.split("+") for one in self.labels):
             return Checks(why="no label comes from a model")
         if self.sample is None:
@@ -137,10 +131,7 @@ class Material:
 def snapshot(
     material: Material, version: int, agreement: Mapping[str, Any] | None, output: Path
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return what is to be written: (file -> content, the content of `frozen.json`).
-
-    agreement: of people and models, as it was measured. output: the folder of the version.
-    """
+    """Return (file -> content, the content of `frozen.json`). agreement: as it was measured. output: the new folder."""
     checks, kept = material.checks, material.kept
     placed = span_qrels([*kept.values()], material.chunks, material.folder)
     sought = {one.query_id for one in material.labels if one.needs}
@@ -173,8 +164,7 @@ def snapshot(
         "judged_until": max((one.at for one in counting), default=None),
         "relevant_from": material.relevant_from,
         "documents": {
-            "path": relative_place(material.folder, output),
-            "sha256": material.folder.fingerprint,
+            **encoded(DocumentsPlace.of(material.folder, output)),
             "judged": documents_digest(documents[name] for name in judged_documents(material.labels)),
         },
         "counts": counts(material),
@@ -188,10 +178,8 @@ def snapshot(
 
 
 def read_agreement(folder: Path) -> dict[str, Any] | None:
-    """Return what `harness testset audit` found in a test set, for the manifest; None if it was not called.
-
-    `stale` says whether something has been judged since.
-    """
+    """Return what `harness testset audit` found in a test set, for the manifest; None if it was not called. `stale`:
+    whether something has been judged since."""
     path = folder / AGREEMENT
     if not path.exists():
         return None
@@ -229,10 +217,7 @@ def counts(material: Material) -> dict[str, Any]:
 
 
 def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, Any]) -> bool:
-    """Write a frozen test set to a new folder; return False if the same is there already.
-
-    Raise BadInput if another one is there.
-    """
+    """Write a frozen test set to a new folder. Return False if it is there already; raise BadInput if another is."""
     if output.exists():
         _require_same(output, manifest)
         return False
@@ -252,7 +237,7 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
 def _unfinished(target: Path) -> Iterator[Path]:
     """Provide an empty folder beside the target, to be filled and renamed; it is removed if it is still there then.
 
-    What a killed process has left of it is removed first, so that the caller must hold the target.
+    What a killed process has left of it is removed first: the caller must hold the target.
     """
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
         shutil.rmtree(left, ignore_errors=True)
@@ -286,12 +271,11 @@ def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _id(text: str, one: Query | Document) -> str | int:
-    """Return an id as it was in the file that it comes from. text: the id as text."""
+    """Return an id as it was in its file: text or a number. text: the id as text."""
     return text if one.native_id is None else one.native_id
 
 
 def _spread(numbers: Sequence[int]) -> dict[str, float]:
-    """Least, mean and greatest of some numbers; 0 without any."""
     if not numbers:
         return {"least": 0, "mean": 0.0, "most": 0}
     return {"least": min(numbers), "mean": round(sum(numbers) / len(numbers), 2), "most": max(numbers)}
@@ -304,7 +288,7 @@ _OPEN: dict[What, tuple[str, str]] = {  # what it means, and what settles it
     "not pooled": ("no document is pooled", "harness testset pool testset={testset} experiment_name=NAME"),
     "no document judged": ("no document is judged", _JUDGE),
     "unjudged": ("pooled, and not judged", _JUDGE),
-    "cannot tell": ("nobody can tell", _ADJUDICATE),
+    "cannot tell": ("cannot tell", _ADJUDICATE),
     "people disagree": ("people disagree", _ADJUDICATE),
     "answered": (
         "answered, though the query is unanswerable",
@@ -315,7 +299,7 @@ _OPEN: dict[What, tuple[str, str]] = {  # what it means, and what settles it
 
 
 def open_questions(questions: Sequence[Question], testset: Path | None = None) -> Iterator[str]:
-    """Yield a line for each kind of open question: how many, the first few and, given the folder, what settles them."""
+    """Yield a line for each kind of open question: how many, the first few and, given the folder, the remedy."""
     for what, (meaning, settled) in _OPEN.items():
         if some := [one for one in questions if one.what == what]:
             names = [" / ".join(filter(None, (one.query_id, one.doc_id))) for one in some[:SHOWN]]
@@ -325,7 +309,7 @@ def open_questions(questions: Sequence[Question], testset: Path | None = None) -
 
 
 def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> None:
-    """Raise BadInput, with what settles them, if there are open questions. queries: of the whole test set."""
+    """Raise BadInput, with remedies, if there are open questions. queries: the number of the whole test set."""
     if not questions:
         return
     left = queries - len({one.query_id for one in questions})
@@ -341,10 +325,7 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
 
 @dataclass(frozen=True)
 class Content:
-    """What is exported.
-
-    answers: query_id -> a right answer in words, as far as known. at: when the last judgement was made, as ISO 8601.
-    """
+    """answers: query_id -> a right answer, as far as known. at: of the last judgement, in ISO 8601."""
 
     documents: Sequence[Document]
     queries: Sequence[Query]
@@ -354,14 +335,14 @@ class Content:
 
     @property
     def labelled(self) -> list[Query]:
-        """Return the queries with labels, but those that need retrieval without having a relevant document."""
+        """Return the queries with labels, except those that need retrieval and have no relevant document."""
         unmet = self.qrels.unmet
         return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A form that was written. left_out: why -> how many queries have no labels in it."""
+    """A format that was written. left_out: why -> how many queries have no labels in it."""
 
     name: str
     path: Path
@@ -369,7 +350,7 @@ class Exported:
 
 
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
-    """Write a frozen test set in other forms, each into a folder of that name within it, which is replaced."""
+    """Write a frozen test set in other formats, each into a folder of that name within it, which is replaced."""
     if not names:
         return []
     source = Frozen(path=str(folder))
@@ -387,7 +368,7 @@ def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
 
 
 def _contest(content: Content, folder: Path) -> dict[str, int]:
-    """documents.jsonl, eval.jsonl, qrels.jsonl: an empty list would say that a query needs no retrieval."""
+    """Write the contest's files. Its labels cannot be empty: that says that a query needs no retrieval."""
     qrels = content.qrels
     write_text(folder / "documents.jsonl", json_text(
         {"docid": _id(one.doc_id, one), "title": one.title, "src": one.source, "content": one.text}
@@ -403,7 +384,7 @@ def _contest(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _beir(content: Content, folder: Path) -> dict[str, int]:
-    """corpus.jsonl, queries.jsonl, qrels/test.tsv, with grade 0 for what was judged and is not relevant."""
+    """Write BEIR's files, with grade 0 for documents that were judged and are not relevant."""
     for one in [*(document.doc_id for document in content.documents), *(query.query_id for query in content.queries)]:
         if any(letter in one for letter in "\t\r\n"):
             raise BadInput(f"formats: beir has no id with a tab or line break, such as {one!r:.60}. Leave beir out.")
@@ -418,7 +399,7 @@ def _beir(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _trec(content: Content, folder: Path) -> dict[str, int]:
-    """qrels.txt with grades from 0 on; topics.tsv {query_id, text}; documents.txt, the ids of all documents."""
+    """Write qrels.txt with grades from 0 on; topics.tsv {query_id, text}; documents.txt, the ids of all documents."""
     topics = (f"{one_word(one.query_id)}\t{' '.join(one.text.split())}\n" for one in content.queries)
     write_text(folder / "topics.tsv", "".join(topics))
     write_text(folder / "qrels.txt", "".join(f"{line}\n" for line in trec_qrels_lines(content.qrels)))
@@ -427,7 +408,7 @@ def _trec(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _autorag(content: Content, folder: Path) -> dict[str, int]:
-    """corpus.parquet, qa.parquet. All relevant documents of a query count alike there, whatever their grades."""
+    """Write AutoRAG's files, where all relevant documents of a query count alike, whatever their grades."""
     from pyarrow import Table, parquet
 
     qrels, answers, labelled = content.qrels, content.answers, content.labelled
@@ -450,7 +431,7 @@ def _autorag(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _schema(name: str) -> Any:
-    """Return the columns of AutoRAG's files, whose types an empty list does not tell."""
+    """Return the types of AutoRAG's columns, which empty lists do not tell."""
     import pyarrow as pa
 
     text = pa.string()

@@ -366,7 +366,7 @@ def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
 def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], documents: DocumentsFolder) -> None:
     """Raise BadInput unless the pool was made of these queries and documents."""
     again = f"Run `harness testset pool testset={folder} ...` again, which keeps all judgements."
-    if documents.fingerprint != pool.about.documents_sha256:
+    if documents.fingerprint != pool.about.documents.sha256:
         raise BadInput(
             f"testset={folder} was pooled from other documents than those in {documents.path}. Give those that were "
             f"pooled (documents=FOLDER), or pool again. {again}"

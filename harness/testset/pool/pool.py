@@ -1,9 +1,6 @@
 """The pool of a test set: which pairs of a query and a document are worth a judgement.
 
-pool.jsonl: {query, doc, ranks: {run: rank}, seed, near_duplicate, pi}, one line per pair, in order of query and doc.
-pool.json:  {version, documents: {path, sha256}, runs: {run: {name, depth, models}}, sample, seed,
-            queries: {query: text}}: what was pooled; written last. `path` is relative to the test set, `text` the
-            digest of the query as pooled.
+pool.jsonl has one `PooledPair` per line, in order of query and document; pool.json, written last, what was pooled.
 """
 
 from __future__ import annotations
@@ -11,21 +8,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from harness.data import testset
 from harness.data.documents_folder import DocumentsFolder
-from harness.data.files import field as value_of
-from harness.data.files import identifier, json_file, json_lines, json_text, once, required
+from harness.data.files import json_file, json_lines, json_text, once
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 
 POOL, MANIFEST = "pool.jsonl", "pool.json"
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +60,40 @@ class PooledRun:
     depth: int
     models: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.depth < 0:
-            raise ValueError(f"depth is {self.depth}, but must be a whole number from 0.")
+
+@dataclass(frozen=True)
+class DocumentsPlace:
+    """Where documents are: their folder, relative to that of a test set, and the sha256 of its documents."""
+
+    path: str
+    sha256: str
+
+    @classmethod
+    def of(cls, documents: DocumentsFolder, folder: Path) -> DocumentsPlace:
+        """Return the place of documents. folder: of the test set."""
+        path = os.path.relpath(documents.path.absolute(), folder.absolute())
+        return cls(Path(path).as_posix(), documents.fingerprint)
 
 
 @dataclass(frozen=True)
 class About:
-    """What was pooled, and from what.
+    """What was pooled, as pool.json has it.
 
-    documents: the folder of the documents, relative to the test set. documents_sha256: of its documents.
-    runs: run id -> the run. sample: documents that were to be drawn for each query. seed: of the draw.
+    runs: by id. sample: documents that were to be drawn for each query. seed: of the draw.
     queries: query_id -> `judgements.text_digest` of the query as it was pooled, also where nothing was found for it.
     """
 
-    documents: str
-    documents_sha256: str
+    documents: DocumentsPlace
     runs: Mapping[str, PooledRun] = field(default_factory=dict)
     sample: int = 0
     seed: int = 0
     queries: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if min(self.sample, self.seed) < 0:
-            raise ValueError("sample and seed must be whole numbers from 0.")
+    version: Literal[1] = 1
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The pairs of a test set that are worth a judgement, in order of query and doc."""
+    """The pairs of a test set that are worth a judgement, in order of query and document."""
 
     pairs: tuple[PooledPair, ...]
     about: About
@@ -108,22 +109,19 @@ class Pool:
 
 def read_pool(folder: Path) -> Pool:
     """Return the pool of the test set in a folder. Raise BadInput if there is none, or for wrong rows."""
-    manifest, path = folder / MANIFEST, folder / POOL
+    path = folder / POOL
     testset.read_testset_manifest(folder, "testset")
-    if not manifest.is_file():
+    if (about := _about(folder)) is None:
         raise BadInput(
             f"testset={folder} has no {MANIFEST}: nothing is pooled. Run `harness testset pool testset={folder} "
             "experiment_name=NAME` with the experiment of some retrieval runs on this test set."
         )
-    about = _about(manifest)
     pairs: list[PooledPair] = []
     seen: dict[tuple[str, str], int] = {}
     for number, row in json_lines(path):
-        where = f"{path}:{number}"
-        query_id, doc_id = (identifier(row, key, where)[0] for key in ("query", "doc"))
-        once(seen, (query_id, doc_id), "the pair", path, number)
-        rest = {key: value for key, value in row.items() if key not in ("query", "doc")}
-        pairs.append(row_as(PooledPair, {"query_id": query_id, "doc_id": doc_id, **rest}, where))
+        pair = row_as(PooledPair, row, f"{path}:{number}")
+        once(seen, (pair.query_id, pair.doc_id), "the pair", path, number)
+        pairs.append(pair)
     return Pool(tuple(sorted(pairs, key=lambda pair: (pair.query_id, pair.doc_id))), about)
 
 
@@ -133,39 +131,22 @@ def write_pool(folder: Path, pool: Pool) -> None:
     A process that is killed leaves the former pool, this one, or these pairs with the former manifest; the same command
     again then gives this one.
     """
-    rows = map(encoded, pool.pairs)
-    pairs = ({"query": row.pop("query_id"), "doc": row.pop("doc_id"), **row} for row in rows)
-    write_text(folder / POOL, json_text(pairs))
-    about = asdict(pool.about)
-    documents = {"path": about.pop("documents"), "sha256": about.pop("documents_sha256")}
-    content = {"version": VERSION, "documents": documents, **about}
-    write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    write_text(folder / POOL, json_text(map(encoded, pool.pairs)))
+    write_text(folder / MANIFEST, json.dumps(encoded(pool.about), ensure_ascii=False, indent=1) + "\n")
 
 
 def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
-    """Return the documents of a test set: those in the folder `given`; without one, the folder that `pool.json` names,
-    else the one that `testset.json` names. Raise BadInput if none does, or if it is no finished folder.
-
-    folder: of the test set. given: the config key `documents`.
-    """
+    """Return the documents of a test set: those in the folder `given`, the config key `documents`; without one, in the
+    folder that `pool.json` names, else in the one that `testset.json` names. Raise BadInput without any."""
     if given:
         return DocumentsFolder(given)
-    if (manifest := folder / MANIFEST).is_file():
-        return DocumentsFolder(folder / _about(manifest).documents, f"{manifest}: documents.path")
-    named = testset.read_testset_manifest(folder, "testset").get("documents")
-    where = str(folder / testset.MANIFEST)
-    if named is None:
-        raise BadInput(f"{where} names no documents folder. Give it: documents=FOLDER.")
-    if not isinstance(named, dict):
-        raise BadInput(f"{where}: documents is {named!r:.60}, but must be an object.")
-    return DocumentsFolder(folder / value_of(named, "path", str, where), f"{where}: documents.path")
+    if about := _about(folder):
+        return DocumentsFolder(folder / about.documents.path, f"{folder / MANIFEST}: documents.path")
+    return testset.documents_of(folder, "testset", "documents")
 
 
 def pooled_ranking(pairs: Iterable[PooledPair], run_id: str, queries: Iterable[str] = ()) -> Ranking:
-    """Return the lists of a run, as far as they were pooled.
-
-    queries: those that have a row although nothing was pooled for them.
-    """
+    """Return the lists of a run, as far as they were pooled. queries: with a row even if nothing was pooled."""
     scores: dict[str, dict[str, float]] = {query_id: {} for query_id in queries}
     for pair in pairs:
         if rank := pair.ranks.get(run_id):
@@ -173,21 +154,6 @@ def pooled_ranking(pairs: Iterable[PooledPair], run_id: str, queries: Iterable[s
     return Ranking.from_scores(scores)
 
 
-def models_of(params: Mapping[str, str]) -> dict[str, str]:
-    """Return config key -> name of each model that a logged run asked. params: what the run has logged."""
-    return {key: value for key, value in sorted(params.items()) if key.endswith(".model") and value != "null"}
-
-
-def relative_place(documents: DocumentsFolder, folder: Path) -> str:
-    """Return where a documents folder is, relative to another folder, such as a test set's."""
-    return Path(os.path.relpath(documents.path.absolute(), folder.absolute())).as_posix()
-
-
-def _about(path: Path) -> About:
-    content, where = json_file(path), str(path)
-    if (version := required(content, "version", where)) != VERSION:
-        raise BadInput(f"{where}: version is {version!r:.60}, but this harness reads version {VERSION}.")
-    documents = value_of(content, "documents", dict, where)
-    rest = {key: value for key, value in content.items() if key not in ("version", "documents")}
-    place, sha256 = (required(documents, key, where) for key in ("path", "sha256"))
-    return row_as(About, {"documents": place, "documents_sha256": sha256, **rest}, where)
+def _about(folder: Path) -> About | None:
+    path = folder / MANIFEST
+    return row_as(About, json_file(path), str(path)) if path.is_file() else None

@@ -1,11 +1,7 @@
-"""What goes into a pool: the first documents of runs, documents with evidence and what repeats them, and a sample.
+"""What goes into a pool (K. Sparck Jones and C. van Rijsbergen 1975), and how far its judgements reach.
 
-K. Sparck Jones and C. van Rijsbergen 1975; the sample of what no run ranked high shows what such a pool misses.
-
-How far a pool's judgements reach: to runs that did not make it, and to documents that no run ranked high.
-
-J. Zobel 1998, How reliable are the results of large-scale information retrieval experiments?: what a new run loses is
-estimated by each run of the pool, scored as if it had brought nothing. C.-E. Särndal et al. 1992 for the sample.
+Reusability (J. Zobel 1998): each run of the pool, scored as if it had brought nothing, shows what a new run would lose.
+A sample of what no run ranked high shows what the pool misses (C.-E. Särndal et al. 1992).
 """
 
 from __future__ import annotations
@@ -37,8 +33,7 @@ COPIES = 20  # near-duplicates of a document that are pooled, at most: a notice 
 class Sources:
     """Where the documents of a pool come from.
 
-    lists: run id -> query_id -> documents, best first.
-    seeds: query_id -> documents that have evidence for it.
+    lists: run id -> query_id -> documents, best first. seeds: query_id -> documents that have evidence for it.
     groups: doc_id -> the documents that nearly repeat it, itself among them.
     """
 
@@ -59,10 +54,10 @@ class Draw:
 def pooled(
     query_ids: Iterable[str], before: Iterable[PooledPair], sources: Sources, draw: Draw
 ) -> tuple[PooledPair, ...]:
-    """Return the pairs of a pool, in order of query and doc: those that it had before, and what the sources add.
+    """Return the pairs of a pool, in order of query and document: those it had before, and what the sources add.
 
-    A pair that was drawn and that a run, the evidence or a near-duplicate brings now has pi = 1. A query that still has
-    drawn documents is not drawn for again: they stand for the documents below the depth of the runs that there were.
+    A drawn pair that a run, the evidence or a near-duplicate brings now has pi = 1. A query that still has drawn
+    documents is not drawn for again: they stand for the documents below the depth of the earlier runs.
 
     query_ids: of the test set; pairs of others are left out.
     """
@@ -85,7 +80,6 @@ def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> No
 
 
 def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: Draw) -> list[PooledPair]:
-    """Return the pairs of one query, by doc."""
     ranks: dict[str, dict[str, int]] = {pair.doc_id: dict(pair.ranks) for pair in had}
     below: dict[str, None] = {}
     for run_id, lists in sources.lists.items():
@@ -112,7 +106,7 @@ def _copies(doc_id: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
-    """`draw.sample` of the documents, or all if there are fewer, each set of them equally likely."""
+    """Return `draw.sample` of the documents, or all if there are fewer, each set of them equally likely."""
     begun = hashlib.sha256(f"{draw.seed}\0{query_id}\0".encode("utf-8", "surrogatepass"))
 
     def place(doc_id: str) -> bytes:
@@ -128,10 +122,8 @@ DEEPEST = 10  # documents that the measure reads, at most
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run, scored with all labels, and without those of documents that it alone brought.
-
-    alone: how many pairs it alone brought. place, place_without: among all runs, from 1; both by the same labels.
-    """
+    """A run, scored with all labels, and without the `alone` pairs that it alone brought. place, place_without: among
+    all runs, from 1, by these labels."""
 
     run_id: str
     name: str
@@ -148,7 +140,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """measure: that of the scores. queries: how many enter it. runs: in the order of the pool."""
+    """measure: of the scores. queries: how many enter it. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -161,11 +153,10 @@ class Reusability:
 
     @property
     def moved(self) -> int:
-        """Return how many runs come to another place among the runs."""
+        """Return how many runs come to another place."""
         return sum(run.place != run.place_without for run in self.runs)
 
     def text(self) -> str:
-        """Return a sentence for people."""
         one, count = self.worst, len(self.runs)
         changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
         moved = f"{self.moved} of {count} come to another place" if self.moved else "none comes to another place"
@@ -179,10 +170,9 @@ class Reusability:
 class Missed:
     """What the drawn documents say of those that were not drawn.
 
-    queries: how many are counted. judged: drawn documents with a grade. found: those of them that are relevant.
-    below: all documents among which they were drawn. labelled: all relevant documents that are known.
-    estimated: all that there are among those that the runs retrieved: each drawn one stands for 1 / pi.
-    error: the standard error of `estimated`, as if each document had been drawn independently.
+    judged, found: drawn documents with a grade, and relevant ones of them. below: all documents they were drawn from.
+    labelled: known relevant documents. estimated: all relevant ones that the runs retrieved, each drawn one counting
+    1 / pi. error: the standard error of `estimated`, as if each document had been drawn independently.
     """
 
     queries: int
@@ -194,7 +184,6 @@ class Missed:
     error: float
 
     def text(self) -> str:
-        """Return a sentence for people."""
         drawn = f"{self.judged:,} documents drawn below the depth"
         on = f"on {counted(self.queries, 'query')} whose pairs are all judged"
         if not self.found:
@@ -208,12 +197,10 @@ class Missed:
 
 
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
-    """What a run would lose that did not make the pool; None with fewer than two runs, or without queries that count.
+    """Return what a run outside the pool would lose; None with fewer than two runs, or without queries that count.
 
-    The measure is nDCG over the first documents of each run that were pooled: pools know no more of it, and no gate
-    enters. Queries count that need retrieval, have an answer, and all of whose pooled pairs are judged.
-
-    queries: of the test set.
+    The measure is nDCG over the pooled documents of each run, before its gate. Queries count that need retrieval, have
+    an answer, and all of whose pooled pairs are judged. queries: of the test set.
     """
     labels = _settled(resolved, queries)
     runs = pool.about.runs
@@ -225,7 +212,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
     @functools.cache
     def scores(left_out: str | None) -> dict[str, float]:
-        """Run id -> its score, with all labels, or without those of documents that one run alone brought."""
+        """Return run id -> its score, with all labels, or without those of documents that one run alone brought."""
         qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
         return {run_id: float(np.mean(measure.values(judge_lists(one, qrels)))) for run_id, one in rankings.items()}
 
@@ -245,10 +232,8 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
 
 def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
-    """How many relevant documents no judgement knows of; None if no drawn document of a query that counts is judged.
-
-    The same queries count as for `reusability`.
-    """
+    """Return how many relevant documents no judgement knows of; None if no drawn document is judged. The same queries
+    count as for `reusability`."""
     labels = _settled(resolved, queries)
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
     drawn = [pair for pair in pairs if pair.pi < 1]
@@ -268,7 +253,7 @@ def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) ->
 
 
 def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str, Label]:
-    """query_id -> label of the queries that need retrieval, have an answer and no open question."""
+    """Return query_id -> label of the queries that need retrieval, have an answer and no open question."""
     settled = resolved.settled
     labels = (resolved.label(one) for one in queries if one.query.query_id in settled)
     return {one.query_id: one for one in labels if one.needs and one.kind != UNANSWERABLE}
@@ -280,7 +265,7 @@ def _alone(pair: PooledPair, run_id: str) -> bool:
 
 
 def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
-    """The labels, without those of some pairs. A query that loses all of its relevant documents still needs some."""
+    """Return the labels without some pairs. A query that loses all of its relevant documents still needs some."""
     grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
     for pair in without:
         grades[pair.query_id].pop(pair.doc_id, None)

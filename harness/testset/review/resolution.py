@@ -1,6 +1,6 @@
-"""What all judgements of a test set come to: one grade per pair, one answer on whether each query needs retrieval.
+"""What all judgements of a test set come to: a grade of each pair, and the need for retrieval of each query.
 
-Adjudicated comes before people, people before a model. What cannot be decided that way is an open question.
+Adjudications come before people, people before a model. What cannot be decided that way is an open question.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ def is_relevant(grade: int | None) -> bool:
 class Question:
     """What has to be settled before a query has a label.
 
-    what: "people disagree": on which side of `relevant_from` the grade lies, or on whether the query needs retrieval.
-        "cannot tell": all who looked say so. "unjudged": a pooled pair; of people's judgements alone, also the need for
-        retrieval. "no document judged": of a query that needs retrieval, though some are pooled. "not pooled": no
-        document is. "answered": a document is relevant to a query that is said to have no answer.
+    what: "people disagree": on which side of `relevant_from` the grade lies, or on the need for retrieval. "unjudged":
+        a pooled pair; of people's judgements alone, also the need. "no document judged": though some are pooled.
+        "answered": a document is relevant to a query that is said to have no answer.
     doc_id: None where the question is about the query.
     """
 
@@ -42,8 +41,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade of a pair, 0 to 3. basis: of BASES."""
-
     grade: int
     basis: str
 
@@ -60,10 +57,8 @@ class Need:
 class Resolved:
     """What judgements come to.
 
-    grades: query_id -> doc_id -> grade, of every query of the test set. Pairs that are open are missing.
-    needs: query_id -> need; queries whose need is open are missing.
-    open: questions in the order of the queries.
-    relevant_from: grades from this one on are relevant.
+    grades: query_id -> doc_id -> grade, of every query of the test set, without open pairs.
+    needs: query_id -> need, without open ones. open: questions in the order of the queries.
     """
 
     grades: Mapping[str, Mapping[str, Grade]]
@@ -73,11 +68,11 @@ class Resolved:
 
     @property
     def settled(self) -> set[str]:
-        """Queries without an open question."""
+        """Return the ids of queries without an open question."""
         return {*self.grades} - {one.query_id for one in self.open}
 
     def label(self, query: EvidencedQuery) -> Label:
-        """The label of a query whose need is settled: grades from `relevant_from` on are kept, lower ones are not
+        """Return the label of a query whose need is settled: grades from `relevant_from` on, and lower ones as not
         relevant. A query that needs no retrieval has neither, and nothing is relevant to one without an answer."""
         query_id = query.query.query_id
         need, judged = self.needs[query_id], self.grades[query_id]
@@ -101,15 +96,12 @@ def resolve(
     """Resolve judgements.
 
     The last adjudication decides. Otherwise people do, by their first round: if all of them are on the same side of
-    `relevant_from`, their lower median counts; those who cannot tell count only if nobody can. Otherwise the judgement
-    that a model made last counts. A query's need for retrieval is resolved alike, without models, and where nobody has
-    judged it, by its kind.
+    `relevant_from`, their lower median counts; "cannot tell" counts only if all say so. Otherwise the last judgement by
+    a model counts. A query's need for retrieval is resolved alike, without models, and if unjudged by its kind.
 
-    judgements: all that were ever made, in their order; those that no longer hold are left out here.
-    queries: of the test set. pool: pairs of a query and a document that must be judged; others count if they are.
-    by: whose judgements count. model: as if no person had judged anything. people: those who checked drawn queries,
-        that is, blind judgements of sample=audit, and adjudications: a query is settled if they have judged its need
-        for retrieval and, if there is one, all of its pooled pairs.
+    judgements: all that were ever made, in their order. pool: pairs that must be judged; others count if they are.
+    by: whose judgements count. model: as if no person had judged anything. people: blind ones of sample=audit, and
+        adjudications: they settle a query by its need for retrieval and, if there is one, all of its pooled pairs.
     """
     by_id = {one.query.query_id: one.query for one in queries}
     judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))
@@ -139,7 +131,6 @@ def resolve(
 
 
 def _enters(one: Judgement, by: str) -> bool:
-    """Return whether a judgement counts. by: as of `resolve`."""
     checks = one.basis == HUMAN and one.sample == "audit" and one.blind
     return by == "all" or (one.basis == LLM if by == "model" else checks or one.basis == ADJUDICATED)
 
@@ -147,7 +138,7 @@ def _enters(one: Judgement, by: str) -> bool:
 def _questions(
     query: EvidencedQuery, need: Need, found: Mapping[str, Grade | What], relevant_from: int
 ) -> Iterator[Question]:
-    """Yield what is open of the documents of a query. found: doc_id -> grade, or why there is none."""
+    """Yield open questions about the documents of a query. found: doc_id -> grade, or why there is none."""
     query_id = query.query.query_id
     if not need.needs:
         return
@@ -189,8 +180,8 @@ def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
 
 
 def _deciding(group: Sequence[Judgement]) -> Sequence[Judgement]:
-    """Those of the judgements of a pair that decide: the last adjudication, else the first round of all people, else
-    the last of a model."""
+    """Return the judgements of a pair that decide: the last adjudication, else the first round of all people, else the
+    last of a model."""
     if len(group) == 1 and group[0].round == 1:  # most pairs by far
         return group
     ranked: dict[str, list[Judgement]] = {}

@@ -77,8 +77,8 @@ def pooled_pairs(made):
     """query_id -> its pooled documents, of queries that need retrieval."""
     found = {}
     for row in rows(made.folder / "pool.jsonl"):
-        if made.kinds[row["query"]] != "none":
-            found.setdefault(row["query"], []).append(row["doc"])
+        if made.kinds[row["query_id"]] != "none":
+            found.setdefault(row["query_id"], []).append(row["doc_id"])
     return found
 
 
@@ -119,7 +119,7 @@ def test_open_questions_are_refused_or_left_out(harness, made, tmp_path):
     assert done.code == 2
     assert done.err.splitlines()[1:] == [
         "      2  no document is judged (q00006, q00014): harness testset judge testset=ts model=NAME",
-        f"      1  nobody can tell (q00008 / {ids[8][1]}): harness testset review testset=ts reviewer=NAME sample=open",
+        f"      1  cannot tell (q00008 / {ids[8][1]}): harness testset review testset=ts reviewer=NAME sample=open",
         f"      1  people disagree (q00001 / {ids[1][1]}): harness testset review testset=ts reviewer=NAME sample=open",
         f"      1  answered, though the query is unanswerable (q00011 / {ids[11][0]}): correct its kind and evidence "
         "in ts/queries.jsonl, or, if the document does not answer it, harness testset review testset=ts reviewer=NAME "
@@ -148,7 +148,7 @@ def test_open_questions_are_refused_or_left_out(harness, made, tmp_path):
 
 def test_people_say_which_queries_need_retrieval(harness, made):
     settle(made, "q00008", None, needs=False)
-    for doc_id in (row["doc"] for row in rows(made.folder / "pool.jsonl") if row["query"] == "q00006"):
+    for doc_id in (row["doc_id"] for row in rows(made.folder / "pool.jsonl") if row["query_id"] == "q00006"):
         settle(made, "q00006", doc_id, grade=2 if doc_id == made.doc_ids[6][0] else 0)
     settle(made, "q00006", None, needs=True)
     for doc_id in pooled_pairs(made)["q00010"]:

@@ -308,7 +308,7 @@ def other_documents(folder):
         ([], lambda ts: spoil(ts, "queries.jsonl", '"q00001"', '"q9"'), r"1 query \(q9\) has been added"),
         ([], lambda ts: spoil(ts, "queries.jsonl", (ts / "queries.jsonl").read_text().partition("\n")[0] + "\n", ""),
          r"1 query \(q00000\) has been taken out"),
-        ([], lambda ts: spoil(ts, "pool.jsonl", '"doc": "', '"doc": "f'), "1 pooled document .* not in the documents"),
+        ([], lambda ts: spoil(ts, "pool.jsonl", '"doc_id": "', '"doc_id": "f'), "1 pooled document .* not in the"),
         ([], lambda ts: (ts / "judgements.jsonl").write_text('{"query": "q1"}\n'), "judgements.jsonl:1"),
         ([], lambda ts: (ts / "judge.json").write_text("[]"), "judge.json"),
         (["judge.controls=100000"], None, "judge.controls=100000 is too large"),

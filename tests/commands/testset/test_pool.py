@@ -97,7 +97,7 @@ def test_edited_queries(harness, first, tmp_path):
     found = harness("testset pool", *POOL).json
     gone, void = (sum(one.query_id == query_id for one in judged) for query_id in ("q00007", "q00000"))
     assert found["notes"][-2:] == [
-        "In the test set no more: 1 query of the former pool (q00007).",
+        "No longer in the test set: 1 query of the former pool (q00007).",
         f"Edited after it was judged: 1 query (q00000). Of the judgements, {void} no longer count.",
     ]
     assert found["pairs"] == pairs - gone + found["new"]
@@ -134,7 +134,7 @@ def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
     written, about = pool.read_text(), json.loads(manifest.read_text())
     wrong = {
         "the pool is of other queries than ts has (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
-        "version is 9, but this harness reads version 1": (about | {"version": 9}, written),
+        "version is 9, but must be 1": (about | {"version": 9}, written),
         "does not have them: gone. Were the files prepared anew": (
             about, written.replace(made.doc_ids[0][1], "gone", 1)
         ),

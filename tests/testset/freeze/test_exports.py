@@ -27,7 +27,7 @@ def made(tmp_path_factory):
     rows = map(json.loads, (found.folder / "pool.jsonl").read_text().splitlines())
     text, at = text_digest(found.queries[UNMET]), "2026-11-23T09:30:00Z"
     JudgementLog(found.folder).append(
-        Judgement(UNMET, text, row["doc"], 1, "human:lee", at) for row in rows if row["query"] == UNMET
+        Judgement(UNMET, text, row["doc_id"], 1, "human:lee", at) for row in rows if row["query_id"] == UNMET
     )
     path = frozen(found.folder)
     assert [one.name for one in export_testset(path, list(FORMATS))] == list(FORMATS)

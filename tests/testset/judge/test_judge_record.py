@@ -12,7 +12,7 @@ from harness.statistics.agreement import Proportion
 from harness.testset.judge import judge_record
 from harness.testset.judge.judge_record import circular, read_records, write_record
 from harness.testset.judge.judging import Verdict
-from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, PooledRun
 from retrievers.base import Document, Query, Turn
 
 
@@ -56,7 +56,7 @@ def test_a_judge_that_judges_itself_is_named():
         "c": PooledRun("rewritten", 10, {"llm.model": "acme/big-1"}),
         "d": PooledRun("plain", 10),
     }
-    pool = Pool((), About("docs", "ab", runs))
+    pool = Pool((), About(DocumentsPlace("docs", "ab"), runs))
     drafted = {"settings": {"llm": {"model": "big-1"}}}
     drafts, asked = circular("big-1", drafted, pool)
     assert "has drafted the queries" in drafts

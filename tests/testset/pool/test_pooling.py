@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.data.testset import read_queries
 from harness.errors import BadInput
 from harness.testset.judge.judgements import Judgement, text_digest
-from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, PooledRun
 from harness.testset.pool.pooling import COPIES, Draw, Sources, missed, pooled, require_documents, reusability
 from harness.testset.review.resolution import resolve
 
@@ -182,7 +182,9 @@ def resolved(queries, pairs=PAIRS, without=()):
 
 
 def pool(pairs=PAIRS, runs=RUNS):
-    return Pool(pairs, About("docs", "ab", runs, queries=dict.fromkeys(["q1", "q2", "q3", "q4", "q5"], "")))
+    return Pool(
+        pairs, About(DocumentsPlace("docs", "ab"), runs, queries=dict.fromkeys(["q1", "q2", "q3", "q4", "q5"], ""))
+    )
 
 
 def test_runs_are_scored_without_what_they_alone_brought(queries):
