@@ -343,7 +343,7 @@ class Retriever(Protocol):
         packages: distributions whose installed versions are part of the results' identity.
         resumes: whether `index` resumes from files that an interrupted call left in the folder.
         source: the argument that names an outside file or code; its sha256 is in `identify` as `sha256`.
-        precomputed: whether rankings were made elsewhere, for the dataset's queries alone, so that no search is timed.
+        precomputed: whether rankings were made elsewhere, for the dataset's queries alone: no search is timed.
         times_itself: whether `search` measures `latency_p50_ms`; such a retriever is not searched again to be timed.
 
     Class method, optional:

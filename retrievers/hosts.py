@@ -66,8 +66,8 @@ class Address:
             raise BadInput(f"{name} is not an http(s) address. Give one such as https://example.org/search.")
         if "@" in parts.netloc or parts.fragment:
             raise BadInput(
-                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; what "
-                "is secret belongs in an environment variable."
+                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; "
+                "secrets belong in environment variables."
             )
         return cls(url, key, is_this_machine(host))
 
@@ -99,7 +99,7 @@ class Secrets:
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
-            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # what follows a prefix is one word
+            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # a prefix precedes a single word
                 raise BadInput(f"The key in {name} contains characters that no key has. Copy it again.")
             if value:
                 found[header] = self.prefix + value

@@ -1,4 +1,4 @@
-"""Removes secrets, which environment variables hold, from texts.
+"""Removes the secrets in environment variables from texts.
 
 Code that reads a secret from the environment registers its variable. Code that shows or keeps a text that may repeat
 what was sent, such as an error message, passes it through `redacted`.

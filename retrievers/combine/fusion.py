@@ -85,8 +85,8 @@ class SumOfPoints(ABC):
             points, weight = self.points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
-        # Sum in ascending order, so that a sum depends only on its terms: the order of the rankings does not matter,
-        # and documents with the same points from different rankings tie. A sum of two terms needs no sorting.
+        # In ascending order, a sum depends only on its terms: the order of the rankings does not matter, and documents
+        # with the same points from different rankings tie. A sum of two terms needs no sorting.
         if len(parts) > 2:
             parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)
@@ -215,8 +215,8 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Computed from the shares, which have the same z-scores: their squares neither overflow nor underflow, and where
-    # all scores are equal their mean is exact, so that the deviation is exactly 0.
+    # Shares have the same z-scores as scores. Their squares neither overflow nor underflow, and equal shares have an
+    # exact mean: their deviation is exactly 0.
     present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
     deviations = np.where(present, shares - _sums(shares) / count, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from retrievers.base import Progress
 
-WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # of work in memory: what a killed process loses at most
+WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # of work in memory: the most that a killed process loses
 COPIED = 1 << 16  # rows copied at a time
 
 # (rows int64 [n], their vectors float32 [n, D]), in any order.

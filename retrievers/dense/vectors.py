@@ -289,7 +289,7 @@ class IVFPQ(_Inverted):
         width = vectors.shape[1]
         if width % self._m:
             fit = [m for m in range(1, width + 1) if width % m == 0]
-            raise BadInput(f"index.m is {self._m}, no divisor of {width} dimensions: use one of {fit}.")
+            raise BadInput(f"index.m is {self._m}, which does not divide {width} dimensions: use one of {fit}.")
         centroids = self._cluster(vectors, folder)
         quantizer = faiss.IndexFlatIP(width)
         quantizer.add(centroids)

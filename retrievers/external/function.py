@@ -65,7 +65,7 @@ class Function:
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         DocIds.save(folder, documents)
-        self._known = {document.doc_id for document in documents}
+        self.load(folder)
 
     def load(self, folder: Path) -> None:
         ids = DocIds(folder)

@@ -89,7 +89,7 @@ class Connections:
 
 
 def _body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the unpacked body. Raise DecodeError if it is packed twice: nothing limits what that unpacks to."""
+    """Return the unpacked body. Raise DecodeError if it is packed twice, since its unpacked size is then unlimited."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
@@ -322,7 +322,7 @@ class HttpClient:
                 pace.count()
                 return answer
             except FailedAttempt as failed:
-                if failed.wait and pace.answered > answered:  # a busy service, which does answer: keep asking
+                if failed.wait and pace.answered > answered:  # a busy service that does answer: keep asking
                     attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
                 if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:

@@ -38,7 +38,7 @@ import numpy as np
 from retrievers.base import cores, load_array, read_only
 from retrievers.lexical.tokenize import Tokens
 
-CHUNK = 1 << 16  # postings scored at a time, so that no temporary array is as long as the index
+CHUNK = 1 << 16  # postings scored at a time: bounds temporary arrays
 KNOWN = 8  # vocabularies of queries whose numbers are kept: the shards that a process searches share them
 
 
@@ -268,7 +268,7 @@ class SparseEngine:
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
 
         def columns(vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
-            """Return a column for each term, empty for those of other shards alone, and its place; -1 if unknown."""
+            """Return a column for each term, empty for terms of other shards only, and its place; -1 if unknown."""
             numbers = corpus.numbers(vocabulary)
             places = np.searchsorted(mine, numbers)
             inside = np.minimum(places, max(len(mine) - 1, 0))
@@ -345,7 +345,7 @@ class LibraryEngine:
         for row, terms in enumerate(queries.lists() if self._scorer else ()):
             unique = set(terms)
             candidates = np.flatnonzero([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
-            # At b = 1 the library divides 0 by 0 for empty documents, which are no candidates.
+            # At b = 1 the library divides 0 by 0 for empty documents, which are not candidates.
             with np.errstate(invalid="ignore"):
                 values = self._scorer.get_scores(terms)[candidates]
             best = np.argsort(-values, kind="stable")[:width]  # stable: ties stay in ascending order of doc_id

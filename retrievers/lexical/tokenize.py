@@ -139,8 +139,8 @@ class CharNgram:
         return [word[i : i + size] for size in sizes for i in range(len(word) - size + 1)]
 
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words; `s`, `t` and so on are what `\w+`
-# leaves of "it's" and "don't".
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words; `s`, `t` and so on are left by
+# `\w+` from "it's" and "don't".
 _ENGLISH = """
 a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
 theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
@@ -280,7 +280,7 @@ def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    # Lower-casing can decompose (İ becomes i and a dot): normalise again, so that equal words have one spelling.
+    # Lower-casing can decompose (İ becomes i and a dot): normalise again to give equal words one spelling.
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 

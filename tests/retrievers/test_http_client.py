@@ -1,6 +1,6 @@
 """The client of services, beyond what the tests of the language model gate show: redirects, certificates, limits.
 
-Retries, waits, the limit of requests and secrets in messages are tested in tests/gates/test_llm.py.
+Retries, waits, the limit of requests and interruptions are also tested in tests/llm/test_chat.py.
 """
 
 import base64
@@ -246,36 +246,6 @@ def test_who_stops_listening_ends_what_is_under_way(monkeypatch):
         assert len(service.asked) <= 3
 
 
-def test_replies_that_are_on_their_way_are_read_after_an_interruption(interrupt):
-    kept, both = [], threading.Barrier(2, timeout=10)
-
-    def fault(asked):
-        if both.wait() == 0:
-            interrupt()
-        time.sleep(0.2)
-
-    with server(fault) as service, pytest.raises(KeyboardInterrupt):
-        ask(service.url, "a" * 9, timeout=60.0, read=lambda i, _: kept.append(i))
-    assert sorted(kept) == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "stumble",
-    [
-        Reply(body={"results": [{"id": "d1"}]}, cut=3),
-        Reply(body='{"results": [{"id": "d'),
-        Reply(body="<html>busy</html>"),
-        Reply(status=500, body={"detail": "out of memory"}),
-        Reply(status=429, headers={"Retry-After": "0.01"}),
-    ],
-    ids=["cut", "half a JSON", "no JSON", "500", "429"],
-)
-def test_what_may_pass_is_asked_again(stumble):
-    with server(lambda asked: stumble if asked.time < 3 else None) as service:
-        assert ask(service.url) == {0: "d1"}
-        assert len(service.asked) == 3
-
-
 def test_a_bad_reply_is_final_where_another_will_be_as_bad():
     def refuse(place, reply):
         raise FailedAttempt(f"never: {reply.quoted()}", final=True)
@@ -328,24 +298,6 @@ def test_a_service_that_is_busy_is_asked_for_as_long_as_it_answers_some():
         texts = [str(i) for i in range(60)]
         assert len(ask(service.url, texts, parallel=8)) == 60
     assert count[0] > 0
-
-
-def test_a_service_that_is_always_busy_is_given_up():
-    with server(lambda asked: Reply(429, "", {"Retry-After": "0.01"})) as service:
-        assert "HTTP 429" in reason(service.url, texts="abcdef", parallel=2)
-        assert len(service.asked) <= 2 * 3
-
-
-def test_times_are_of_the_attempt_that_succeeded():
-    def fault(asked):
-        if asked.time == 1:
-            time.sleep(0.5)
-            return Reply(503)
-        return None
-
-    with server(fault) as service:
-        [answer] = answers(service.url)
-    assert 0 < answer.seconds < 0.5
 
 
 # What services say
@@ -435,7 +387,7 @@ def test_what_is_no_address(url):
     with pytest.raises(BadInput) as caught:
         Address.of(url, "llm.base_url")
     assert str(caught.value).startswith("base_url ")
-    assert "secret" not in str(caught.value).partition("what is secret")[0]
+    assert "secret" not in str(caught.value).partition("secrets belong")[0]
 
 
 def test_a_variable_with_a_line_break_is_refused(monkeypatch):

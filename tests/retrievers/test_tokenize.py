@@ -136,13 +136,6 @@ def test_kiwi_cuts_what_would_take_minutes_and_says_so(kiwi, caplog, monkeypatch
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(max_size=12), max_size=4))
-def test_ngrams_of_length_one_spell_the_words(texts):
-    spelled = ["".join(found) for found in CharNgram(1, 1)(texts).lists()]
-    assert spelled == ["".join(found) for found in Word()(texts).lists()]
-
-
-@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab 물리İ\u1112\u1161", max_size=8), max_size=4))
 def test_texts_do_not_influence_each_other(texts):
     for tokenizer in (Whitespace(), Word(), CharNgram(1, 3)):
