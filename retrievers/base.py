@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import operator
 import os
@@ -314,6 +315,13 @@ def opened(doc_ids: DocIds | None, k: int) -> DocIds:
 
 def load_array(folder: Path, name: str) -> np.ndarray:
     return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+
+def require_identity(file: Path, identity: Mapping[str, Any]) -> None:
+    """Raise ValueError unless an index was made with these arguments. file: of the index, with its identity as JSON."""
+    found = json.loads(file.read_text(encoding="ascii"))
+    if found != identity:
+        raise ValueError(f"the index in {file.parent} was made with {found}, not with {identity}")
 
 
 def read_only(values: np.ndarray) -> np.ndarray:

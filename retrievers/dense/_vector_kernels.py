@@ -21,14 +21,14 @@ FUSED = {"contract"}
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
     """Add n documents, base, base + 1, ..., to the candidates of queries first..last-1.
 
-    The k best documents by exact score, of equal ones the smaller documents, are always among the candidates.
+    The k best documents by exact score are always among the candidates; ties go to the smaller document.
 
     block: float32 [Q, n], approximate scores of these documents.
     slack: float64 [Q], how far an approximate score may be from the exact one.
     docs, scores: int32 and float64 [Q, room]; row q has the candidates so far in `docs[q, :sizes[q]]`, ascending, and
         their scores in `scores[q, :sizes[q]]`.
     sizes: int64 [Q], number of candidates; initially 0.
-    thresholds: float32 [Q]; a document with a lower score is no candidate; initially -inf.
+    thresholds: float32 [Q]; documents with a lower score are not candidates; initially -inf.
     """
     room = docs.shape[1]
     for q in range(first, last):
@@ -69,8 +69,7 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
 
     Query q has the candidates `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products,
-    summed in float64. Rows are padded with document -1 and score -inf. Of equal scores, the smaller document ranks
-    higher.
+    summed in float64. Rows are padded with document -1 and score -inf. Ties go to the smaller document.
     """
     k = top_docs.shape[1]
     for q in range(first, last):
@@ -86,11 +85,11 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop candidates, of which there are more than k: (number left, score below which a document is no candidate).
+    """Drop some of more than k candidates; return (number left, score below which documents are not candidates).
 
     The k best by approximate score have exact scores of at least kth - slack. A document with an approximate score
-    below kth - 2 * slack has an exact score below that. Where this leaves too many, as with masses of equal documents,
-    exact scores replace the approximate ones and k candidates remain.
+    below kth - 2 * slack has an exact score below that. If too many remain, such as many equal documents, exact scores
+    replace the approximate ones and k candidates remain.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)
@@ -109,7 +108,7 @@ def _kth(scores, size, k):
 
 @njit(cache=True, nogil=True)
 def _drop(docs, scores, size, bound):
-    """Drop candidates with scores below `bound`, in place and in order; returns how many are left."""
+    """Drop candidates with scores below `bound`, in place and in order; return the number left."""
     kept = 0
     for i in range(size):
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import DocIds, Document, Progress, Query, Ranking, load_array, opened
+from retrievers.base import DocIds, Document, Progress, Query, Ranking, load_array, opened, require_identity
 from retrievers.dense import models
 from retrievers.dense.embeddings import Blocks, write_whole
 from retrievers.dense.encoders import encodable
@@ -251,9 +251,7 @@ class Sparse(_Head):
 
     def load(self, folder: Path) -> None:
         """Memory-map the index in `folder`; raise ValueError if it was made with another model or max_length."""
-        identity = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
-        if identity != self._identity():
-            raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity()}")
+        require_identity(folder / "sparse.json", self._identity())
         self._postings = Postings.load(folder)
         self._doc_ids = DocIds(folder)
 

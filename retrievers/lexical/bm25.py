@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from harness.errors import BadInput
 from retrievers.base import (
@@ -20,6 +20,7 @@ from retrievers.base import (
     check_choice,
     check_whole,
     opened,
+    require_identity,
 )
 from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Parameters, SparseEngine, write_summary
 from retrievers.lexical.tokenize import Tokenizer, Tokens
@@ -112,7 +113,7 @@ class BM25:
 
     def load(self, folder: Path) -> None:
         """Memory-map the index in `folder`; raise ValueError if it was made with other parameters."""
-        self._require(folder, self._identity)
+        require_identity(folder / "bm25.json", self._identity)
         self._engine.load(folder)
         self._doc_ids = DocIds(folder)
 
@@ -142,7 +143,7 @@ class BM25:
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """As in Summed; raise ValueError if the index was made with other parameters."""
-        self._require(folder, self._identity | {"shard": True})
+        require_identity(folder / "bm25.json", self._identity | {"shard": True})
         self._shards.load_shard(folder, summary)
         self._doc_ids = DocIds(folder)
 
@@ -154,8 +155,3 @@ class BM25:
 
     def _tokens(self, documents: Sequence[Document]) -> Tokens:
         return self.tokenizer([document.indexed_text for document in documents], self.progress)
-
-    def _require(self, folder: Path, identity: dict[str, Any]) -> None:
-        found = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
-        if found != identity:
-            raise ValueError(f"the index in {folder} was made with {found}, not with {identity}")
