@@ -258,10 +258,14 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
     return tuple(compress(ascending, new.tolist())), np.split(places, ends)
 
 
-def occurring(docs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers that occur in `docs`, ascending, and `docs` as places among them (int32); -1 stays."""
-    used = np.unique(docs[docs >= 0])
-    return used, np.where(docs >= 0, np.searchsorted(used, docs), -1).astype(np.int32)
+def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers below `count` that occur in `docs`, ascending, and `docs` as places among them; -1 stays."""
+    occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
+    occurs[docs] = True
+    occurs[-1] = False
+    places = np.cumsum(occurs, dtype=np.int32) - 1
+    places[-1] = -1
+    return np.flatnonzero(occurs), places[docs]
 
 
 def one_word(text: str) -> str:
@@ -300,7 +304,7 @@ class DocIds:
 
         docs, scores: as in Ranking, with document numbers of the index.
         """
-        used, places = occurring(docs)
+        used, places = occurring(docs, len(self))
         return Ranking(tuple(query.query_id for query in queries), self[used], places, scores, measured)
 
 

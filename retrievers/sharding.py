@@ -76,5 +76,5 @@ def _merged(parts: Sequence[Ranking], k: int) -> Ranking:
     scores = np.hstack([one.scores for one in parts])
     order = np.lexsort((docs, np.where(docs >= 0, -scores, np.inf)), axis=1)[:, :k]
     docs, scores = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
-    used, docs = occurring(docs)
+    used, docs = occurring(docs, len(table))
     return Ranking(parts[0].query_ids, tuple(table[i] for i in used.tolist()), docs, scores)

@@ -28,8 +28,7 @@ import numpy as np
 
 from harness.errors import BadInput, Failed
 from retrievers.base import AtMost
-from retrievers.dense.inner_product import Candidates, Propose
-from retrievers.dense.vectors import Approximate, checked_count
+from retrievers.dense.vectors import Approximate, Candidates, Propose, checked_count
 from retrievers.hosts import name_host
 from retrievers.redaction import redacted, register
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from retrievers.dense import inner_product
+from retrievers.dense import vectors as module
 from retrievers.dense.vectors import HNSW, IVFPQ, Flat, IVFFlat
 
 
@@ -129,8 +129,8 @@ def test_small_whole_numbers(tmp_path, data):
     vectors = whole(data.draw(st.lists(numbers, max_size=60))).reshape(-1, width)
     queries = whole(data.draw(st.lists(numbers.filter(any), max_size=6))).reshape(-1, width)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inner_product, "DOCUMENTS", 7)
-        patch.setattr(inner_product, "QUERIES", 2)
+        patch.setattr(module, "DOCUMENTS", 7)
+        patch.setattr(module, "QUERIES", 2)
         docs, scores, _ = searched(vectors, queries, k, tmp_path)
     order, expected = sorted_out(queries, vectors, k)
     assert docs.tolist() == order.tolist()
