@@ -29,10 +29,9 @@ class FullLists:
 
 
 def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path) -> list[FullLists]:
-    """The runs whose ids, or beginnings of ids, are given. BadInput unless all are finished retrieval runs on the
-    documents and queries of the dataset, with their full lists.
+    """Return the runs whose ids, or beginnings of ids, are given. folder: for downloads.
 
-    folder: for downloads.
+    Raise BadInput unless all are finished retrieval runs on the documents and queries of the dataset, with full lists.
     """
     names = _Names(dataset)
     found: dict[str, FullLists] = {}
@@ -49,10 +48,9 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """(the `top` best runs of an experiment that `named` would take, a repeated configuration once; why others were
-    left out). BadInput if there is none.
+    """Return (the `top` best runs of an experiment that `named` would take, why others were left out).
 
-    folder: for downloads.
+    A repeated configuration counts once. Raise BadInput if there is no such run. folder: for downloads.
     """
     names = _Names(dataset)
     found: list[FullLists] = []
@@ -73,7 +71,7 @@ def best_repeatable(
 
 
 def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
-    """Why a run has no full lists of this dataset: what follows "the run"."""
+    """Return why a run has no full lists of this dataset: what follows "the run"."""
     if (verb := run.tags.get("harness.verb")) == "score":
         return "is a file that was scored, which may be cut and need not be a retrieval. Name a run of `harness run`"
     if verb != "run":
@@ -98,7 +96,6 @@ def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> Full
 
 
 def _download(tracker: Tracker, run: LoggedRun, folder: Path) -> Path | None:
-    """The run's file of full lists; None if it has none."""
     try:
         return tracker.download(run, RUN_FILE, folder / run.run_id)
     except NoFile:
@@ -106,7 +103,6 @@ def _download(tracker: Tracker, run: LoggedRun, folder: Path) -> Path | None:
 
 
 def _lists(file: Path, run: LoggedRun, names: _Names) -> dict[str, list[str]]:
-    """BadInput, which names the run, if its file is damaged."""
     try:
         found = trec_scores(file)
     except BadInput as error:
@@ -128,7 +124,7 @@ class _Names:
 
 
 def _words(ids: Iterable[str]) -> dict[str, str]:
-    """The word that stands for an id -> the id. BadInput for two ids with the same word."""
+    """Return the word that stands for an id -> the id. Raise BadInput for two ids with the same word."""
     found: dict[str, str] = {}
     for one in ids:
         if (other := found.setdefault(one_word(one), one)) != one:

@@ -1,4 +1,4 @@
-"""Which run of an experiment is best: by each run's own objective, or by another measure that is asked for."""
+"""Which run of an experiment is best, by its own objective or by another measure, and which runs compare."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RankedRun:
-    """A finished run, and the score that ranks it. also: the runs for which it stands, as `distinct` finds them."""
+    """A finished run, and the score that ranks it. also: runs with the same results, as `distinct` finds them."""
 
     run: LoggedRun
     score: Objective
@@ -66,7 +66,7 @@ class RankedRun:
 
 @dataclass(frozen=True)
 class RunRanking:
-    """select_on: the queries that rank the runs, "all" or "public". runs: the best first, the earlier of equal ones."""
+    """select_on: the queries that rank the runs, "all" or "public". runs: the best first; ties go to the earlier."""
 
     select_on: str
     runs: Sequence[RankedRun] = field(default_factory=tuple)
@@ -76,10 +76,10 @@ C = TypeVar("C", bound=Config)
 
 
 def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collection[str] = SCORED) -> tuple[C, list[str]]:
-    """(the config of a command with a measure as its `metric`; why it is this one, where that is not obvious).
+    """Return (the config of a command with a measure as its `metric`; a note on why, where that is not obvious).
 
-    `metric: null` stands for what most of the runs that the command is about are ranked by, of equally many the latest
-    of these: the runs that `runs` or `run` names, else the finished ones of the experiment. BadInput if there are none.
+    `metric: null` becomes the measure that ranks most of the runs that `runs` or `run` names, else of the finished runs
+    of the experiment; ties go to the latest. Raise BadInput if there are no runs.
     """
     document = config.document
     if document["metric"] is not None:
@@ -101,18 +101,26 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
 
 
 def require_labels(run: LoggedRun) -> None:
-    """BadInput for a retrieval run without labels, whose lists nothing can score."""
+    """Raise BadInput for a retrieval run without labels."""
     if run.tags.get("task", RETRIEVAL) == RETRIEVAL and "data.qrels" not in run.tags:
         raise BadInput(f"Run {run.named} has no labels, so no scores. {GET_LABELS}")
 
 
+def require_finished(run: LoggedRun) -> None:
+    """Raise BadInput unless the run is a finished one with scores."""
+    if (verb := run.tags.get("harness.verb")) not in SCORED:
+        raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
+    if run.status != "FINISHED":
+        raise BadInput(f"Run {run.named} is {run.status}: only finished runs have all of their scores.")
+
+
 def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
-    """The measure if a command about these runs has to be told it; None where they are ranked by it anyway."""
+    """Return the measure if a command about these runs has to be told it; None where they are ranked by it anyway."""
     return None if list(_ranked_by(runs)) == [metric] else metric
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> RunRanking:
-    """The finished runs of an experiment that have the measure; BadInput if there are none.
+    """Return the finished runs of an experiment that have the measure. Raise BadInput if there are none.
 
     A run is ranked by its own objective where that is the measure, else by the score of the same kind: out of fold
     where a gate or a fusion learnt from labels.
@@ -131,9 +139,9 @@ def rank(tracker: Tracker, wanted: Wanted) -> RunRanking:
 
 
 def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:
-    """One for all runs that are the same, the best first: a run rather than a scored file, else the earliest.
+    """Return one run for each set of equal runs, the best first: a run before a scored file, then the earliest.
 
-    by_lists: whether runs of different configurations are the same if they return the same documents. Those that are
+    by_lists: whether runs of different configurations are equal if they return the same documents; runs that are
     ranked by their time never are.
     """
     groups: dict[tuple[str | None, ...], list[RankedRun]] = {}
@@ -149,14 +157,14 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
 
 
 def repeated_note(ranked: Sequence[RankedRun]) -> list[str]:
-    """The note on the runs for which others stand, in a list; [] if there are none. ranked: as `distinct` has them."""
+    """Return the note on runs that `distinct` left out, in a list; [] if there are none."""
     count = sum(len(one.also) for one in ranked)
     why = "more with the configuration or the returned documents of another: they do not count again"
     return [f"{counted(count, 'run')} {why}."] if count else []
 
 
 def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, ...]]:
-    """What a run shares with those that are the same: its trial key, and its lists with what they are scored by."""
+    """Return what a run shares with its equals: its trial key, and its lists with what they are scored by."""
     tags = run.tags
     found: list[tuple[str | None, ...]] = [(tags["trial_key"],)] if "trial_key" in tags else []
     if by_lists and LISTS in tags:
@@ -165,12 +173,12 @@ def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, 
 
 
 def is_same(one: LoggedRun, other: LoggedRun) -> bool:
-    """Whether two runs are the same for `distinct`, so that comparing them tells nothing."""
+    """Return whether two runs are equal for `distinct`."""
     return not {*identities(one)}.isdisjoint(identities(other))
 
 
 def best_run(tracker: Tracker, wanted: Wanted) -> LoggedRun:
-    """The best finished run, the earliest of equals; BadInput if there is none."""
+    """Return the best finished run; ties go to the earliest. Raise BadInput if there is none."""
     return distinct(rank(tracker, wanted).runs)[0].run
 
 
@@ -188,10 +196,10 @@ def chosen_run(
 
 
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
-    """Whether the objectives of two runs can rank them: the same measure on the same queries, by the same rules.
+    """Return whether the objectives of two runs can rank them: the same measure on the same queries and rules.
 
-    In sample and out of fold compare, as everywhere: each is what its run is ranked by. What only one of the runs has
-    logged does not tell them apart: a file that was scored without queries has no `data.queries`.
+    In sample and out of fold compare: each is what its run is ranked by. What only one of the runs has logged does not
+    tell them apart: a file that was scored without queries has no `data.queries`.
     """
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
@@ -200,7 +208,7 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
 
 
 def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> str:
-    """Why scores of two runs by a measure do not compare: the tag, param or number that differs; "" if they compare.
+    """Return the tag, param or number by which scores of two runs do not compare; "" if they compare.
 
     select_on: the queries that the scores are about, "all" or "public".
     """
@@ -215,16 +223,16 @@ def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> st
 
 
 def same_tags(measure: str) -> tuple[str, ...]:
-    """The tags that are the same in all runs which the measure can rank.
+    """Return the tags that all runs share that the measure can rank.
 
-    Measures of documents need the same labels. Those of spans need the same evidence: the documents may have been cut
-    from the texts in different ways.
+    Measures of documents need the same labels. Measures of spans need the same evidence: the documents may have been
+    cut from the texts in different ways.
     """
     return ("data.evidence" if of_spans(measure) else "data.qrels", *SAME_TAGS)
 
 
 def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
-    """The best finished run, but for the one with this id, whose objective compares with the record's; None: no such.
+    """Return the best other finished run whose objective compares with the record's; None if there is none.
 
     record: of the run with this id, which has ended.
     """
@@ -239,7 +247,7 @@ def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None
 
 
 def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:
-    """A run's score by a measure; None if the run does not have it.
+    """Return a run's score by a measure; None if the run does not have it.
 
     The public part of measures other than the objective is in the run's file of all metrics.
     """
@@ -252,7 +260,6 @@ def _is_of(run: LoggedRun, task: str, verbs: Collection[str]) -> bool:
 
 
 def _counting(tracker: Tracker, run: LoggedRun) -> list[LoggedRun]:
-    """The run; of a sweep without a single best trial, all of its trials."""
     if run.objective or "sweep.id" not in run.tags:
         return [run]
     member = member_tag(run.tags["sweep.id"])
@@ -260,15 +267,17 @@ def _counting(tracker: Tracker, run: LoggedRun) -> list[LoggedRun]:
 
 
 def _ranked_by(runs: Sequence[LoggedRun]) -> Counter[str]:
-    """What the runs are ranked by, that of the latest first -> how many are; what ranked them if they had labels, where
-    none has any."""
+    """Return objective -> how many runs are ranked by it, that of the latest run first.
+
+    Where no run has labels, these are the objectives that the runs were given.
+    """
     latest = sorted(runs, key=lambda run: -run.began)
     found = Counter(run.objective.name for run in latest if run.objective)
     return found or Counter(run.params["objective"] for run in latest if "objective" in run.params)
 
 
 def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
-    """The queries that ranked all of these runs. BadInput if some are ranked by the public part alone."""
+    """Return the queries that ranked all of these runs. Raise BadInput if only some are ranked by the public part."""
     counts = Counter(run.select_on for run in runs if run.score(wanted.metric, run.select_on))
     if len(counts) > 1:
         raise BadInput(
@@ -280,7 +289,6 @@ def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
 
 
 def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInput:
-    """Why none of the finished runs of an experiment can be chosen."""
     if not runs:
         return _nothing(tracker, wanted.experiment, wanted.task)
     experiment = wanted.experiment
@@ -301,7 +309,6 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
 
 
 def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
-    """Why an experiment has no finished runs."""
     if experiment not in (names := tracker.experiments()):
         there = f"Known: {', '.join(names)}." if names else "There is none yet."
         return BadInput(

@@ -13,9 +13,8 @@ from harness.analysis import ranking
 from harness.analysis.board.expected import expected_of_run
 from harness.analysis.comparison import page
 from harness.analysis.comparison.choice import Choice, choose_runs, tested_family
-from harness.analysis.comparison.comparison import Comparison, ScoredRuns, compare_runs
-from harness.analysis.comparison.retrieval_runs import read_retrieval_runs
-from harness.analysis.comparison.task_runs import TaskRuns
+from harness.analysis.comparison.comparison import Comparison
+from harness.analysis.comparison.scored_runs import ScoredRuns, TaskRuns, compare_runs, read_retrieval_runs
 from harness.analysis.submissions import read_submissions
 from harness.config.check import Invocation
 from harness.config.commands import CompareConfig

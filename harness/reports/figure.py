@@ -32,7 +32,7 @@ FONT = 8
 
 
 def new_figure(width: float, height: float, *, constrained: bool = True) -> Figure:
-    """An empty figure, in inches. constrained: matplotlib finds the margins; otherwise the caller sets them."""
+    """Return an empty figure, in inches. constrained: matplotlib finds the margins; otherwise the caller sets them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,7 +67,7 @@ BOXES = "Last Resort"  # the font that comes with matplotlib and has a box for e
 
 
 def with_fonts(figure: Figure) -> Figure:
-    """The figure without the upper and right frame, its texts in fonts that have Hangul if one is installed."""
+    """Return the figure without the upper and right frame, its texts in fonts that have Hangul if one is installed."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -80,7 +80,7 @@ def with_fonts(figure: Figure) -> Figure:
 
 @cache
 def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
-    """(font families for all texts, code points of the characters that they can draw)."""
+    """Return (font families for all texts, code points of the characters that they can draw)."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     families = tuple(filter(None, ("DejaVu Sans", hangul_font())))
@@ -89,7 +89,7 @@ def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
 
 
 def hangul_font() -> str | None:
-    """The family of an installed font that has Hangul; None if there is none."""
+    """Return the family of an installed font that has Hangul; None if there is none."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     installed = {font.name for font in fontManager.ttflist}
@@ -121,7 +121,7 @@ FINALS = "_ k k k n n n t l k m l l l p l m p p t t ng t t k t p t"
 
 
 def romanised(letter: str) -> str:
-    """A Hangul syllable in Latin letters, regardless of its neighbours: `닭` -> `dak`. Other letters unchanged."""
+    """Return a Hangul syllable in Latin letters: `닭` -> `dak`; other letters unchanged."""
     place = ord(letter) - ord("가")
     if not 0 <= place <= ord("힣") - ord("가"):
         return letter
@@ -130,13 +130,13 @@ def romanised(letter: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """The text with Latin letters for Hangul, and an ellipsis for each run of others, where no font can draw them."""
+    """Return the text with Latin letters for Hangul, and an ellipsis for others, that no font can draw."""
     known = fonts()[1]
     text = "".join(letter if ord(letter) in known else romanised(letter) for letter in text)
     return re.sub("\0[\0 ]*", "…", "".join(letter if ord(letter) in known else "\0" for letter in text))
 
 
 def shortened(text: str, most: int) -> str:
-    """The last `most` characters of a text that is longer: names and paths differ at their end."""
+    """Return the last `most` characters of a text that is longer: names and paths differ at their end."""
     text = drawable(text)
     return text if len(text) <= most else "…" + text[1 - most :]

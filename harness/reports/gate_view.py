@@ -126,7 +126,6 @@ def learnt_view(outcome: Outcome, public: bool) -> GateView:
 
 
 def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> GateView:
-    """Return the view of a gate whose thresholds were set by hand or learnt elsewhere."""
     assert outcome.decision.signal is not None
     rows, rule = payoff.rows, given(outcome, plan)
     signal, earned = outcome.decision.signal[rows], payoff.levels((plan.top_k, 0))
@@ -147,7 +146,7 @@ def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> G
 
 
 def signal_name(rule: Rule) -> str:
-    """The name of the signal that the rule's thresholds apply to."""
+    """Return the name of the signal that the rule's thresholds apply to."""
     if rule.plain:
         source, signal = rule.features[0]
         return f"{source} {signal}" if source else signal
@@ -156,7 +155,7 @@ def signal_name(rule: Rule) -> str:
 
 
 def given(outcome: Outcome, plan: Plan) -> SignalRule:
-    """The rule of a gate that has a signal and learned nothing in this run."""
+    """Return the rule of a gate that has a signal and learned nothing in this run."""
     gate, levels, names = plan.made("gate"), (plan.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
@@ -175,7 +174,6 @@ def given(outcome: Outcome, plan: Plan) -> SignalRule:
 
 
 def _labelled(outcome: Outcome, public: bool) -> dict[str, Any]:
-    """Return signal, needs and shown of the labelled queries, or of those in the public part."""
     decision, scores = outcome.decision, outcome.scores
     assert decision.signal is not None
     assert scores is not None
@@ -221,7 +219,6 @@ def draw_gate(view: GateView) -> Figure:
 
 
 def _title(view: GateView) -> list[str]:
-    """The lines above the panels."""
     queries, none = view.counts
     return [
         f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {counted(queries, 'query')}"
@@ -232,7 +229,6 @@ def _title(view: GateView) -> list[str]:
 
 
 def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
-    """The objective at every threshold, with horizontal lines for the means to compare it with."""
     curve, oof = view.curve, view.held_out
     first, last = min(ends[0], curve.edges[-1]), max(ends[1], curve.edges[0])
     panel.stairs(curve.values[::-1], [first, *curve.edges[::-1], last], baseline=None, color=CURVE, lw=1.5)
@@ -263,7 +259,6 @@ def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
 
 
 def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
-    """One row per range of the last threshold and one per threshold, each with its numbers beside it."""
     labels: list[str] = []
     for name, (low, high) in view.ranges.items():
         colour = INTERVAL if labels else PLATEAU
@@ -328,7 +323,6 @@ def _apart(heights: Sequence[float], least: float) -> np.ndarray:
 
 
 def _beyond(signal: np.ndarray, ends: Ends) -> str:
-    """A remark on queries beyond the ends of the axis; empty if there are none."""
     count = int(((signal < ends[0]) | (signal > ends[1])).sum())
     return f" ({counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
 

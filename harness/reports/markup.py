@@ -6,6 +6,7 @@ import html
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from harness.config.text import counted
 from harness.measures.objective import Objective
@@ -15,13 +16,21 @@ ABSENT = "–"
 SNIPPET = 90  # characters of a document shown in a list
 
 
+@dataclass(frozen=True)
+class Words:
+    """The same in English and in Korean."""
+
+    en: str
+    ko: str
+
+
 def number(value: float | None, sign: str = "") -> str:
     """Four decimals; a dash for None and NaN. sign: "+" shows the sign of positive numbers too."""
     return ABSENT if value is None or math.isnan(value) else f"{value:{sign}.4f}"
 
 
 def signed(value: float | None) -> str:
-    """A difference: with its sign, "0" if there is none."""
+    """Return a difference: with its sign, "0" if there is none."""
     return "0" if value == 0 else number(value, "+")
 
 
@@ -38,14 +47,14 @@ def percent(value: float, digits: int = 0) -> str:
 
 
 def interval(low: float | None, high: float | None, absent: str = ABSENT) -> str:
-    """The ends of an interval; `absent` if there is none."""
+    """Return the ends of an interval; `absent` if there is none."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return absent
     return f"{low:.3f} – {high:.3f}"
 
 
 def rounded_or_none(value: float) -> float | None:
-    """A number for JSON, to six decimals; None for one that is not finite."""
+    """Return a number for JSON, to six decimals; None for one that is not finite."""
     return round(float(value), 6) if math.isfinite(value) else None
 
 
@@ -55,7 +64,7 @@ def rounded_interval(mean: float, low: float, high: float) -> dict[str, float | 
 
 
 def snippet(text: str, most: int = SNIPPET) -> str:
-    """The beginning of a text, on one line of at most `most` characters."""
+    """Return the beginning of a text, on one line of at most `most` characters."""
     line = " ".join(text[: 20 * most].split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -83,7 +92,7 @@ def _reference(found: re.Match[str]) -> str:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table. header, rows: cells in Markdown."""
+    """Return a table. header, rows: cells in Markdown."""
     cells = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
@@ -93,8 +102,10 @@ def bullets(texts: Iterable[str]) -> str:
 
 
 def estimated(found: Estimate, name: str) -> str:
-    """An estimate with its interval: `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of
-    300 queries)`, or why there is none."""
+    """Return an estimate with its interval, or why there is none.
+
+    Such as `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`.
+    """
     ends = interval(found.low, found.high, absent="")
     queries = f"people have checked {found.checked:,} of {counted(found.checked + found.others, 'query')}"
     reason = found.note.removeprefix(NO_ESTIMATE)
@@ -107,17 +118,17 @@ def estimated(found: Estimate, name: str) -> str:
 
 
 def raw(found: Estimate, value: float) -> str:
-    """A mean over labels of both origins, named as such. found: the estimate beside it."""
+    """Return a mean over labels of both origins, named as such. found: the estimate beside it."""
     return f"raw {value:.4f}, {raw_share(found)}"
 
 
 def raw_share(found: Estimate) -> str:
-    """How much of the labels that a raw number rests on is a model's."""
+    """Return how much of the labels that a raw number rests on is a model's."""
     return f"by labels that for {100 * found.share:.0f} % of the queries are a model's"
 
 
 def result(one: Objective) -> str:
-    """The first line of a description: MLflow folds all but the first few."""
+    """Return the first line of a description: MLflow folds all but the first few."""
     if found := one.estimate:
         return f"**{marked(estimated(found, one.title))}**; {raw(found, one.value)}"
     ends = interval(one.low, one.high, absent="")
@@ -130,7 +141,7 @@ def description(parts: Iterable[str]) -> str:
 
 
 def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
-    """How many documents a gate shows: `3 documents from 3.821, below that none`. levels, thresholds: as in a Rule."""
+    """Return how many documents a gate shows, such as `3 documents from 3.821, below that none`."""
     steps: list[str] = []
     for level, threshold in zip(levels, thresholds, strict=False):
         if threshold < math.inf:

@@ -71,7 +71,7 @@ class Place:
 
 
 def flag(config_dir: str | None) -> list[str]:
-    """The words that name a `--config-dir` again."""
+    """Return the words that name a `--config-dir` again."""
     return [f"--config-dir={config_dir}"] if config_dir else []
 
 

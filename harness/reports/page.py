@@ -20,7 +20,7 @@ FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
 
 
 def fill_page(template: Path, data: Mapping[str, Any]) -> str:
-    """The whole page. data: as JSON has it, all numbers finite."""
+    """Return the whole page. data: as JSON has it, all numbers finite."""
     text, policy = _template(template)
     script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return text.replace("{{policy}}", policy).replace("{{data}}", script)
@@ -28,7 +28,7 @@ def fill_page(template: Path, data: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _template(template: Path) -> tuple[str, str]:
-    """(the template with its files in it, a Content-Security-Policy for its own styles and scripts only)."""
+    """Return (the template with its files in it, a Content-Security-Policy for its own styles and scripts only)."""
     text = FILE.sub(lambda found: template.with_name(found[1]).read_text("utf-8"), template.read_text("utf-8"))
     allowed = {
         kind: " ".join(_hashed(body) for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL))

@@ -1,4 +1,4 @@
-"""The Markdown description of a run: what was run, its main scores, and what each of its files contains."""
+"""What every scored run has for people: the measures of its page, and its description in Markdown."""
 
 from __future__ import annotations
 
@@ -16,8 +16,21 @@ from harness.measures.measures import LOSING, MERGED, OOF
 from harness.measures.objective import Objective
 from harness.measures.scores import UNANSWERABLE, Scores, Summary
 from harness.reports.gate_view import GateView
-from harness.reports.markup import grid, interval, levels_text, marked, number, result, snippet
-from harness.reports.scored_page import Facts, scored_note
+from harness.reports.markup import (
+    bullets,
+    description,
+    estimated,
+    grid,
+    interval,
+    levels_text,
+    marked,
+    number,
+    raw,
+    result,
+    rounded_interval,
+    rounded_or_none,
+    snippet,
+)
 from harness.reports.terminal import checked_notes
 from harness.statistics.prediction_powered import Estimate
 
@@ -33,7 +46,28 @@ LOSSES = {
     MERGED: "not at the top of the documents shown; the lists are too short to say whether it was found",
 }
 
+Facts = Sequence[tuple[str, str]]
 Table = Mapping[str, Sequence[Any]]
+REPORT = "report.html"
+FILES = {
+    REPORT: "the page of this run: its measures, and every query or the worst items; opens without a network",
+    "queries.json": "one row per query: signal, decision, hits, score and documents",
+    "items.json": "the worst items, one row each",
+    "overview.png": "rank of the first relevant document, and where the score is lost",
+    "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
+    "measures.png": "measures with their intervals, and by kind of item",
+    "gate.json": "the rule that the gate learned from labels",
+    "fusion.json": "the rule that the fusion learned from labels, and what it was chosen from",
+    "predictions": "the predictions: what is submitted",  # whatever its suffix
+    "metrics.json": "every number of this run",
+    "scores.csv": "every measure for every query, at full precision",
+    "checked.csv": "the same by people's and by the model's labels: what estimates are made of",
+    "items.csv": "every item: its texts and measures",
+    "tallies.csv": "the counts of every item: all that a comparison needs",
+    "run.trec": "the ranking before the gate, in TREC format",
+    "config.yaml": "the resolved configuration",
+    "requirements.txt": "versions of all installed packages",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +97,7 @@ class ShownScores:
         return scores.losses if scores and self.objective == LOSING else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary]]:
-        """(logged name, summary) of `count` measures, the objective first.
+        """Return (logged name, summary) of `count` measures, the objective first.
 
         A measure that also has an out-of-fold value comes directly after it. Last is what unanswerable queries score
         apart, where there are any.
@@ -81,6 +115,50 @@ class ShownScores:
             rows.append((name, summaries[name]))
         apart = self.overall.unanswerable
         return rows + ([(UNANSWERABLE, apart)] if apart else [])
+
+
+def measure_row(
+    name: str, n: int, cells: Sequence[float], of: Mapping[str, Summary | Estimate], why: str = ""
+) -> dict[str, Any]:
+    """Return a row of the table of measures as the page has it.
+
+    cells: below the page's `columns`; NaN where there is none. of: logged name -> the value that is drawn with its
+    interval; {} if the measure is absent. why: the reason for a missing value or interval.
+    """
+    values = [(logged, one, one.value if isinstance(one, Estimate) else one.mean) for logged, one in of.items()]
+    marks = [{"name": logged, "n": n} | rounded_interval(value, one.low, one.high) for logged, one, value in values]
+    return {"name": name, "n": n, "cells": [*map(rounded_or_none, cells)], "marks": marks, "why": why}
+
+
+def first_number(one: Objective | None, n: int) -> dict[str, Any] | None:
+    """Return what a page begins with; None where nothing has a value. n: how many queries or items it is a mean of."""
+    if one is None:
+        return None
+    about = {"name": one.name, "kind": one.kind, "n": n}
+    if found := one.estimate:
+        said = {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
+        return about | rounded_interval(found.value, found.low, found.high) | said
+    return about | rounded_interval(one.value, one.low, one.high)
+
+
+def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[str], files: Iterable[str]) -> str:
+    """Return the description of a run.
+
+    first: the result in one line, since MLflow folds everything after the first few. found: its tables and sentences.
+    files: names of the files that the run leaves; the tracker makes a link of the page's name.
+    """
+    left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
+    others = [f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != REPORT]
+    return description(
+        [
+            first,
+            f"[{REPORT}]({REPORT}): {FILES[REPORT]}" if REPORT in left else "",
+            bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts),
+            *found,
+            bullets(map(marked, notes)),
+            bullets(others),
+        ]
+    )
 
 
 def run_note(
@@ -114,7 +192,7 @@ def facts_of(
     view: GateView | None,
     fusion: Mapping[str, Any] | None = None,
 ) -> Facts:
-    """What was run, as (name, text) pairs. fusion: what it learnt, as in `fusion.json`."""
+    """Return what was run, as (name, text) pairs. fusion: what it learnt, as in `fusion.json`."""
     labelled = "no labels"
     if scores:
         counts = scores.counts
@@ -144,17 +222,6 @@ def gate_text(view: GateView) -> str:
         return f"none, every query gets its documents (the signal shown is {view.name})"
     rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"
     return f"{view.name}: {rule}" + (f"; fitted on labels of {counted(view.counts[0], 'query')}" if view.learnt else "")
-
-
-def confusion(table: Table) -> dict[tuple[bool, bool], int]:
-    """(needs retrieval, is shown documents) -> number of labelled queries.
-
-    Counted as the losses are: a query that needs retrieval, passes the gate and finds nothing is not withheld.
-    """
-    wrong = {"wrongly_returned", "wrongly_withheld"}
-    rows = zip(table["needs"], table["decision"], strict=True)
-    count = Counter((needs, needs != (decision in wrong)) for needs, decision in rows if needs is not None)
-    return {(needs, shown): count[needs, shown] for needs in (True, False) for shown in (True, False)}
 
 
 def _headline(scores: ShownScores) -> str:
@@ -187,7 +254,13 @@ def _losses(scores: ShownScores, table: Table | None) -> str:
 
 
 def _confusion(table: Table) -> str:
-    count = confusion(table)
+    """Return labelled queries by what they need and get, counted as the losses are.
+
+    A query that needs retrieval, passes the gate and finds nothing is not withheld.
+    """
+    wrong = {"wrongly_returned", "wrongly_withheld"}
+    cells = zip(table["needs"], table["decision"], strict=True)
+    count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)
     rows = [
         (name, f"{count[needs, True]:,}", f"{count[needs, False]:,}")
         for name, needs in (("needs retrieval", True), ("needs none", False))
@@ -196,7 +269,7 @@ def _confusion(table: Table) -> str:
 
 
 def _component(node: Node) -> str:
-    """A component's config in words: `BM25, k1 1.5, b 0.75, tokenizer Kiwi`."""
+    """Return a component's config in words: `BM25, k1 1.5, b 0.75, tokenizer Kiwi`."""
     words = [str(node["_target_"]).rpartition(".")[2]]
     for key, value in node.items():
         if key in ("_target_", "runtime"):

@@ -31,8 +31,7 @@ from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 from harness.reports.gate_view import GateView, draw_gate, gate_view, given, signal_axis, view_payoff
 from harness.reports.markup import rounded_or_none, snippet
 from harness.reports.page import TEMPLATES, fill_page
-from harness.reports.run_note import LOSSES, ShownScores, facts_of, run_note
-from harness.reports.scored_page import first_number, measure_row
+from harness.reports.run_note import LOSSES, ShownScores, facts_of, first_number, measure_row, run_note
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
@@ -137,7 +136,6 @@ def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -
 
 
 def _measures(scores: ShownScores) -> dict[str, Any]:
-    """The columns and rows of the measures; where labels come partly from a model, estimates with raw means beside."""
     found: dict[str, dict[str, Summary]] = {}
     for name, one in scores.headline(MEASURES_ON_PAGE):
         found.setdefault(name.removeprefix(OOF), {})[name] = one
@@ -155,7 +153,6 @@ def _measures(scores: ShownScores) -> dict[str, Any]:
 
 
 def _first(outcome: Outcome) -> dict[str, Any] | None:
-    """What ranks the run, and over how many queries; None where it has no value."""
     one, scores = outcome.objective, outcome.scores
     if one is None or scores is None:
         return None
@@ -163,7 +160,6 @@ def _first(outcome: Outcome) -> dict[str, Any] | None:
 
 
 def _lost_of(scores: ShownScores) -> str:
-    """What the losses rest on; they are never of the public part alone."""
     kind = "out of fold" if scores.held_out else "in sample"
     return f"{kind}, all queries" if scores.ranked_by and scores.ranked_by.select_on == "public" else kind
 
@@ -257,7 +253,6 @@ def losses_and_found(
 
 
 def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
-    """The documents returned for a query, one per line."""
     relevant = dataset.qrels.grades.get(outcome.queries[row].query_id, {}) if dataset.qrels else {}
     returned = [dataset.by_id[doc_id] for doc_id, _ in outcome.final.row(row)]
     return "\n".join(
@@ -266,7 +261,7 @@ def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A text, or a NumPy or Python number as JSON has it."""
+    """Return a text, or a NumPy or Python number as JSON has it."""
     if isinstance(value, str):
         return value
     return value.item() if isinstance(value, np.bool_ | np.integer) else rounded_or_none(value)
@@ -278,7 +273,7 @@ def _cell(value: Any) -> Any:
 def gate_data(
     outcome: Outcome, plan: Plan, dataset: Dataset, view: GateView | None, overrides: Sequence[str] | None
 ) -> dict[str, Any] | None:
-    """The gate as JSON has it; None where it reads no signal. Without a view, it lacks what takes labels.
+    """Return the gate as JSON has it; None where it reads no signal. Without a view, it lacks what takes labels.
 
     overrides: of the command that made the run; None if they are unknown.
 
@@ -320,7 +315,7 @@ def gate_data(
 
 
 def _if_shown(outcome: Outcome, plan: Plan, dataset: Dataset, level: int) -> dict[str, list[Any]]:
-    """What showing each query its first `level` documents means, and what withholding them earns."""
+    """Return what showing each query its first `level` documents means, and what withholding them earns."""
     payoff, scores = view_payoff(outcome, plan, dataset), outcome.scores
     assert payoff is not None
     assert scores is not None
@@ -339,7 +334,6 @@ def _if_shown(outcome: Outcome, plan: Plan, dataset: Dataset, level: int) -> dic
 
 
 def _counts(outcome: Outcome, public: bool) -> list[bool]:
-    """For each query, whether it may influence a threshold; private labels may not where the public part selects."""
     scores = outcome.scores
     private = set()
     if public and scores:
@@ -349,7 +343,7 @@ def _counts(outcome: Outcome, public: bool) -> list[bool]:
 
 
 def _command(outcome: Outcome, plan: Plan, overrides: Sequence[str] | None) -> str | None:
-    """A shell command that ends in `gate.threshold=`; None unless the gate decides by a single signal.
+    """Return a shell command that ends in `gate.threshold=`; None unless the gate decides by a single signal.
 
     Without the overrides, only its words about the gate.
     """

@@ -144,7 +144,6 @@ def _number(cell: Cell) -> Number:
 
 
 def _digits(value: float, shows: Shows, digits: int) -> str:
-    """Return a number as it is shown."""
     if math.isnan(value):
         return ABSENT
     match shows:
@@ -162,7 +161,6 @@ def _digits(value: float, shows: Shows, digits: int) -> str:
 
 
 def _shown(cell: Cell, column: Column, digits: int) -> str:
-    """Return a number without its interval."""
     one = _number(cell)
     beside = "" if one.beside is None else f" ({one.beside:,})"
     return f"{_digits(one.value, column.shows, digits)}{beside}"
@@ -238,7 +236,6 @@ def _breaks(cells: Iterable[str]) -> bool:
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how many characters of a terminal each column takes."""
     columns = zip(header, *rows, strict=True)
     return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
 
@@ -369,7 +366,6 @@ def _marked(column: Column, cells: Sequence[Cell]) -> bool:
 
 
 def _bracketed(cell: Cell, column: Column) -> str:
-    """Return the interval of a cell in brackets; "" if it has none."""
     if column.shows == "text" or not (one := _number(cell)).has_interval:
         return ""
     digits = min(column.digits, PASTED)

@@ -11,7 +11,7 @@ from harness.measures.scores import Summary
 from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, with_fonts
 from harness.reports.markup import bullets, grid, interval, marked, number, result, rounded_or_none
 from harness.reports.page import TEMPLATES, fill_page
-from harness.reports.scored_page import Facts, first_number, measure_row, scored_note
+from harness.reports.run_note import Facts, first_number, measure_row, scored_note
 from harness.storage.typed import encoded
 from harness.tasks.scored_file import ScoredFile
 
@@ -24,7 +24,7 @@ LIMIT = 1000  # items on a page
 
 
 def task_page(scored: ScoredFile, facts: Facts) -> str:
-    """The whole page as HTML, with at most the LIMIT worst items; those without a value come last.
+    """Return the whole page as HTML, with at most the LIMIT worst items; those without a value come last.
 
     facts: what was scored, name -> text.
     """
@@ -49,7 +49,6 @@ def task_page(scored: ScoredFile, facts: Facts) -> str:
 
 
 def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
-    """A measure with its values over all items and over both parts."""
     none = Summary(np.nan, 0)
     one, absent = scored.summary.get(name, none), scored.judged.absent
     known = name not in absent and one.mean == one.mean
@@ -58,7 +57,7 @@ def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
 
 
 def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
-    """The description of a run in Markdown. Arguments as of `scored_note`."""
+    """Return the description of a run in Markdown. Arguments as of `scored_note`."""
     order = sorted(scored.summary, key=lambda name: name != scored.shown)
     public, private = (scored.parts[part] for part in ("public", "private"))
     rows = []
@@ -76,7 +75,7 @@ def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
 
 
 def _kinds(scored: ScoredFile) -> dict[str, Any]:
-    """The measures that are defined for some kind of items, and one row per kind: [kind, *(items, mean)]."""
+    """Return the measures that are defined for some kind of items, and one row per kind: [kind, *(items, mean)]."""
     by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
     known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
     rows = [
@@ -87,7 +86,7 @@ def _kinds(scored: ScoredFile) -> dict[str, Any]:
 
 
 def _items(scored: ScoredFile) -> dict[str, Any]:
-    """The worst items, the worst first: names of the columns of texts and of numbers, and one row per item.
+    """Return the worst items, the worst first: names of the columns of texts and of numbers, and one row per item.
 
     A row is [id, kind, *texts, *numbers]; a text with marks is a list of pieces, each [text, mark].
     """
@@ -108,7 +107,6 @@ def _items(scored: ScoredFile) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """A text, the pieces of a text, or None unchanged; a number as JSON has it."""
     if value is None or isinstance(value, str):
         return value
     return [tuple(piece) for piece in value] if isinstance(value, Iterable) else rounded_or_none(value)
@@ -154,7 +152,6 @@ def draw_scored(
 
 
 def _measures(panel: Axes, summary: Mapping[str, Summary]) -> None:
-    """One dot and whisker per measure, its value beside it; grey if it is absent."""
     label_rows(panel, summary)
     for row, (one, label) in enumerate(zip(summary.values(), panel.get_yticklabels(), strict=True)):
         defined = one.mean == one.mean
@@ -168,7 +165,6 @@ def _measures(panel: Axes, summary: Mapping[str, Summary]) -> None:
 
 
 def _bars(panel: Axes, values: Mapping[str, float], labels: Sequence[str], title: str) -> None:
-    """One bar per value, with its label at the end."""
     bars = panel.barh(range(len(values)), np.nan_to_num([*values.values()]), 0.65, color=VALUE)
     panel.bar_label(bars, labels, fontsize=FONT, padding=3)
     panel.margins(x=0.2)

@@ -124,7 +124,7 @@ def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
 
 
 def notes_of(scores: Scores) -> list[str]:
-    """Why measures have no value or no interval, in sentences."""
+    """Return why measures have no value or no interval, in sentences."""
     notes: dict[tuple[bool, str], list[str]] = {}
     for name, summary in scores.summary.items():
         if summary.note:
@@ -137,7 +137,7 @@ def notes_of(scores: Scores) -> list[str]:
 
 
 def checked_notes(scores: Scores) -> list[str]:
-    """What to know of labels that come partly from a model, and how to have judged what no person has judged yet."""
+    """Return what to know of labels that come partly from a model, and how to have the others judged."""
     if scores.checked is None:
         return []
     said = [
@@ -156,7 +156,7 @@ def checked_notes(scores: Scores) -> list[str]:
 
 
 def ranked_by(one: Objective, scores: Scores | None = None) -> str:
-    """What ranks a run, in one line; before it the estimate, where labels come partly from a model.
+    """Return what ranks a run, in one line; before it the estimate, where labels come partly from a model.
 
     scores: which say how many queries the value rests on.
     """
@@ -169,7 +169,7 @@ def ranked_by(one: Objective, scores: Scores | None = None) -> str:
 
 
 def standing(one: Objective, before: Objective, run: str) -> str:
-    """How an objective stands to that of the best run before, in one sentence. run: its short id."""
+    """Return how an objective stands to that of the best run before, in one sentence. run: its short id."""
     kind = "" if before.kind == one.kind else f", {before.kind}"
     so_far = f"the best so far (run {run}{kind}{', raw' if one.estimate else ''})."
     difference = one.value - before.value
@@ -177,7 +177,7 @@ def standing(one: Objective, before: Objective, run: str) -> str:
 
 
 def peeked(experiment: str, peeks: int) -> str:
-    """How often private scores were viewed, and why that matters."""
+    """Return how often private scores were viewed, and why that matters."""
     return (
         f"Private scores of experiment {experiment!r} have been seen {counted(peeks, 'time')}. Each look that "
         "decides what is tried next makes them worth less."
@@ -222,12 +222,11 @@ def _learnt_from(fitted: Mapping[str, Any]) -> str:
 
 
 def loses(objective: Objective | None) -> bool:
-    """Whether losses are shown: not beside an objective that they do not add up to."""
+    """Return whether losses are shown: not beside an objective that they do not add up to."""
     return objective is None or objective.name == LOSING
 
 
 def _ends(low: float, high: float) -> str:
-    """An interval of thresholds in words; "" where none of them withholds anything, or none shows anything."""
     if math.isinf(low) or math.isinf(high):
         words = [f"from {low:.4g}"] * math.isfinite(low) + [f"up to {high:.4g}"] * math.isfinite(high)
         return "".join(words)
@@ -235,7 +234,7 @@ def _ends(low: float, high: float) -> str:
 
 
 def counted_queries(scores: Scores) -> str:
-    """How many queries were scored, and what was left out, in one sentence."""
+    """Return how many queries were scored, and what was left out, in one sentence."""
     counts = scores.counts
     scored = counted(counts["scored"], "labelled query")
     text = f"{scored} scored, {counts['needs_no_retrieval']} of them need no retrieval"

@@ -25,9 +25,7 @@ from harness.analysis.board import runs as board_runs
 from harness.analysis.board.choice import Chosen
 from harness.analysis.board.lists import ListReader
 from harness.analysis.board.queries import Collected, ReadAgain
-from harness.analysis.comparison import retrieval_runs
-from harness.analysis.comparison.comparison import compare_runs
-from harness.analysis.comparison.task_runs import TaskRuns
+from harness.analysis.comparison.scored_runs import TaskRuns, compare_runs, read_retrieval_runs
 from harness.analysis.ranking import RankedRun
 from harness.analysis.submissions import read_submissions
 from harness.commands import reproduce as reproduce
@@ -197,7 +195,7 @@ def _retrieval(folder: Path) -> None:
             lambda: _lists(tracker, b, folder),
         )
     with tempfile.TemporaryDirectory() as name:
-        runs = retrieval_runs.read_retrieval_runs(tracker, {"A": a, "B": b}, Path(name))
+        runs = read_retrieval_runs(tracker, {"A": a, "B": b}, Path(name))
         compare_runs(runs, CompareConfig.of({"metric": "modified_map@3", **COMPARED}))
         ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
         board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))

@@ -12,7 +12,7 @@ from html_pages import Parts, data_of
 from logged_runs import RUN, WITHHELD
 from unpacking import unpacked, unpacked_places
 
-from harness.analysis.comparison.comparison import Pair, pair_verdict
+from harness.analysis.comparison.comparison import Pair, PairedResult, pair_verdict
 from harness.measures import measures
 from harness.statistics.significance import Difference
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -218,20 +218,20 @@ def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
 
 
 def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monkeypatch):
-    from harness.analysis.comparison import retrieval_runs
+    from harness.analysis.board import runs as board_runs
     from harness.measures import score_table
 
     plain = score_table.read_score_table
 
-    def fitted(file):
-        table = plain(file)
+    def fitted(file, only=None):
+        table = plain(file, only)
         if table.values["modified_map@3"].sum() > 2:  # the better run: one query less is right out of fold
             table.oof["modified_map@3"] = np.where(
                 np.array(table.query_ids) == "7", 0.0, table.values["modified_map@3"]
             )
         return table
 
-    monkeypatch.setattr(retrieval_runs, "read_score_table", fitted)
+    monkeypatch.setattr(board_runs, "read_score_table", fitted)
     found = harness(*COMPARE).json
     first = found["runs"][0]
     assert first["out_of_fold"]
@@ -370,7 +370,7 @@ def told(mean, low, high, p, n=110, wins=10, losses=5):
     ],
 )  # fmt: skip
 def test_the_verdict_in_one_sentence(found, pairs, expected):
-    assert pair_verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
+    assert pair_verdict(PairedResult(Pair("A", "B"), "m", found), pairs, "queries") == expected
 
 
 FOUR = ("dataset=sample", "retriever=bm25,hybrid_lexical", "tokenizer=whitespace,word", "gate=none")

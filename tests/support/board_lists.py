@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from harness.analysis.board.lists import GateRule, Retrieved, Returned
+from harness.analysis.board.lists import Retrieved, Returned
 from harness.analysis.board.queries import DETAILED, Collected, ReadAgain
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
+from harness.reports.gate_view import SignalRule
 from retrievers.base import Document, Query, Turn
 
 TOPICS = [
@@ -58,7 +59,7 @@ def made_details(runs, dataset=None):
             returned[query.query_id] = Returned(count, docs, tuple(ranked[one] for one in docs), query.text)
         collected.add(place, 0, returned, behind if full else None)
         if full:
-            gates[place] = GateRule("bm25 top_score", (3, 0), (5.5,))
+            gates[place] = SignalRule("bm25 top_score", (3, 0), (5.5,))
     return collected.details(gates, [])
 
 

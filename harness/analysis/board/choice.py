@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.analysis.ranking import (
-    SCORED,
     SCORED_QUERIES,
     RankedRun,
     Wanted,
@@ -15,6 +14,7 @@ from harness.analysis.ranking import (
     distinct,
     rank,
     repeated_note,
+    require_finished,
     require_labels,
     score_of,
 )
@@ -80,7 +80,7 @@ class Chosen:
 
 
 def chosen_runs(tracker: Tracker, asked: Asked) -> Chosen:
-    """The runs that are asked for. BadInput if they do not compare, and if there are fewer than two."""
+    """Return the runs that are asked for. Raise BadInput if they do not compare, or are fewer than two."""
     found = _of_experiment(tracker, asked) if asked.runs is None else _named(tracker, asked)
     once = distinct(found.runs)
     notes = [*found.notes, *repeated_note(once)]
@@ -99,8 +99,10 @@ def chosen_runs(tracker: Tracker, asked: Asked) -> Chosen:
 
 
 def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
-    """Return the runs with these ids, or beginnings of ids, of a sweep the trial that it recommends. BadInput for one
-    that is named twice."""
+    """Return the runs with these ids, or beginnings of ids; of a sweep the trial that it recommends.
+
+    Raise BadInput for a run that is named twice.
+    """
     found: dict[str, LoggedRun] = {}
     for word in words:
         run = recommended(tracker, tracker.run(word))
@@ -111,10 +113,10 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """(the runs without the scored files whose queries are not those of the others, a note on these).
+    """Return (the runs without files that were scored on other queries, a note on these).
 
-    A file that lacks difficult queries would rank first. The queries are those of the retrieval runs; among files alone
-    those that most of them have, of equally many the larger set.
+    A file that lacks difficult queries would rank first. The queries of the retrieval runs decide; among files alone
+    those that most of them have, ties to the larger set.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:
@@ -132,7 +134,6 @@ def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str
 
 
 def _of_experiment(tracker: Tracker, asked: Asked) -> Chosen:
-    """The finished runs that compare with the best one."""
     ranking = rank(tracker, Wanted(asked.experiment, asked.metric, asked.select_on, asked.kind.name))
     ranked, notes = same_queries(ranking.runs)
     scheme, schemes = asked.kind.rules.get("task.scheme"), {one.run.params.get("task.scheme") for one in ranked}
@@ -151,18 +152,18 @@ def _of_experiment(tracker: Tracker, asked: Asked) -> Chosen:
 
 
 def _named(tracker: Tracker, asked: Asked) -> Chosen:
-    """The runs whose ids, or beginnings of ids, are given; of a sweep its finished trials."""
     found: dict[str, LoggedRun] = {}
     notes = []
     for word in asked.runs or ():
         run = tracker.run(word)
         if run.tags.get("harness.verb") == "sweep":
-            trials = _trials(tracker, run)
+            member = member_tag(run.tags["sweep.id"])  # of computed and of reused trials
+            trials = [one for one in tracker.runs(run.experiment, {}) if member in one.tags]
             found |= {trial.run_id: trial for trial in trials if trial.status == "FINISHED"}
             if ended := sum(trial.status != "FINISHED" for trial in trials):
                 notes.append(f"{counted(ended, 'trial')} of the sweep {run.short_id} did not finish: not here.")
         else:
-            _check_finished(run)
+            require_finished(run)
             found[run.run_id] = run
     for run in found.values():
         if (task := run.tags.get("task", RETRIEVAL)) != asked.kind.name:
@@ -176,7 +177,7 @@ def _named(tracker: Tracker, asked: Asked) -> Chosen:
 def of_runs(
     tracker: Tracker, runs: Sequence[LoggedRun], metric: str, select_on: str | None, notes: Sequence[str] = ()
 ) -> Chosen:
-    """These finished runs, the best first. BadInput unless all have the measure, and their scores compare."""
+    """Return these finished runs, the best first. Raise BadInput unless all have the measure, and scores compare."""
     select_on = select_on or ("public" if all(run.select_on == "public" for run in runs) else "all")
     ranked = []
     for run in runs:
@@ -195,21 +196,8 @@ def of_runs(
     return Chosen(select_on, sorted(ranked, key=lambda one: (-one.score.value, one.run.began)), notes)
 
 
-def _trials(tracker: Tracker, sweep: LoggedRun) -> list[LoggedRun]:
-    """The trials of a sweep, computed and reused."""
-    member = member_tag(sweep.tags["sweep.id"])
-    return [run for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
-
-
-def _check_finished(run: LoggedRun) -> None:
-    if (verb := run.tags.get("harness.verb")) not in SCORED:
-        raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
-    if run.status != "FINISHED":
-        raise BadInput(f"Run {run.named} is {run.status}: only finished runs have all of their scores.")
-
-
 def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
-    """sha256 of a run's labels, and of the ids of the queries that it is scored on; None where it does not say."""
+    """Return sha256 of a run's labels and of the ids of the queries that it is scored on, as far as it says."""
     return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
 
 

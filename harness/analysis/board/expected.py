@@ -18,14 +18,13 @@ from typing import Literal
 import numpy as np
 
 from harness.analysis.board.choice import Asked, chosen_runs
-from harness.analysis.board.recommendation import Words
 from harness.analysis.board.runs import BoardRun, BoardRuns, check_by_query, tables
 from harness.analysis.ranking import RankedRun, differ
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE, folds
 from harness.measures.score_table import ScoreTable
-from harness.reports.markup import interval
+from harness.reports.markup import Words, interval
 from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
@@ -109,7 +108,6 @@ class Expected:
 
     @property
     def _found(self) -> Words:
-        """How the number was found."""
         if self.how == "private":
             queries = counted(self.private, "private query")
             return Words(
@@ -173,7 +171,7 @@ class RunFamily:
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
-        """What to expect of the best; None with fewer than two runs, or fewer than two queries that choose.
+        """Return what to expect of the best; None with fewer than two runs, or fewer than two queries that choose.
 
         replay: of a sweep whose best trial may be the best. most: more runs than that are not read.
         """
@@ -211,7 +209,6 @@ class RunFamily:
         return self._choice(start)
 
     def _private(self, start: Expected) -> Expected | None:
-        """The mean of the private queries; None if there are none."""
         known = self.read(1)
         values = known.values[0, ~known.public]
         values = values[~np.isnan(values)]
@@ -232,7 +229,7 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """What to expect of the best run of a board; None for text tasks, whose measures are no means over items.
+    """Return what to expect of the best run of a board; None for text tasks, whose measures are no means over items.
 
     whole: whether all runs of the experiment that compare are on it.
     """
@@ -249,12 +246,12 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
 def of_family(
     tracker: Tracker, family: RunFamily, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
-    """What to expect of the best of these runs. most, replay: as for `of_experiment`."""
+    """Return what to expect of the best of these runs. most, replay: as for `of_experiment`."""
     return family.expected(replay or _replay(tracker, family), most)
 
 
 def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """What to expect of a run that is the best of those of its experiment that compare; None for others.
+    """Return what to expect of a run that is the best of those of its experiment that compare; None for others.
 
     For commands that are to be quick: of more than MOST runs the scores are not read. select_on: None: as the run was
     ranked.
@@ -276,7 +273,7 @@ def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str |
 def of_experiment(
     tracker: Tracker, asked: Asked, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
-    """What to expect of the best of the runs of an experiment that compare; None if nothing has been chosen among them.
+    """Return what to expect of the best run of an experiment; None if nothing was chosen among runs that compare.
 
     asked: its `runs` do not count. most: more runs than that are not read. replay: of a sweep that is about to end.
     """
@@ -296,7 +293,6 @@ def of_experiment(
 
 
 def _family(tracker: Tracker, asked: Asked) -> Sequence[RankedRun]:
-    """The runs of the experiment that compare; () if there are no two."""
     try:
         return chosen_runs(tracker, asked).runs
     except BadInput:
@@ -304,7 +300,7 @@ def _family(tracker: Tracker, asked: Asked) -> Sequence[RankedRun]:
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """The replay that knows most of the runs, of the sweeps whose best trial is as good as the best run."""
+    """Return the replay that knows most of the runs, of the sweeps whose best trial is as good as the best run."""
     runs, metric, select_on = family.runs, family.metric, family.select_on
     best, found = runs[0], []
     for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):
@@ -332,7 +328,7 @@ def _compares(tracker: Tracker, sweep: LoggedRun, best: LoggedRun, metric: str, 
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """The mean over queries, each scored with the run that is best on the other folds, or the mean of those that are.
+    """Return the mean over queries, each scored with the run, or the mean of the runs, that is best on the other folds.
 
     Any order among equals could prefer the one that is better on the fold itself.
 

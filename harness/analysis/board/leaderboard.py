@@ -1,28 +1,34 @@
 """Runs in the order of their scores: what each costs, which the queries cannot tell from the best, which to take.
 
-What else to know of the best of many runs: what to expect, what fusing the runs could reach, where it loses.
+The run to take has the highest score. Among scores that are equal up to rounding, the choice goes to runs that ask no
+language model, then to the quickest, to the smallest index, to the first. A run that is not told apart from it is no
+better guess; but one that spares a language model, or takes at most a tenth of the time, is named beside the pick.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from harness.analysis.board.expected import Expected
-from harness.analysis.board.recommendation import Pick, Row, Words, pick
 from harness.analysis.board.runs import CLOSE, LOSSES, BoardRuns
 from harness.analysis.board.settings import changes
 from harness.config.text import counted
 from harness.experiment.timing import MS
 from harness.experiment.writing import WRITTEN
 from harness.measures.measures import LOSING, MERGED
+from harness.reports.markup import Words
 from harness.statistics.significance import ALPHA
-from harness.storage.typed import key_named
+from harness.storage.typed import HIDDEN, key_named
 
+INDEX = "index_mb"
+KOREAN = {"query": "질의", "item": "항목"}
+MUCH = 10  # times as quick, from which on a run is named beside the pick
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
@@ -30,57 +36,62 @@ LOST = {
     "misranked": Words("relevant documents rank too low", "관련 문서의 순위가 낮음"),
     MERGED: Words("relevant documents are not found or rank too low", "관련 문서를 찾지 못했거나 순위가 낮음"),
 }
-
-
-def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Sentences about the run at a place, the recommended one."""
-    ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # sums over items have no mean to reach
-    return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
-
-
-def _ceiling(runs: BoardRuns, place: int) -> Words:
-    """What choosing the best run for each query would reach."""
-    most = np.nanmax(np.where(np.isnan(runs.values).all(axis=0), 0.0, runs.values), axis=0)
-    own = np.nan_to_num(runs.values[place])
-    counts = ~np.isnan(runs.values[place])
-    better = int((most > own + CLOSE)[counts].sum())
-    none = int((most < CLOSE)[counts].sum())
-    reach = float(most[counts].mean())
-    return Words(
-        f"With the best of these runs for each query, {runs.metric} would be {reach:.4f}: on "
-        f"{counted(better, 'query')} another run does better than this one, and on {counted(none, 'query')} every run "
-        "scores 0.",
-        f"질의마다 가장 좋은 실행을 쓴다면 {runs.metric} 값은 {reach:.4f}입니다. 질의 {better:,}개에서는 다른 실행이 "
-        f"이 실행보다 낫고, 질의 {none:,}개에서는 모든 실행이 0점입니다.",
-    )
-
-
-def _lost(runs: BoardRuns, place: int) -> list[Words]:
-    """What the run loses most of its score to; nothing where that is unknown or nothing is lost.
-
-    How many queries lose is counted by what ranks the runs. Measures that can stay below 1 for a perfect list, such as
-    precision@k, lose there too, so that it is said in other words.
-    """
-    counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
-    if not counts:
-        return []
-    code, many = max(counts.items(), key=lambda one: (one[1], -one[0]))
-    words, lost, loses, loses_ko = LOST[LOSSES[code]], sum(counts.values()), "loses", "점수를 잃으며"
-    if runs.metric != LOSING:
-        lost, loses, loses_ko = int((runs.values[place] < 1 - CLOSE).sum()), "scores less than 1", "1점에 못 미치며"
-    return [
-        Words(
-            f"It {loses} on {counted(lost, 'query')}, most often because {words.en} ({many:,}).",
-            f"질의 {lost:,}개에서 {loses_ko}, 가장 흔한 까닭은 {words.ko}입니다({many:,}개).",
-        )
-    ]
-
-
-INDEX = "index_mb"
 ESTIMATED = (
     "The labels come partly from a model: estimates of what people's labels would give stand beside the raw means that "
     "rank the runs, and nothing is tested by query. `harness compare` tests pairs of these runs."
 )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run on the leaderboard.
+
+    run: its place in `BoardRuns.runs`. name, value: its short name, and what ranks it.
+    group: "best", "same" where it is not told apart from the best, "worse"; None where nothing was tested.
+    difference: its mean minus the best run's, over the queries that count in both.
+    p, p_holm: of the paired randomisation test against the best run; NaN for the best itself, and where labels come
+        partly from a model.
+    ms: milliseconds per query; mb: size of its indexes; None if unknown.
+    asks_model: whether it asks a language model about each query, which the time leaves out.
+    changed: what differs from the run above it: {key, above, here}, None where a run has none.
+    public, private: what it scores on these parts and its ranks there among the runs of the board; None unless the
+        public part ranks the runs.
+    """
+
+    run: int
+    name: str = field(metadata=HIDDEN)
+    value: float = field(metadata=HIDDEN)
+    group: Literal["best", "same", "worse"] | None
+    difference: float = 0.0
+    p: float = math.nan
+    p_holm: float = math.nan
+    ms: float | None = None
+    mb: float | None = None
+    asks_model: bool = False
+    changed: tuple[Mapping[str, str | None], ...] = ()
+    public: float | None = None
+    public_rank: int | None = None
+    private: float | None = None
+    private_rank: int | None = None
+
+    @property
+    def tied(self) -> bool:
+        """Whether it is the best run or not told apart from it."""
+        return self.group in ("best", "same")
+
+    @property
+    def cost(self) -> tuple[float, float]:
+        return (math.inf if self.ms is None else self.ms, math.inf if self.mb is None else self.mb)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """run: the place of the run to take. reason: in one sentence. instead: the place of a much cheaper run that is
+    not told apart from it; None if there is none."""
+
+    run: int
+    reason: Words
+    instead: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class Leaderboard:
 
 
 def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboard:
-    """The leaderboard of the runs. Where the public part ranks them, it alone tells them apart.
+    """Return the leaderboard of the runs. Where the public part ranks them, it alone tells them apart.
 
     expected: of the best run, on new queries.
     """
@@ -141,7 +152,7 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
             p_holm=float(corrected[place]),
             ms=one.run.metrics.get(MS),
             mb=one.run.metrics.get(INDEX),
-            asks_model=params_ask_model(one.run.params),
+            asks_model=one.run.params.get("gate") == "llm" or one.run.params.get("query.text") in WRITTEN,
             changed=tuple({"key": key, "above": above, "here": here} for key, (above, here) in changed[place].items()),
             **parts[place],
         )
@@ -149,6 +160,118 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
     )
 
 
-def params_ask_model(params: Mapping[str, str]) -> bool:
-    """Whether a run with these params asks a language model about each query."""
-    return params.get("gate") == "llm" or params.get("query.text") in WRITTEN
+# ---- Which run to take
+
+
+def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
+    """Choose the run to take. rows: the best first. queries: how many tell the runs apart. unit: what they are."""
+    equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
+    place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
+    best, runs = rows[place], len(rows)
+    said = [
+        Words(
+            f"{best.name} has the highest {metric} of {counted(runs, 'run')}, {best.value:.4f}",
+            f"실행 {runs:,}개 가운데 {best.name}의 {metric} 값이 {best.value:.4f}(으)로 가장 높습니다",
+        )
+    ]
+    if len(equal) > 1:
+        said.append(_among_equals(best, [rows[other] for other in equal if other != place]))
+    tied = [one for one, row in enumerate(rows) if row.tied and one not in equal]
+    if rows[0].group:
+        said.append(_told_apart(len(tied), queries, unit))
+    cheaper = {one: words for one in tied if (words := _cheaper(best, rows[one]))}
+    instead = next(iter(cheaper), None)
+    if instead is not None:
+        said.append(cheaper[instead])
+    reason = Words(*(f"{'; '.join(parts)}." for parts in zip(*((one.en, one.ko) for one in said), strict=True)))
+    return Pick(place, reason, instead)
+
+
+def _told_apart(tied: int, queries: int, unit: str) -> Words:
+    over, over_ko = counted(queries, unit), f"{KOREAN[unit]} {queries:,}개"
+    if not tied:
+        return Words(
+            f"{over} tell it apart from all that score less",
+            f"점수가 낮은 실행과는 {over_ko}로 모두 구별됩니다",
+        )
+    return Words(
+        f"{over} cannot tell it apart from {counted(tied, 'run')} that score{'s' * (tied == 1)} less",
+        f"점수가 낮은 실행 가운데 {tied:,}개와는 {over_ko}로 구별되지 않습니다",
+    )
+
+
+def _among_equals(one: Row, others: Sequence[Row]) -> Words:
+    same = Words(
+        f"{counted(len(others), 'other')} score{'s' * (len(others) == 1)} the same",
+        f"점수가 같은 실행이 {len(others)}개 더 있고",
+    )
+    if not one.asks_model and all(other.asks_model for other in others):
+        why = Words("this one asks no language model", "이 실행은 언어 모델을 쓰지 않습니다")
+    elif one.cost[0] < min(other.cost[0] for other in others):
+        why = Words("this one is the quickest", "이 실행이 가장 빠릅니다")
+    elif one.cost < min(other.cost for other in others):
+        why = Words("this one has the smallest index", "이 실행의 색인이 가장 작습니다")
+    else:
+        why = Words("this one stands first", "이 실행이 그 가운데 첫 번째입니다")
+    return Words(f"{same.en}, and {why.en}", f"{same.ko} {why.ko}")
+
+
+def _cheaper(best: Row, other: Row) -> Words | None:
+    """Return what a run spares that is not told apart from the best; None unless it is much."""
+    if best.asks_model and not other.asks_model:
+        return Words(
+            f"of these, {other.name} ({other.value:.4f}) asks no language model",
+            f"그 가운데 {other.name}({other.value:.4f})은(는) 언어 모델을 쓰지 않습니다",
+        )
+    if best.asks_model == other.asks_model and best.ms and other.ms is not None and other.ms * MUCH <= best.ms:
+        ours, its = f"{best.ms:.2g} ms", f"{other.ms:.2g} ms"
+        return Words(
+            f"of these, {other.name} ({other.value:.4f}) takes {its} per query instead of {ours}",
+            f"그 가운데 {other.name}({other.value:.4f})은(는) 질의당 {ours} 대신 {its}가 걸립니다",
+        )
+    return None
+
+
+# ---- What else to know of it
+
+
+def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
+    """Return sentences about the run at a place: what to expect, what fusing the runs could reach, where it loses."""
+    ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # sums over items have no mean to reach
+    return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
+
+
+def _ceiling(runs: BoardRuns, place: int) -> Words:
+    most = np.nanmax(np.where(np.isnan(runs.values).all(axis=0), 0.0, runs.values), axis=0)
+    own = np.nan_to_num(runs.values[place])
+    counts = ~np.isnan(runs.values[place])
+    better = int((most > own + CLOSE)[counts].sum())
+    none = int((most < CLOSE)[counts].sum())
+    reach = float(most[counts].mean())
+    return Words(
+        f"With the best of these runs for each query, {runs.metric} would be {reach:.4f}: on "
+        f"{counted(better, 'query')} another run does better than this one, and on {counted(none, 'query')} every run "
+        "scores 0.",
+        f"질의마다 가장 좋은 실행을 쓴다면 {runs.metric} 값은 {reach:.4f}입니다. 질의 {better:,}개에서는 다른 실행이 "
+        f"이 실행보다 낫고, 질의 {none:,}개에서는 모든 실행이 0점입니다.",
+    )
+
+
+def _lost(runs: BoardRuns, place: int) -> list[Words]:
+    """Return what the run loses most of its score to, in a list; [] where that is unknown or nothing is lost.
+
+    Measures that can stay below 1 for a perfect list, such as precision@k, do not say how much is lost.
+    """
+    counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
+    if not counts:
+        return []
+    code, many = max(counts.items(), key=lambda one: (one[1], -one[0]))
+    words, lost, loses, loses_ko = LOST[LOSSES[code]], sum(counts.values()), "loses", "점수를 잃으며"
+    if runs.metric != LOSING:
+        lost, loses, loses_ko = int((runs.values[place] < 1 - CLOSE).sum()), "scores less than 1", "1점에 못 미치며"
+    return [
+        Words(
+            f"It {loses} on {counted(lost, 'query')}, most often because {words.en} ({many:,}).",
+            f"질의 {lost:,}개에서 {loses_ko}, 가장 흔한 까닭은 {words.ko}입니다({many:,}개).",
+        )
+    ]

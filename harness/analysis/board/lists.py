@@ -17,7 +17,7 @@ from harness.gates.rule import Rule
 from harness.recording.logged_run import Ahead
 from harness.recording.retrieval_run import RUN_FILE
 from harness.recording.run_kind import RunKind
-from harness.reports.gate_view import signal_name
+from harness.reports.gate_view import SignalRule, signal_name
 from harness.reports.markup import snippet
 from harness.reports.run_page import TABLE
 from harness.tracking.tracker import LoggedRun, NoFile
@@ -48,15 +48,6 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class GateRule:
-    """The signal that a gate decides by. levels, thresholds: as in `gates.rule.Rule`."""
-
-    name: str
-    levels: tuple[int, ...]
-    thresholds: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Retrieved:
     """What stood behind a run's lists, of runs that are logged in full.
 
@@ -68,12 +59,12 @@ class Retrieved:
     signals: Mapping[str, float]
 
     def of(self, query_id: str) -> Mapping[str, float]:
-        """The candidates of a query."""
+        """Return the candidates of a query."""
         return self.candidates.get(one_word(query_id), {})
 
 
 def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
-    """(run, name of a file) that a ListReader is likely to read, in order. detailed: so many runs with all files."""
+    """Return (run, name) of the files that a ListReader reads, in order. detailed: how many runs have all files."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
@@ -105,7 +96,7 @@ class ListReader:
         return self._contest(file) if is_contest(first) else _trec(file)
 
     def retrieved(self, run: LoggedRun) -> Retrieved | None:
-        """What stood behind the lists of a run; None for a trial that is logged in short, and for a scored file."""
+        """Return what stood behind a run's lists; None for a light trial of a sweep and for a scored file."""
         file = self._download(run, RUN_FILE)
         if file is None:
             return None
@@ -115,8 +106,8 @@ class ListReader:
         except BadInput as error:
             raise BadInput(f"Run {run.named}: {error}") from None
 
-    def gate(self, run: LoggedRun) -> GateRule | None:
-        """The rule of a run's gate, learnt or set by hand; None if it has no threshold, or if its file is gone."""
+    def gate(self, run: LoggedRun) -> SignalRule | None:
+        """Return the rule of a run's gate, learnt or set by hand; None without a threshold, or if its file is gone."""
         if by_hand := set_by_hand(run):
             return by_hand
         if run.tags.get("harness.verb") == "score" or run.params.get("gate") in (None, "none", "llm"):
@@ -125,7 +116,7 @@ class ListReader:
         if file is None:
             return None
         rule = Rule.from_json(required(json_file(file), "rule", str(file)), f"{GATE} of run {run.short_id}: rule")
-        return GateRule(signal_name(rule), rule.levels, rule.thresholds)
+        return SignalRule(signal_name(rule), rule.levels, rule.thresholds)
 
     def _download(self, run: LoggedRun, name: str) -> Path | None:
         try:
@@ -150,13 +141,13 @@ class ListReader:
         return found
 
 
-def set_by_hand(run: LoggedRun) -> GateRule | None:
-    """The rule of `gate=score`, which the run's params say; None for other gates."""
+def set_by_hand(run: LoggedRun) -> SignalRule | None:
+    """Return the rule of `gate=score`, which the run's params say; None for other gates."""
     if run.params.get("gate") != "score":
         return None
     source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
     name = signal if source == "null" else f"{source} {signal}"
-    return GateRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
+    return SignalRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
 
 
 def signals(file: Path) -> dict[str, float]:
@@ -198,7 +189,7 @@ def _scores(values: Sequence[Any]) -> tuple[float, ...] | None:
 
 
 def _number(value: Any) -> float | None:
-    """A number of JSON; None for what is none, and for whole numbers that no float can hold."""
+    """Return a number of JSON; None for what is none, and for whole numbers that no float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return float(value)

@@ -145,7 +145,6 @@ def _described(
     shares: Importance | None,
     metric: str,
 ) -> KeyMatters:
-    """One key, whose number in `found` and `shares` is `place`. axes, values: of the runs that have it."""
     alone = shares.alone.get(place) if shares else None
     known = shares is not None and alone is not None and not math.isnan(alone.value)
     averages = found.mean + found.parts[place,] if found and (place,) in found.parts else None
@@ -161,7 +160,6 @@ def _described(
 
 
 def _reason(place: int, queries: int, found: Effects | None, shares: Importance | None) -> str:
-    """Why a key has no share, as in `KeyMatters`."""
     if queries < LEAST_QUERIES:
         return "queries"
     if found is None:
@@ -288,7 +286,7 @@ def matters(runs: BoardRuns) -> Matters | None:
 
 
 def _configurations(runs: BoardRuns) -> tuple[list[int], list[LoggedRun]]:
-    """(rows of values, the runs they are of): each configuration once, the best first."""
+    """Return (rows of values, the runs they are of): each configuration once, the best first."""
     found: dict[str, tuple[int, LoggedRun]] = {}
     for row, one in enumerate(runs.runs):
         for run in (one.run, *one.also):
@@ -320,7 +318,6 @@ def _row(one: KeyMatters) -> list[Cell]:
 
 
 def _others(keys: Sequence[KeyMatters]) -> list[str]:
-    """What is said of the keys that are not shown."""
     kinds: dict[str, list[str]] = {}
     for one in keys:
         why = f"Not known, since {REASONS[one.reason]}" if one.reason in REASONS else "No clear effect"
@@ -333,7 +330,7 @@ def _share(one: KeyMatters) -> float:
 
 
 def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> list[str]:
-    """What limits the numbers of the keys of a group that are shown, and their shapes."""
+    """Return what limits the numbers of the keys of a group that are shown, and their shapes."""
     own = [one for one in group.keys if one in shown]
     lines = []
     if group.rest and not group.beyond_chance:

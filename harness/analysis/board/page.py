@@ -58,19 +58,19 @@ def assembled(
 
 
 def is_board(path: Path) -> bool:
-    """Whether a file is a page that `html` has made, by its beginning."""
+    """Return whether a file is a page that `html` has made, by its beginning."""
     with path.open("rb") as file:
         start = file.read(8192)
     return start.startswith(b"<!DOCTYPE html>") and b"<title>Board</title>" in start
 
 
 def html(board: Board) -> str:
-    """The whole page, which needs no other file and no network."""
+    """Return the whole page, which needs no other file and no network."""
     return fill_page(TEMPLATE, document(board))
 
 
 def document(board: Board) -> dict[str, Any]:
-    """What the page's scripts read; a tab whose part is null is not shown."""
+    """Return what the page's scripts read; a tab whose part is null is not shown."""
     runs = board.runs
     return {
         "nouns": ["item", "items"] if runs.submissions else ["query", "queries"],

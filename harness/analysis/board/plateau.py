@@ -83,7 +83,7 @@ class Plateau:
 def plateau_of(
     key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
-    """The shape around the best value of a key; None unless it is a number with three values or more to compare.
+    """Return the shape around the best value of a key; None unless it is a number with three values or more to compare.
 
     key: as it is compared. keys: all that vary, as they are. values: float64 [R, Q], the best run first, all finite.
     averages: float64 [L, Q], the means of the key's values over the other keys; None where there are none.
@@ -99,7 +99,7 @@ def plateau_of(
 
 
 def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
-    """The runs that differ from the best that has the key in it alone, one for each value, ascending."""
+    """Return the runs that differ from the best that has the key in it alone, one for each value, ascending."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))
     alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)

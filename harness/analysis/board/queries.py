@@ -21,7 +21,6 @@ import numpy as np
 from harness.analysis.board.lists import (
     DEPTH,
     MOST_TEXT,
-    GateRule,
     ListReader,
     Retrieved,
     Returned,
@@ -35,6 +34,7 @@ from harness.errors import BadInput
 from harness.gates.rule import json_number
 from harness.progress import stage, watch
 from harness.recording.logged_run import Ahead, load_unchanged, logged_config, logged_value
+from harness.reports.gate_view import SignalRule
 from harness.reports.markup import snippet
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
@@ -69,7 +69,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """(the data, the place in them of each run's, what could not be read again)."""
+    """Return (the data, the place in them of each run's, what could not be read again)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -82,7 +82,6 @@ def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAg
 
 
 def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
-    """(the data of a run, why some of them are missing)."""
     if "data.documents" not in run.tags:
         return ReadAgain(), "scored files name no documents."
     try:
@@ -152,12 +151,12 @@ ITEMS = 1000  # items of a text task that have texts on a page
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
     """Return what the runs did on each query, from their logged files and their data. folder: for downloads.
 
-    What is missing, since files are gone or data have changed, is among the notices. BadInput for damaged files.
+    What is missing, since files are gone or data have changed, is among the notices. Raise BadInput for damaged files.
     """
     logged = [one.run for one in runs.runs]
     data, data_of, notices = read_again(logged, tracker)
     collected = Collected(runs, data)
-    gates: list[GateRule | None] = [None] * len(logged)
+    gates: list[SignalRule | None] = [None] * len(logged)
     gone = []
     with watch("reading lists") as progress, Ahead(tracker, files_of(logged, DETAILED), folder) as files:
         reader = ListReader(files)
@@ -264,7 +263,7 @@ class Collected:
                 query.seen[place] = [at, None if signal is None else _short(signal), below, int(bool(behind))]
         self._lists[:, place], self._texts[:, place] = lists, texts
 
-    def details(self, gates: list[GateRule | None], notices: list[Notice]) -> dict[str, Any]:
+    def details(self, gates: list[SignalRule | None], notices: list[Notice]) -> dict[str, Any]:
         """Return all that was collected, as the page of a board unpacks it.
 
         ids: of the Q queries, ascending. needs, multi_turn, public: of each "1" or "0". matrix: of `packed_matrix`.
@@ -325,7 +324,6 @@ class Collected:
         return found
 
     def _below(self, data: int, query_id: str, ranked: list[str]) -> list[list[int]]:
-        """[document, rank] of the first relevant documents that stand below the first DEPTH."""
         relevant = (self._data[data].grades or {}).get(query_id, {})
         found = [(rank, doc) for rank, doc in enumerate(ranked, start=1) if rank > DEPTH and doc in relevant]
         return [[self._place(data, doc), rank] for rank, doc in found[:MISSED]]
@@ -346,13 +344,12 @@ class Collected:
         return None if turns is None else [(turn.role, turn.content) for turn in turns]
 
     def _title(self, row: int, turns: list[tuple[str, str]] | None) -> str | None:
-        """The user's turns; where they are not known, what the best run searched."""
+        """Return the user's turns; where they are not known, what the best run searched."""
         asked = " ".join(text for role, text in turns or () if role == "user")
         searched = next(iter(self._queries[row].texts), None)
         return snippet(asked, QUERY_TEXT) if asked else searched and snippet(searched, QUERY_TEXT)
 
     def _shown_documents(self) -> tuple[list[tuple[str, str, str | None]], list[Notice]]:
-        """(all documents in their places, a notice if texts are left out)."""
         most = TEXTS // LEAST_TEXT
         length = min(MOST_TEXT, max(LEAST_TEXT, TEXTS // max(len(self._documents), 1)))
         found = []

@@ -135,7 +135,7 @@ class BoardRuns:
 
 
 def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
-    """The runs that are asked for, with their scores by query. folder: for downloads.
+    """Return the runs that are asked for, with their scores by query. folder: for downloads.
 
     BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
     """
@@ -145,7 +145,7 @@ def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
 
 
 def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
-    """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read_board_runs`."""
+    """Return the runs with their scores by query. folder: for downloads. Raise BadInput as `read_board_runs` does."""
     runs = [one.run for one in found.runs]
     names = short_names(runs)
     placed = [BoardRun(one.run, name, one.score, one.also) for one, name in zip(found.runs, names, strict=True)]
@@ -181,7 +181,7 @@ def of_tables(
     scored: Sequence[tuple[BoardRun, ScoreTable]],
     notes: Sequence[str] = (),
 ) -> BoardRuns:
-    """The runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
+    """Return the runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
     first = scored[0][1]
     values = np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored])
     losses = np.stack([_losses(table) for _, table in scored])
@@ -208,7 +208,7 @@ def known_mean(values: np.ndarray) -> float:
 
 
 def check_by_query(metric: str) -> None:
-    """BadInput for a measure that has no value for each query."""
+    """Raise BadInput for a measure that has no value for each query."""
     if parse_measure(metric).family is MeasureFamily.POOLED:
         raise BadInput(
             f"metric={metric} is no mean over queries, so that nothing can be said query by query. Choose another "
@@ -232,8 +232,11 @@ def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.nda
     return judges
 
 
-def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[ScoreTable]:
-    """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
+def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, folder: Path) -> list[ScoreTable]:
+    """Return the scores of each run by query, by ascending id. Raise BadInput unless all have the same queries.
+
+    metric: the only measure that is read; None: all. folder: for downloads.
+    """
     found: list[ScoreTable] = []
     wanted = [(run, SCORES) for run in runs]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
@@ -249,13 +252,13 @@ def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Pat
     return found
 
 
-def _table(files: Ahead, run: LoggedRun, metric: str) -> ScoreTable:
+def _table(files: Ahead, run: LoggedRun, metric: str | None) -> ScoreTable:
     file = files.download(run, SCORES)
     try:
         table = read_score_table(file, only=metric)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
-    if metric not in table.values:
+    if metric and metric not in table.values:
         raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure or other runs: metric=NAME.")
     return table.by_id()
 

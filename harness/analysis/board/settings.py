@@ -27,7 +27,7 @@ Params = Mapping[str, str]
 
 
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
-    """The logged params in which runs differ: name -> the value of each run, None where it has none or null.
+    """Return the logged params in which runs differ: name -> the value of each run, None where it has none or null.
 
     What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
     the others bring, such as `fusion.k` 60 beside `fusion` rrf.
@@ -47,7 +47,6 @@ def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | 
 
 
 def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, list[str | None]]:
-    """As `changed_settings`. brought: for each run what its choices bring."""
     names = dict.fromkeys(name for run in params for name in run)
     logged = {name: [run.get(name) for run in params] for name in names}
     found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
@@ -61,7 +60,7 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 
 
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """A name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
+    """Return a name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
 
     It says the retriever and the gate. Of runs that are alike so far it says the fewest other settings that tell them
     apart, without the values that more than half of them have: of many runs with one weight and one with another, that
@@ -86,7 +85,7 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
-    """The fewest keys that tell these runs apart as well as all do, that which splits them most first."""
+    """Return the fewest keys that tell these runs apart as well as all do, that which splits them most first."""
     found: list[str] = []
 
     def parts(keys: Sequence[str]) -> int:
@@ -101,14 +100,14 @@ def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[s
 
 
 def overrides_in_words(overrides: Sequence[str]) -> str:
-    """The overrides of a trial as short as its name is: `hybrid_light · auto · dense 0.5`; "" without any."""
+    """Return the overrides of a trial as short as its name is: `hybrid_light · auto · dense 0.5`; "" without any."""
     pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
     called = _called([key for key, _ in pairs])
     return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
 
 
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
-    """Those of the places that share a name with others of them."""
+    """Return those of the places that share a name with others of them."""
     found: dict[str, list[int]] = {}
     for place in places:
         found.setdefault(names[place], []).append(place)
@@ -190,11 +189,11 @@ class VariedKey:
         return self.places >= 0
 
     def among(self, runs: np.ndarray) -> VariedKey:
-        """The key for some runs, bool [R], among which each value occurs."""
+        """Return the key for some runs, bool [R], among which each value occurs."""
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """The key itself; if it is a number that hardly recurs, the key with values in groups of as many runs each."""
+        """Return the key itself; a number that hardly recurs with its values in groups of equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self
@@ -212,7 +211,7 @@ class VariedKey:
 
 
 def varied(params: Sequence[Params]) -> list[VariedKey]:
-    """The keys that have different values in the runs that have them, in the order in which they first occur.
+    """Return the keys that have different values in the runs that have them, in the order in which they first occur.
 
     What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it; but a
     run without a choice that no retriever brings with it, such as `rerank`, has the value "none".
@@ -227,7 +226,7 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 
 
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
-    """The keys as an analysis takes them: numbers that hardly recur in groups, and none that follows from another.
+    """Return the keys for an analysis: numbers that hardly recur in groups, and no key that follows from another.
 
     Keys that split the same runs alike are one, named after a choice if one of them is; so is a key with one from
     whose value its own follows. The others are named in `also`.
@@ -246,7 +245,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
 
 
 def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
-    """(the runs, bool [R]; the keys that just these runs have), the most runs first."""
+    """Return (the runs, bool [R]; the keys that just these runs have), the most runs first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)
@@ -273,7 +272,7 @@ def _numbers(texts: Sequence[str | None]) -> list[float] | None:
 
 
 def _follows(key: VariedKey, finer: VariedKey) -> bool:
-    """Whether both keys are those of the same runs, and each value of `finer` has one of `key`."""
+    """Return whether both keys are those of the same runs, and each value of `finer` has one of `key`."""
     if not np.array_equal(key.having, finer.having):
         return False
     pairs = np.unique(np.stack([finer.places[key.having], key.places[key.having]]), axis=1)

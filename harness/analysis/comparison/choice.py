@@ -13,7 +13,7 @@ import numpy as np
 from harness.analysis.board.choice import Asked, Chosen, chosen_runs, recommended_runs
 from harness.analysis.board.expected import Expected, of_board
 from harness.analysis.board.runs import judging, of_chosen
-from harness.analysis.ranking import RankedRun
+from harness.analysis.ranking import RankedRun, require_finished
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
@@ -46,13 +46,15 @@ class Choice:
 
 
 def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
-    """The runs that the config's `runs` names; otherwise the `top` best of the experiment.
+    """Return the runs that the config's `runs` names; otherwise the `top` best of the experiment.
 
-    BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
+    Raise BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
     documents that were cut from the same texts in different ways compare, with a note.
     """
     if config.runs:
-        runs = _named(tracker, config)
+        if not 2 <= len(config.runs) <= len(LABELS):
+            raise BadInput(f"runs names {counted(len(config.runs), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
+        runs = recommended_runs(tracker, config.runs)
         made_on_public = all(run.select_on == "public" for run in runs)
         choice = Choice(runs, config.select_on or ("public" if made_on_public else "all"))
     else:
@@ -60,17 +62,8 @@ def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choic
     return replace(choice, notes=[*choice.notes, *_check(choice.runs, kind, config.metric)])
 
 
-def _named(tracker: Tracker, config: CompareConfig) -> list[LoggedRun]:
-    """The runs whose ids, or beginnings of ids, are given."""
-    words = config.runs or ()
-    if not 2 <= len(words) <= len(LABELS):
-        raise BadInput(f"runs names {counted(len(words), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
-    return recommended_runs(tracker, words)
-
-
 def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
-    """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
-    found = chosen_runs(tracker, replace(Asked.of(config), runs=None))  # as on a board
+    found = chosen_runs(tracker, replace(Asked.of(config), runs=None))
     ranked, notes = found.runs, [*found.notes]
     best = [one.run for one in ranked[: config.top]]
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {_kinds(ranked)}.")
@@ -83,7 +76,7 @@ def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
 
 
 def _kinds(ranked: Sequence[RankedRun]) -> str:
-    """What the scores rest on: `in sample`, or `in sample (3 runs) or out of fold (2 runs)`."""
+    """Return what the scores rest on: `in sample`, or `in sample (3 runs) or out of fold (2 runs)`."""
     counts = Counter(one.score.kind for one in ranked)
     if len(counts) == 1:
         return next(iter(counts))
@@ -91,39 +84,26 @@ def _kinds(ranked: Sequence[RankedRun]) -> str:
 
 
 def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]:
-    """BadInput unless the runs compare. Returns notes on what to mind."""
     shared = dict(kind.shared(metric))
     if recut := _cut_in_different_ways(chosen):
         shared.pop("data.qrels", None)
     for run in chosen:
-        if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
-            raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
-        if run.status != "FINISHED":
-            raise BadInput(f"Run {run.named} is {run.status}: only finished runs can be compared.")
+        require_finished(run)
         require_kind(kind, run, "compare it")
         for tag, meaning in shared.items():
-            _check_same(tag, meaning, run, [other for other in chosen if tag in other.tags])
+            first = next((other for other in chosen if tag in other.tags), run)
+            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # a file scored without queries lacks the tag
+                raise BadInput(
+                    f"Run {run.named} has other {meaning} than run {first.named}: {tag} is {run.tags[tag][:12]} and "
+                    f"{first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
+                )
     return [CUT + ("." if of_spans(metric) else f", as metric={SPAN_MEASURES[0]} does.")] if recut else []
 
 
 def _cut_in_different_ways(runs: Sequence[LoggedRun]) -> bool:
-    """Whether the runs have the same evidence, but other labels, as the texts were cut into other documents."""
+    """Return whether the runs have the same evidence, but other labels."""
     evidence = {run.tags.get("data.evidence") for run in runs}
     return len(evidence) == 1 and None not in evidence and len({run.tags.get("data.qrels") for run in runs}) > 1
-
-
-def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedRun]) -> None:
-    """BadInput if the tag of the run differs from that of the first of the `tagged` runs.
-
-    A run may lack the tag: a file that was scored without queries has no `data.queries`.
-    """
-    if tag in run.tags and run.tags[tag] != tagged[0].tags[tag]:
-        first = tagged[0]
-        raise BadInput(
-            f"Run {run.named} has other {meaning} than run {first.named}: {tag} is "
-            f"{run.tags[tag][:12]} and {first.tags[tag][:12]}. Only runs with the same data and measures can be "
-            "compared."
-        )
 
 
 def tested_family(
@@ -131,9 +111,9 @@ def tested_family(
 ) -> tuple[np.ndarray | None, Expected | None]:
     """Test the best run of an experiment against all runs among which it was chosen.
 
-    Return p against each run of the choice's family, in their order, after Holm's correction over all of them, float64
-    [R], and what to expect of the best on new queries; (None, None) where runs were named, and for a measure of
-    retrieval without values by query. folder: for downloads.
+    Return (p against each run of the choice's family after Holm's correction, float64 [R]; what to expect of the best
+    on new queries); (None, None) where runs were named, and for a measure of retrieval without values by query.
+    folder: for downloads.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

@@ -1,32 +1,24 @@
-"""Two or more runs, compared pair by pair: one comparison for runs of every kind, and what it finds as values."""
+"""What a comparison of runs finds, as values, and its verdict on a pair in one sentence."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from harness.analysis.board.expected import Expected
-from harness.analysis.board.runs import BoardRun, BoardRuns, judging
-from harness.config.commands import CompareConfig
 from harness.config.text import counted
-from harness.errors import BadInput
 from harness.measures.measures import LOSING
 from harness.measures.objective import Kind
 from harness.measures.scores import UNANSWERABLE
 from harness.reports.markup import raw_share
 from harness.statistics.prediction_powered import NO_ESTIMATE, NO_INTERVAL, Estimate, EstimatedDifference
-from harness.statistics.significance import ALPHA, Difference, pairs_of
-from harness.statistics.significance import Pair as Rows
-from harness.statistics.split import Score, ShakeUpSummary, Standing, Standings, standings
+from harness.statistics.significance import ALPHA, Difference
+from harness.statistics.split import ShakeUpSummary, Standing
 from harness.storage.typed import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 from harness.tracking.tracker import LoggedRun
 
-CHANGED = 10  # queries or items shown of each pair
 TESTED = ("p", "p_holm", "p_t", "exact")  # fields of a Difference that belong to its test
 
 
@@ -94,16 +86,15 @@ class PartDifference:
 class RunScores:
     """A run in numbers.
 
-    metrics:     measure -> mean over what judges, of the measures that are compared. kind: what the means rest on.
-    intervals:   measure -> both ends of the mean's 95 % bootstrap interval. Measures without an interval are left out.
-    estimates:   measure -> estimate over what judges, where labels come partly from a model: `metrics` are then raw.
+    metrics: measure -> mean over what judges. kind: what the means rest on.
+    intervals: measure -> ends of the mean's 95 % bootstrap interval; measures without one are left out.
+    estimates: measure -> estimate over what judges, where labels come partly from a model: `metrics` are then raw.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
-    as_written:  measure -> mean over the lists as written.
-    losses:      the parts of 1 - modified_map@3.
+    as_written: measure -> mean over the lists as written.
+    losses: the parts of 1 - modified_map@3.
+    unanswerable: the share of empty lists among the unanswerable queries; None if every query has an answer.
 
-    unanswerable: the share of empty lists among the unanswerable queries, all of them.
-
-    The last four are None for text tasks. `unanswerable` is None if every query has an answer.
+    The last four are None for text tasks.
     """
 
     json_too = ("run_id", "name", "experiment")
@@ -145,9 +136,9 @@ class ShownDocument:
 class Changed:
     """A query or item whose metric differs much between a pair.
 
-    values:      label -> the metric.
-    about:       its id; the query; kind, question, source and reference of an item, as far as known.
-    documents:   label -> the first documents; None for a text task.
+    values: label -> the metric.
+    about: its id; the query; kind, question, source and reference of an item, as far as known.
+    documents: label -> the first documents; None for a text task.
     predictions: label -> the text, None if unknown; None for retrieval.
     """
 
@@ -166,7 +157,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class UnjudgedDocument:
-    """A document that a run shows a query at a rank, and that nobody has judged. run: its label."""
+    """An unjudged document that a run shows for a query. run: its label."""
 
     run: str
     query_id: str
@@ -187,106 +178,19 @@ class Unjudged:
     documents: Sequence[UnjudgedDocument]
 
 
-class ScoredRuns(ABC):
-    """Runs of one kind on the same N queries or items: what a comparison asks of them.
-
-    noun: what is compared; unit: what is scored; both in the plural.
-    """
-
-    noun: ClassVar[str]
-    unit: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def labels(self) -> list[str]:
-        """The names of the runs in tables and figures."""
-
-    @property
-    @abstractmethod
-    def public(self) -> np.ndarray:
-        """bool [N], the public part."""
-
-    @property
-    def task(self) -> str | None:
-        """The name of a text task."""
-        return None
-
-    @property
-    @abstractmethod
-    def strata(self) -> np.ndarray:
-        """int [N], kinds of queries or items that the public part is drawn from alike."""
-
-    @property
-    def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """A run with another public part than the first one, and that one; None if they have the same."""
-        return None
-
-    @abstractmethod
-    def take(self, rows: np.ndarray) -> Self:
-        """Return the runs on some of the queries or items. rows: bool [N]."""
-
-    @abstractmethod
-    def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return the measures that compare, and notes on others. BadInput if the metric is not among them."""
-
-    @abstractmethod
-    def score(self, metric: str) -> Score:
-        """Return what scores the runs over any of the queries or items."""
-
-    @abstractmethod
-    def values(self, metric: str) -> np.ndarray:
-        """Return the metric of each run on each query or item, float64 [R, N]; NaN where it does not apply."""
-
-    @abstractmethod
-    def differences(
-        self, names: Sequence[str], config: CompareConfig, pairs: Sequence[Rows]
-    ) -> dict[Rows, list[Difference]]:
-        """Return for each pair one Difference per measure."""
-
-    @abstractmethod
-    def part_gaps(self, names: Sequence[str], pair: Rows) -> Iterator[tuple[str, str, int, float]]:
-        """Yield (measure, part, how many queries or items, mean difference) of a pair."""
-
-    @abstractmethod
-    def scores(self, names: Sequence[str], config: CompareConfig, boards: Sequence[Standing | None]) -> list[RunScores]:
-        """Return each run in numbers."""
-
-    @abstractmethod
-    def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
-        """Return what a pair did on a query or item. values: label -> the metric."""
-
-    @abstractmethod
-    def on_board(self, metric: str, select_on: str, placed: Sequence[BoardRun], order: Sequence[int]) -> BoardRuns:
-        """Return the runs of a board. placed: the best first; order: the place of each among these runs."""
-
-    @abstractmethod
-    def notes(self) -> list[str]:
-        """Return what a reader must know of these runs."""
-
-    def estimated(self, names: Sequence[str], pairs: Sequence[Rows]) -> Mapping[Rows, Sequence[EstimatedDifference]]:
-        """Return an estimate per measure for each pair, where labels come partly from a model; {} for others."""
-        return {}
-
-    def unjudged(self) -> Unjudged | None:
-        """Return what the labels leave open; None where they do not say which documents were judged."""
-        return None
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Comparison:
     """Two or more runs, compared pair by pair.
 
-    noun, unit:  what is compared and what is scored, in the plural. task: the name of a text task.
-    best:        the label of the best run, by what chooses.
-    count:       how many queries or items judge.
-    judges:      which these are: "" for all of them, or "private " with select_on=public.
-    verdicts:    one sentence per pair. notes: what a reader must know besides. left_out: which measures are not
-                 compared, and why.
+    noun, unit: what is compared and what is scored, in the plural. task: the name of a text task.
+    best: the label of the best run, by what chooses.
+    count: how many queries or items judge. judges: which: "" for all of them, or "private " with select_on=public.
+    verdicts: one sentence per pair. left_out: which measures are not compared, and why.
     differences: one per pair and measure. splits: the same by part. changed: the largest differences of each pair.
-    shake_up:    None if a part is empty, or if the runs have different public parts.
-    pairs:       how many pairs p is corrected for by the metric, these among them.
-    expected:    on new queries of the best run of the experiment, if it is among these; None if unknown.
-    unjudged:    what the labels leave open; None where they do not say which documents were judged.
+    shake_up: None if a part is empty, or if the runs have different public parts.
+    pairs: how many pairs p is corrected for by the metric, these among them.
+    expected: on new queries of the best run of the experiment, if it is among these; None if unknown.
+    unjudged: what the labels leave open; None where they do not say which documents were judged.
     """
 
     noun: str
@@ -363,95 +267,14 @@ class Comparison:
         return encoded(found | {name: one for name, one in optional.items() if one is not None})
 
 
-def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | None = None) -> Comparison:
-    """Compare runs, the best first if there is a family. BadInput unless every run has the metric.
-
-    config: `select_on` says what has chosen the runs; public queries or items do not judge what they chose.
-    family: float64 [R], p by the metric of the first run against each of R runs, of which these are the first, after
-    correction over all of them; None: over the pairs of these runs.
-    """
-    metric, labels, apart = config.metric, runs.labels, config.select_on == "public"
-    judges = judging_of(runs, config)
-    names, left_out = runs.measures(metric, judges)
-    at, score = names.index(metric), runs.score(metric)
-    ranked = Standings((None,) * len(labels))
-    if not runs.apart:
-        ranked = standings(score, runs.public, runs.strata, labels, metric, config.seed)
-    chose = runs.public if apart else np.ones(len(judges))
-    best = 0 if family is not None else int(np.argmax(score(chose[None].astype(np.float64))))
-    tested = pairs_of(len(labels), best if config.pairs == "best" else None)
-    runs = runs.take(judges)
-    found, estimated = runs.differences(names, config, tested), runs.estimated(names, tested)
-    corrected_for = len(tested)
-    if estimated:  # raw intervals would ignore the model's errors
-        found = {pair: [replace(one, low=math.nan, high=math.nan, note="") for one in of] for pair, of in found.items()}
-    elif family is not None and config.pairs == "best":
-        corrected_for = len(family) - 1
-        for (_, other), of in found.items():
-            of[at] = replace(of[at], p_holm=float(family[other]))
-    pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
-    private, values = "private " if apart else "", runs.values(metric)
-    chosen = (
-        f"select_on=public: the {int((~judges).sum()):,} public {runs.unit} choose and have no part in what follows; "
-        f"the {int(judges.sum()):,} private ones judge."
-    )
-    return Comparison(
-        noun=runs.noun,
-        unit=runs.unit,
-        task=runs.task,
-        metric=metric,
-        best=labels[best],
-        count=int(judges.sum()),
-        judges=private,
-        verdicts=[
-            estimated_verdict(pair, estimated[rows][at], metric, found[rows][at].mean, corrected_for)
-            if estimated and found[rows][at].ties < found[rows][at].n
-            else pair_verdict(pair, found[rows][at], metric, corrected_for, f"{private}{runs.unit}")
-            for rows, pair in pairs.items()
-        ],
-        notes=[*([chosen] if apart else []), *runs.notes(), *ranked.notes],
-        runs=runs.scores(names, config, ranked.boards),
-        differences=[
-            PairedResult(pair, name, one, estimated[rows][place] if estimated else None)
-            for rows, pair in pairs.items()
-            for place, (name, one) in enumerate(zip(names, found[rows], strict=True))
-        ],
-        splits=[PartDifference(pair, *one) for rows, pair in pairs.items() for one in runs.part_gaps(names, rows)],
-        changed=[
-            runs.changed(pair, row, {labels[run]: float(values[run, row]) for run in rows})
-            for rows, pair in pairs.items()
-            for row in _most_changed(values[rows[0]] - values[rows[1]])
-        ],
-        shake_up=ranked.shake_up,
-        pairs=corrected_for,
-        left_out=left_out,
-        unjudged=runs.unjudged(),
-    )
-
-
-def judging_of(runs: ScoredRuns, config: CompareConfig) -> np.ndarray:
-    """Return what judges, bool [N]. BadInput if the public part chooses, and is not the same in all runs or is all."""
-    if config.select_on == "public" and runs.apart:
-        other, first = runs.apart
-        raise BadInput(
-            f"select_on=public: run {other.named} has another public part than run {first.named}. Make both with the "
-            "same `public` and `seed`, or use select_on=all."
-        )
-    return judging(runs.public, config.select_on or "all", runs.unit)
-
-
-def _most_changed(gaps: np.ndarray) -> list[int]:
-    """Return the rows of the largest differences [N], the largest first; none that are 0 or NaN."""
-    sizes = np.abs(np.nan_to_num(gaps))
-    return [int(row) for row in np.argsort(-sizes, kind="stable")[:CHANGED] if sizes[row]]
-
-
-def pair_verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -> str:
-    """Return one sentence: which run of a pair is better by the metric, or that the data cannot tell.
+def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
+    """Return one sentence: which run of a pair is better by the measure, or that the data cannot tell.
 
     pairs: how many pairs p is corrected for. unit: what is scored, in the plural.
     """
-    a, b = pair.first, pair.second
+    found, metric, a, b = one.found, one.measure, one.pair.first, one.pair.second
+    if one.estimate and found.ties < found.n:
+        return _estimated_verdict(one, one.estimate, pairs)
     if found.n < 2:
         return f"{a} and {b} cannot be told apart: {metric} applies to {found.n:,} of the {unit}."
     if found.wins + found.losses == 0:
@@ -462,28 +285,24 @@ def pair_verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: s
             f"No difference between {a} and {b} can be told on {found.n:,} {unit}: {metric} of {a} − {b} is "
             f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
         )
-    return f"{_better(pair, found.mean, found.low, found.high)} in {metric}, {p}."
+    return f"{_better(one.pair, found.mean, found.low, found.high)} in {metric}, {p}."
 
 
-def estimated_verdict(pair: Pair, one: EstimatedDifference, metric: str, raw: float, pairs: int) -> str:
-    """Return one sentence: which run of a pair is better by the metric, or that the checked queries cannot tell.
-
-    raw: the mean difference by labels of both origins. pairs: how many pairs p is corrected for.
-    """
-    a, b, found = pair.first, pair.second, one.found
+def _estimated_verdict(one: PairedResult, estimate: EstimatedDifference, pairs: int) -> str:
+    found, metric, raw, a, b = estimate.found, one.measure, one.found.mean, one.pair.first, one.pair.second
     beside = f"the raw difference, {raw_share(found)}, is {raw:+.3f}"
     if math.isnan(found.low):
         known = "" if math.isnan(found.value) else f"the estimate of {metric} of {a} − {b} is {found.value:+.3f}; "
         reason = found.note.removeprefix(NO_ESTIMATE).removeprefix(NO_INTERVAL)
         return f"{a} and {b} cannot be told apart: {reason}; {known}{beside}."
-    p = _said_p(one.p_holm, pairs)
+    p = _said_p(estimate.p_holm, pairs)
     checked = f"{counted(found.checked, 'checked query')} of {found.checked + found.others:,}"
-    if one.p_holm > ALPHA:
+    if estimate.p_holm > ALPHA:
         return (
             f"No difference between {a} and {b} can be told from {checked}: the estimate of {metric} of {a} − {b} is "
             f"{found.value:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}; {beside}."
         )
-    better = _better(pair, found.value, found.low, found.high)
+    better = _better(one.pair, found.value, found.low, found.high)
     return f"{better} in {metric}, estimated from {checked}, {p}; {beside}."
 
 

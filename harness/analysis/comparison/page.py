@@ -19,9 +19,9 @@ from harness.analysis.comparison.comparison import (
     PairedResult,
     PartDifference,
     RunScores,
-    ScoredRuns,
     ShownDocument,
 )
+from harness.analysis.comparison.scored_runs import ScoredRuns
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.measures.objective import Objective
@@ -73,7 +73,6 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Return what the runs score: on a screen by the metric, with what else is known of them."""
     runs, metric = comparison.runs, comparison.metric
     kinds = list(dict.fromkeys(run.kind for run in runs))
     estimated = comparison.estimated
@@ -107,7 +106,6 @@ def _runs(comparison: Comparison) -> Table:
 
 
 def _beside_names(comparison: Comparison) -> list[str]:
-    """Return the names of what a screen shows beside the scores."""
     if comparison.task:
         return ["public", "private"]
     return [f"judged@{comparison.unjudged.k}" if comparison.unjudged else "judged", UNANSWERABLE]
@@ -120,7 +118,6 @@ def _beside(comparison: Comparison, run: RunScores) -> list[Cell]:
 
 
 def _ranked(board: Standing | None) -> list[Cell]:
-    """Return what a run scores on the public and the private part, with its ranks."""
     if board is None:
         return [None, None]
     halves = ((board.public, board.public_rank), (board.private, board.private_rank))
@@ -128,7 +125,6 @@ def _ranked(board: Standing | None) -> list[Cell]:
 
 
 def _settings(comparison: Comparison) -> list[Table]:
-    """Return the settings in which the runs differ."""
     settings = changed_settings([one.run.params for one in comparison.runs])
     rows: Rows = [
         [name, *(ABSENT if value is None else value for value in values)] for name, values in settings.items()
@@ -138,7 +134,6 @@ def _settings(comparison: Comparison) -> list[Table]:
 
 
 def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
-    """Yield the pairs by the metric, and what there is in other measures."""
     metric, several = comparison.metric, comparison.several
     if several:
         yield replace(_paired(comparison, comparison.in_metric, True, details), caption=f"Differences in {metric}")
@@ -190,7 +185,6 @@ def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: boo
 
 
 def _reasons(rows: Sequence[PairedResult]) -> list[str]:
-    """Return each note on differences with those that it is about."""
     notes: dict[str, list[str]] = {}
     several = len({one.measure for one in rows}) > 1
     for one in rows:
@@ -200,7 +194,6 @@ def _reasons(rows: Sequence[PairedResult]) -> list[str]:
 
 
 def _by_part(comparison: Comparison, found: Sequence[PartDifference]) -> Table:
-    """Return the differences by kind of query or item, a column per pair."""
     cells = {(str(one.pair), one.part): Number(one.mean, beside=one.n) for one in found}
     pairs, parts = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
     rows: Rows = [[part, *(cells.get((pair, part)) for pair in pairs)] for part in parts]
@@ -243,7 +236,6 @@ def _shake_up(comparison: Comparison) -> Table:
 
 
 def _changed(comparison: Comparison, details: bool) -> Iterator[Table]:
-    """Yield for each pair what differs most."""
     for pair in dict.fromkeys(one.pair for one in comparison.changed if details or one.pair == comparison.first_pair):
         mine = [one for one in comparison.changed if one.pair == pair]
         noun = comparison.unit.capitalize()
@@ -255,7 +247,6 @@ def _changed(comparison: Comparison, details: bool) -> Iterator[Table]:
 
 
 def _query_lines(one: Changed) -> Iterator[str]:
-    """Yield a query as lines: the text of the first document of each list, the ids of the others."""
     yield ": ".join(filter(None, (one.item_id, one.about["query"])))
     for label, documents in (one.documents or {}).items():
         first, *rest = documents or [ShownDocument("nothing returned")]
@@ -265,7 +256,6 @@ def _query_lines(one: Changed) -> Iterator[str]:
 
 
 def _items_table(items: Sequence[Changed], caption: str) -> Table:
-    """Return items of a pair with both values, the texts given and both predictions."""
     labels = (items[0].pair.first, items[0].pair.second)
     given = [name for name in GIVEN if any(one.about.get(name) for one in items)]
     columns = [Column("id"), *(Column(label, "value") for label in labels), *map(Column, given)]
@@ -290,7 +280,6 @@ def pasted(comparison: Comparison, style: str) -> list[Table]:
 
 
 def _pasted_runs(comparison: Comparison) -> Table:
-    """Return what the runs score, one row per run; one row per measure where there are more of these than fit."""
     runs, found = comparison.runs, _runs(comparison)
     measures = _measures(comparison)
     what = "estimates" if comparison.estimated else "means"
@@ -306,7 +295,6 @@ def _pasted_runs(comparison: Comparison) -> Table:
 
 
 def _pasted_differences(comparison: Comparison) -> Table:
-    """Return one row per pair by the metric; of two runs one row per measure."""
     several = comparison.several
     wanted = comparison.in_metric if several else _ordered(comparison)
     over = f"in {comparison.metric}" if several else f"of {comparison.first_pair}"
@@ -316,7 +304,6 @@ def _pasted_differences(comparison: Comparison) -> Table:
 
 
 def _all(comparison: Comparison) -> Table:
-    """Return all numbers: first a row for each run and measure, then one for each pair of runs and measure."""
     texts = [Column(name) for name in ("run", "run_id", "name", "minus", "minus_id", "measure", "kind")]
     numbers = [Column("value", "value"), Column("p", "p"), Column("p_holm", "p")]
     counts = [Column(name, "count") for name in ("pairs", comparison.unit, "wins", "ties", "losses")]
@@ -346,12 +333,10 @@ def _names(runs: Sequence[RunScores]) -> list[str]:
 
 
 def _measures(comparison: Comparison) -> list[str]:
-    """Return the measures that are compared, that of the verdicts first."""
     return list(dict.fromkeys([comparison.metric, *(one.measure for one in comparison.differences)]))
 
 
 def _ordered(comparison: Comparison) -> list[PairedResult]:
-    """Return the differences, those in the metric first."""
     rest = [one for one in comparison.differences if one.measure != comparison.metric]
     return [*comparison.in_metric, *rest]
 
@@ -378,7 +363,7 @@ def _difference(one: PairedResult) -> Number:
 
 
 def _kinds(runs: Sequence[RunScores]) -> str:
-    """What the values rest on: `out of fold`, or `in sample (A) or out of fold (B, C)`."""
+    """Return what the values rest on: `out of fold`, or `in sample (A) or out of fold (B, C)`."""
     kinds: dict[str, list[str]] = {}
     for run in runs:
         kinds.setdefault(run.kind, []).append(run.label)
@@ -397,7 +382,6 @@ def _test(comparison: Comparison) -> str:
 
 
 def _other_counts(comparison: Comparison) -> list[str]:
-    """Return a note on measures that apply to some of the queries only."""
     n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
     of = {count: [name for name in n if n[name] == count] for count in n.values()}
     return [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in of.items()]

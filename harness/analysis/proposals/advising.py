@@ -36,7 +36,7 @@ from harness.analysis.proposals.catalogue import (
 from harness.analysis.proposals.costs import CostModel, Workload
 from harness.analysis.proposals.evidence import Lists, RunEvidence
 from harness.analysis.proposals.ladder import CommandLine, ComposedRun, plain_value, words_of_run
-from harness.analysis.ranking import SCORED, Wanted, best_run, compares, is_same, require_labels
+from harness.analysis.ranking import SCORED, Wanted, best_run, compares, is_same, require_finished, require_labels
 from harness.config.check import check_values
 from harness.config.components import component_identity
 from harness.config.messages import explain
@@ -70,7 +70,7 @@ class Ceiling:
 
 
 def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
-    """What each perfect part would add, in the order of the pipeline.
+    """Return what each perfect part would add, in the order of the pipeline.
 
     elsewhere: float64 [Q], the best value of each query in the other runs of the experiment; None where there are none.
     """
@@ -127,7 +127,7 @@ def advise(situation: Situation, top: int) -> list[Proposal]:
 
 
 def open_proposals(situation: Situation, kinds: Collection[str] = ()) -> Iterator[tuple[Proposal, list[OpenTrial]]]:
-    """(a proposal, what it has to try), the greatest usual gain first. kinds: left out; they may grow meanwhile."""
+    """Yield (a proposal, its open trials), the greatest usual gain first, without these kinds, which may grow."""
     for proposal in proposals(situation.setup):
         if proposal.expected < LEAST:
             return
@@ -136,7 +136,6 @@ def open_proposals(situation: Situation, kinds: Collection[str] = ()) -> Iterato
 
 
 def _composed(situation: Situation, proposal: Proposal, trials: Sequence[OpenTrial]) -> Proposal:
-    """The proposal with its cost and its command line."""
     tried = {key: dict.fromkeys(one.values[place] for one in trials) for place, key in enumerate(proposal.changes)}
     swept = {key: several for key, several in tried.items() if len(several) > 1}
     said = [word for word in trials[0].line.words if word.partition("=")[0] not in swept]
@@ -149,7 +148,7 @@ def _composed(situation: Situation, proposal: Proposal, trials: Sequence[OpenTri
 
 
 def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]:
-    """The configurations that a proposal stands for, without those that were tried or cannot run here."""
+    """Yield the configurations that a proposal stands for, without those that were tried or cannot run here."""
     line, facts = situation.line, situation.facts
     groups = {key: values for key, values in proposal.changes.items() if "." not in key}
     plain = {key: values for key, values in proposal.changes.items() if "." in key}
@@ -173,7 +172,7 @@ def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]
 
 
 def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """A config with other plain values, numbers where they look like numbers."""
+    """Return a config with other plain values, numbers where they look like numbers."""
     made: dict[str, Any] = copy.deepcopy(dict(config))
     for key, text in values.items():
         *groups, name = key.split(".")
@@ -241,7 +240,7 @@ class RunToImprove:
 
 
 def read_advised(tracker: Tracker, where: Where) -> RunToImprove:
-    """The run that is named, or the best of the experiment. BadInput for a run that nothing can be said of."""
+    """Return the run that is named, or the best of the experiment. Raise BadInput for one without labels or scores."""
     run = _chosen(tracker, where)
     peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
     peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
@@ -265,16 +264,12 @@ def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
     run = recommended(tracker, tracker.run(where.run))
     if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
         raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
-    if run.tags.get("harness.verb") not in ("run", "score"):
-        raise BadInput(f"Run {run.named} is a record of `harness {run.tags.get('harness.verb')}`, without scores.")
-    if run.status != "FINISHED":
-        raise BadInput(f"Run {run.named} is {run.status}: advice needs a finished run.")
+    require_finished(run)
     require_labels(run)
     return run
 
 
 def _known(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[RunEvidence, Situation | None, list[str]]:
-    """(evidence, where the run stands, notes on what is not known of it)."""
     logged = logged_config(tracker, run)
     if run.tags["harness.verb"] == "score":
         labels = load_unchanged(run, logged["dataset"], ("qrels",))
@@ -356,7 +351,6 @@ class BuiltRun:
 
 
 def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) -> RunEvidence:
-    """What the files of a run say: its scores by query, and its full lists if it has logged any."""
     assert dataset.qrels is not None
     with tempfile.TemporaryDirectory() as folder:
         table = read_score_table(tracker.download(run, SCORES, Path(folder)), where.metric)
@@ -371,7 +365,6 @@ def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) 
 
 
 def _ranking(dataset: Dataset, lists: Mapping[str, Sequence[str]]) -> Ranking:
-    """Lists of documents, best first, as a ranking of all queries."""
     scores = {
         one.query_id: {doc: -float(rank) for rank, doc in enumerate(lists.get(one.query_id, ()))}
         for one in dataset.queries
@@ -380,13 +373,11 @@ def _ranking(dataset: Dataset, lists: Mapping[str, Sequence[str]]) -> Ranking:
 
 
 def _unchecked() -> list[str]:
-    """A note on the models that nothing is proposed of, since the packages that load them are not installed."""
     names = [choice for group in ("encoder", "rerank") for choice, why in models(group).items() if why == NOT_INSTALLED]
     return [f"Not checked: {names[0]} and {counted(len(names) - 1, 'other model')} ({INSTALL})."] if names else []
 
 
 def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) -> OtherRuns:
-    """Those of the runs with scores by query, the best first."""
     name, found, values, unread = evidence.measure.name, [], [], Counter[str]()
     ranked = sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)
     if len(ranked) > MOST:
@@ -419,7 +410,7 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Beyond]:
-    """The numbers whose best value lies at the end of what was tried, with one step beyond it."""
+    """Return the numbers whose best value lies at the end of what was tried, with one step beyond it."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -434,7 +425,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """One more step from the value beside the best: by the same factor where both are above 0, else by as much."""
+    """Return the next value beyond the best: by the same factor where both are above 0, else by the same difference."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -450,7 +441,7 @@ class Untold:
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """The best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
+    """Return the best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # as everywhere, for one p
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

@@ -154,7 +154,7 @@ class Setup:
 
 
 def proposals(setup: Setup) -> list[Proposal]:
-    """What may be tried, what usually adds most first; without what adds nothing, or hardly ever does."""
+    """Return what may be tried, what usually adds most first; without what adds nothing, or hardly ever does."""
     found = [one for one in catalogue(setup) if one.bound > 0 and one.share > 0]
     return sorted(found, key=lambda one: -one.expected)
 
@@ -215,7 +215,6 @@ def _gate_title(choice: str) -> str:
 
 
 def _fewer(setup: Setup) -> Iterator[Proposal]:
-    """Smaller values of top_k, whose effect is known."""
     evidence = setup.evidence
     if evidence is None or evidence.shown is None or not evidence.reads_shown:
         return
@@ -243,7 +242,6 @@ def _tokenizers(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixtures(setup: Setup) -> Iterator[Proposal]:
-    """Other mixtures of rankings, and other encoders."""
     names = setup.names
     if not names <= ADDED.keys():
         return  # of another kind, such as a search engine
@@ -258,7 +256,7 @@ def _mixtures(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
-    """(retriever, encoder if it is to be named, share), of mixtures other than the run's."""
+    """Yield (retriever, encoder if it is to be named, share), of mixtures other than the run's."""
     names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
     adds = 0.0 if "bigram" in names else setup.bigrams
     left = -setup.bigrams if "bigram" in names else 0.0  # what leaving them out adds
@@ -286,7 +284,6 @@ def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
 
 
 def _settings(setup: Setup) -> Iterator[Proposal]:
-    """Settings of the component rankings."""
     if "bm25" in setup.names:
         changes = {f"retriever.bm25.{name}": values for name, values in BM25_VALUES.items()}
         yield Proposal("bm25", "BM25's k1 and b", setup.ranks, changes, setup.rankings, BM25, few=BM25_FEW)
@@ -296,7 +293,6 @@ def _settings(setup: Setup) -> Iterator[Proposal]:
 
 
 def _orders(setup: Setup) -> Iterator[Proposal]:
-    """Other orders of what was found: fusions, weights and rerankers; and more depth."""
     evidence, config = setup.evidence, setup.plan
     if evidence and evidence.lists is None:
         return
@@ -337,7 +333,6 @@ def _fusions(setup: Setup) -> Iterator[Proposal]:
 
 
 def _queries(setup: Setup) -> Iterator[Proposal]:
-    """Other texts to search for."""
     evidence, own = setup.evidence, setup.plan.query_text
     many = evidence.multi_turn & evidence.needs if evidence else None
     if not (setup.conversations if many is None else many.any()):
@@ -364,12 +359,12 @@ def _beyond(setup: Setup) -> Iterator[Proposal]:
 
 
 def gain(values: np.ndarray, evidence: RunEvidence) -> float:
-    """How much the mean rises if the queries have these values."""
+    """Return how much the mean rises if the queries have these values."""
     return float(values.mean() - evidence.values.mean())
 
 
 def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = None) -> float:
-    """The same where the gate decides as it does, and lists that are shown have these values.
+    """Return the same where the gate decides as it does, and lists that are shown have these values.
 
     rows: bool [Q], the queries whose lists change; None: all. Those that need no documents keep their values.
     """
@@ -378,7 +373,7 @@ def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = 
 
 
 def perfect_gate(evidence: RunEvidence) -> float:
-    """What a gate that is always right would add to the run's value."""
+    """Return what a gate that is always right would add to the run's value."""
     if evidence.shown is None:
         return 0.0
     changes = ~evidence.needs | (evidence.kept < 1)

@@ -111,7 +111,7 @@ class CostModel:
         )
 
     def cost(self, works: Sequence[Workload], made: Collection[str] = (), pace: float = 1.0) -> Cost:
-        """The cost of several configurations, which share what they compute.
+        """Return the cost of several configurations, which share what they compute.
 
         made: names, as of `makes`, of what is there already. pace: by which rates are multiplied.
         """
@@ -154,7 +154,6 @@ class CostModel:
         return self.cache is not None and self.cache.size(kind, of) is not None
 
     def _is_read(self, node: Node, part: Node) -> bool:
-        """Whether the tokens or the vectors of whole documents are cached."""
         kinds = {"tokens": "tokenizer", "embeddings": "encoder"}
         whole = node.get("passages") in (None, "none")
         return whole and any(
@@ -162,7 +161,7 @@ class CostModel:
         )
 
     def _reading(self, part: Node, characters: int, pace: float) -> tuple[float, bool]:
-        """(seconds in which a tokenizer or an encoder reads texts, whether that was measured)."""
+        """Return (seconds in which a tokenizer or an encoder reads texts, whether that was measured)."""
         if self.cache and (found := timing.seconds_to_read(self.cache, part, characters)) is not None:
             return found, True
         if "model" in part or "path" in part:
@@ -175,7 +174,7 @@ class CostModel:
 
 
 def readers(node: Node) -> list[Node]:
-    """What reads the texts of a retriever: a tokenizer, an encoder, or its own model."""
+    """Return what reads the texts of a retriever: a tokenizer, an encoder, or its own model."""
     found = [node[key] for key in ("tokenizer", "encoder") if isinstance(node.get(key), Mapping)]
     return found or ([node] if "model" in node else [])
 

@@ -60,7 +60,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Of a run whose steps are known. BadInput without labels, and for an objective that is no mean of queries."""
+        """Return the evidence of a run whose steps are known. Raise BadInput without labels or a mean of queries."""
         measure, qrels = fixed_mean(plan.objective), _labels(dataset.qrels)
         scores = outcome.held_out or outcome.scores
         assert scores is not None
@@ -86,7 +86,7 @@ class RunEvidence:
 
     @classmethod
     def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
-        """Of a run of which only the scores by query are known. BadInput where they lack the measure."""
+        """Return the evidence of a run with scores by query alone. Raise BadInput where they lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
             raise BadInput(f"metric={name}: the run has no value of it by query. Choose one of its own metrics.")
@@ -130,7 +130,7 @@ class RunEvidence:
         return self._ordered(judged, judged.ideal)
 
     def reordered(self, depth: int | None = None) -> np.ndarray:
-        """The value if the first `depth` candidates of each query, None: all, stood in the best order; float64 [Q]."""
+        """Return the values with the first `depth` candidates (None: all) in the best order, float64 [Q]."""
         assert self.lists is not None
         judged = judge_lists(self.lists.candidates, self.qrels, self.query_ids)
         head = judged.gains if depth is None else judged.gains[:, :depth]
@@ -153,7 +153,7 @@ class RunEvidence:
         return np.min(list(self.first_hits.values()), axis=0)
 
     def first_within(self, low: int, high: int | None = None) -> int:
-        """How many queries that need documents have their first relevant one at these ranks."""
+        """Return how many queries that need documents have their first relevant one at these ranks."""
         first = self.first_hit[self.needs]
         return int(((first >= low) & (np.isfinite(first) if high is None else first <= high)).sum())
 
@@ -168,7 +168,7 @@ class RunEvidence:
         return self.lists.rankings or {"candidates": self.lists.candidates}
 
     def _ordered(self, judged: Judged, gains: np.ndarray) -> np.ndarray:
-        """The values of lists with these gains; 1 for measures that read more of a document than its grade."""
+        """Return the values of lists with these gains; 1 for measures that read more of a document than its grade."""
         if of_spans(self.measure.name) or of_holes(self.measure.name):
             return np.ones(len(self.query_ids))
         gains = gains[:, : self.top_k] if self.reads_shown else gains
@@ -226,7 +226,6 @@ def _labels(qrels: Qrels | None) -> Qrels:
 
 
 def _pool(rankings: Mapping[str, Ranking]) -> Ranking:
-    """All documents of several rankings as one, in no order of worth."""
     if len(rankings) == 1:
         return next(iter(rankings.values()))
     pool = pool_candidates(*rankings.values())

@@ -64,7 +64,7 @@ class CommandLine:
         return [*(f"{group}={choice}" for group, choice in self.choices.items()), *values]
 
     def composed(self) -> ComposedRun:
-        """The config that they stand for. BadInput, or Hydra's error, where they stand for none."""
+        """Return the config that they stand for. BadInput, or Hydra's error, where they stand for none."""
         config, invocation = compose("run", [*flag(self.config_dir), *self.words], silent=True)
         return ComposedRun(with_absolute_paths(config), invocation)
 
@@ -84,26 +84,25 @@ class CommandLine:
 
 
 def _required(choices: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the values without which the choices cannot be composed."""
     entries = (manual.manual_keys(group, choice) for group, choice in choices.items())
     needed = {key for found in entries for key, entry in found.items() if entry.value == "???"}
     return {key: value for key, value in values.items() if key in needed}
 
 
 def _word(key: str, value: Any) -> str:
-    """An override; its value in quotation marks where it would be read as something else than this text."""
+    """Return an override; its value in quotation marks where it would be read as something else than this text."""
     if isinstance(value, str) and NAME.fullmatch(value) and value.lower() not in NOT_TEXTS:
         return f"{key}={value}"
     return as_typed(key, value)
 
 
 def override_key(word: str) -> str:
-    """The key of an override."""
+    """Return the key of an override."""
     return word.partition("=")[0].lstrip("+~")
 
 
 def plain_value(text: str) -> int | float | str:
-    """A number where the text is one."""
+    """Return a number where the text is one."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -111,7 +110,7 @@ def plain_value(text: str) -> int | float | str:
 
 
 def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
-    """The words that repeat a logged run in this folder. BadInput where none do, such as for code of another version.
+    """Return the words that repeat a logged run in this folder. Raise BadInput where no words do.
 
     params: of the run. config: its resolved config, as it was logged.
     """
@@ -151,7 +150,7 @@ def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequ
 
 
 def _short(value: Any) -> Any:
-    """The path of a file as it is called from this folder, where it lies in it; other values as they are."""
+    """Return the path of a file as it is called from this folder, where it lies in it; other values as they are."""
     if not isinstance(value, str) or not Path(value).is_absolute():
         return value
     relative = os.path.relpath(value)
@@ -202,7 +201,7 @@ class Ladder:
             yield self._line("run", changed)
 
     def _changed(self, words: Sequence[str], kind: str) -> list[str] | None:
-        """The words with the best proposal of a kind; None where there is none, or where a recipe contradicts it."""
+        """Return the words with the best proposal of a kind; None without one, or where a recipe contradicts it."""
         found = (one for one in proposals(self.setup) if one.kind == kind and (kind != "retriever" or self._adds(one)))
         if (best := next(found, None)) is None:
             return None
@@ -217,7 +216,6 @@ class Ladder:
         return changed
 
     def _adds(self, one: Proposal) -> bool:
-        """Whether a mixture adds what the retriever lacks, and more than hardly anything."""
         return one.share > PLAIN and bool(set(COMPONENTS[one.changes["retriever"][0]]) - self.setup.names)
 
     @property
@@ -234,7 +232,7 @@ class Ladder:
         return True
 
     def _with(self, words: Sequence[str], key: str, value: str) -> list[str] | None:
-        """The words with another value of a key; None where a recipe sets the key, too."""
+        """Return the words with another value of a key; None where a recipe sets the key, too."""
         if f"{key}={value}" in words:
             return list(words)
         kept = [word for word in words if not _inside(override_key(word), key)]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from boards import made_run
 
-from harness.analysis.board.leaderboard import facts, leaderboard
-from harness.analysis.board.recommendation import Row, pick
+from harness.analysis.board.leaderboard import Row, facts, leaderboard, pick
 from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.statistics.prediction_powered import Estimate
 from harness.storage.typed import encoded

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from harness.analysis.board.lists import DEPTH, GateRule, ListReader, Returned, signals
+from harness.analysis.board.lists import DEPTH, ListReader, Returned, signals
 from harness.errors import BadInput
 from harness.recording.logged_run import Ahead
+from harness.reports.gate_view import SignalRule
 from harness.tracking.tracker import LoggedRun, NoFile
 
 RULE = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [2.5],
@@ -125,8 +126,8 @@ def test_a_damaged_table_of_queries_is_refused(tmp_path, content):
 def test_the_rule_of_a_gate(tmp_path):
     by_hand = {"gate": "score", "gate.threshold": "5", "gate.signal": "top_score", "top_k": "3"}
     reader = stored(tmp_path, gate_json=json.dumps({"rule": RULE}))
-    assert reader.gate(run(**by_hand, **{"gate.source": "null"})) == GateRule("top_score", (3, 0), (5.0,))
-    assert reader.gate(run(**by_hand, **{"gate.source": "bm25"})) == GateRule("bm25 top_score", (3, 0), (5.0,))
-    assert reader.gate(run(gate="auto")) == GateRule("bm25 top_score", (3, 0), (2.5,))
+    assert reader.gate(run(**by_hand, **{"gate.source": "null"})) == SignalRule("top_score", (3, 0), (5.0,))
+    assert reader.gate(run(**by_hand, **{"gate.source": "bm25"})) == SignalRule("bm25 top_score", (3, 0), (5.0,))
+    assert reader.gate(run(gate="auto")) == SignalRule("bm25 top_score", (3, 0), (2.5,))
     assert reader.gate(run(gate="none")) is None
     assert reader.gate(run(verb="score")) is None
