@@ -6,10 +6,10 @@ import shlex
 
 from harness.analysis.board.expected import shown_of_run
 from harness.analysis.proposals import advising
-from harness.analysis.proposals.advising import Ceiling, Where, advise, part_ceilings
+from harness.analysis.proposals.advising import Ceiling, advise, part_ceilings
 from harness.analysis.proposals.catalogue import Proposal
+from harness.analysis.proposals.command_lines import override_key
 from harness.analysis.proposals.evidence import RANKS, RankCounts, rank_counts
-from harness.analysis.proposals.ladder import override_key
 from harness.analysis.ranking import needed_metric, settled
 from harness.config import consent
 from harness.config.check import Invocation
@@ -33,8 +33,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     tracker = open_store(config)
     with stage("reading the run"):
         config, notes = settled(tracker, config)
-        names = config.experiment_name, config.run, config.metric, config.select_on
-        read = advising.read_advised(tracker, Where(*names, config.store.path, invocation.config_dir))
+        read = advising.read_advised(tracker, config, invocation.config_dir)
     with stage("looking for what to try"):
         found = advise(read.situation, config.top) if read.situation else []
         expected = shown_of_run(tracker, read.run, config.metric, config.select_on)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis.proposals.catalogue import Setup
-from harness.analysis.proposals.ladder import Ladder
+from harness.analysis.proposals.command_lines import NextCommands
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
@@ -108,8 +108,8 @@ def _start(config: InitConfig, invocation: Invocation) -> _Start:
     choices = {**invocation.choices, **({"tokenizer": better.name} if better and not asked else {})}
     needless = sum(not one for one in grades.values())
     setup = Setup(run_config, choices, writing, rows["documents"], needless)
-    ladder = Ladder(setup, replace(invocation, overrides=(), defaults=invocation.overrides))
-    commands = ladder.commands() if grades else []
+    following = NextCommands(setup, replace(invocation, overrides=(), defaults=invocation.overrides))
+    commands = following.commands() if grades else []
     return _Start(rows, better, commands)
 
 

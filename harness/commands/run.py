@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis.proposals.catalogue import Setup
-from harness.analysis.proposals.ladder import Ladder
+from harness.analysis.proposals.command_lines import NextCommands
 from harness.analysis.ranking import GET_LABELS, leader
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
@@ -219,4 +219,4 @@ def _next_commands(setup: Setup, invocation: Invocation, outcome: steps.Outcome)
     if (scores := outcome.held_out or outcome.scores) is None:
         return []
     setup = replace(setup, needless=scores.counts["needs_no_retrieval"])
-    return Ladder(setup, invocation).commands(scores.losses)
+    return NextCommands(setup, invocation).commands(scores.losses)

@@ -32,7 +32,7 @@ FALLBACK = "modified_map@3"  # for an objective that is no mean over queries or 
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal a gate decides by, with levels and thresholds as in a Rule: none if the signal does not decide."""
+    """The signal of a gate, with levels and thresholds as in a Rule; without thresholds if it does not decide."""
 
     name: str
     levels: tuple[int, ...]
@@ -41,16 +41,14 @@ class SignalRule:
 
 @dataclass(frozen=True, eq=False)
 class GateView(SignalRule):
-    """How a gate separates the n labelled queries, or those of the public part.
+    """How a gate separates the n labelled queries, or the labelled queries of the public part.
 
     objective: the measure of the curve.
-    public: whether only the public part is shown.
     learnt: whether the thresholds were fitted to these labels.
     signal: float64 [n].
     needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
     curve: the objective by threshold, between withholding and the largest number of documents.
-    in_use: the mean objective of the actual decisions.
-    held_out: the same out of fold; None where it was not measured.
+    in_use: the mean objective of the actual decisions. held_out: the same out of fold; None if not measured.
     ranges: name -> interval of the last threshold.
     counts: queries behind the curve, and how many of them need no retrieval.
     notes: remarks of the fit.

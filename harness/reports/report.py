@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.reports.markup import literal, rounded_or_none
-from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_screen, on_screen, terminal_table
+from harness.reports.tables import Cell, Number, Table, markdown_screen, on_screen, terminal_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,7 @@ def show_table(console: Console, table: Table) -> None:
     for line in table.notes:
         console.print(f"  {line}" if table.caption else line, style=STYLES.get(line.partition(" ")[0]))
     if table.rows:
-        console.print(terminal_table(table, console.width))
+        console.print(terminal_table(table))
 
 
 def show_end(console: Console, files: Sequence[str], steps: Sequence[str]) -> None:
@@ -99,29 +99,13 @@ def page_data(report: Report) -> list[dict[str, Any]]:
 
     A cell is a text, or [value, low, high] of a difference, which is drawn behind the text of its interval.
     """
-    return [_section(one) for one in report.sections]
-
-
-def _section(one: Table) -> dict[str, Any]:
-    shown = on_screen(one)
-    header, rows = [column.name for column in shown.columns], [[*row] for row in shown.rows]
-    drawn = list(_drawn(one, header))
-    for place, cells in reversed(drawn):
-        header.insert(place, "")
-        for row, cell in zip(rows, cells, strict=True):
-            row.insert(place, cell)
-    return {"title": one.caption, "lines": [*one.notes], "header": header, "rows": rows}
-
-
-def _drawn(one: Table, header: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-    """Yield (place behind the interval, the numbers) of each column of differences that has intervals."""
-    place = 0
-    for column, cells in one.for_medium("screen").by_column():
-        place += 1
-        if header[place : place + 1] == [INTERVAL] and column.shows != "text":
-            place += 1
-            if column.shows == "difference":
-                yield place, [_ends(cell) for cell in cells]
+    found = []
+    for one in report.sections:
+        shown = on_screen(one, drawn=True)
+        rows = [[cell if isinstance(cell, str) else _ends(cell) for cell in row] for row in shown.rows]
+        header = [column.name for column in shown.columns]
+        found.append({"title": one.caption, "lines": [*one.notes], "header": header, "rows": rows})
+    return found
 
 
 def _ends(cell: Cell) -> list[float | None] | str:

@@ -130,11 +130,13 @@ def measure_row(
     return {"name": name, "n": n, "cells": [*map(rounded_or_none, cells)], "marks": marks, "why": why}
 
 
-def first_number(one: Objective | None, n: int) -> dict[str, Any] | None:
-    """Return what a page begins with; None where nothing has a value. n: how many queries or items it is a mean of."""
+def first_number(
+    one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
+) -> dict[str, Any] | None:
+    """Return what a page begins with; None where nothing has a value. whole, public: measure -> summary."""
     if one is None:
         return None
-    about = {"name": one.name, "kind": one.kind, "n": n}
+    about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
     if found := one.estimate:
         said = {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
         return about | rounded_interval(found.value, found.low, found.high) | said

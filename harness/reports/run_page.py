@@ -1,9 +1,4 @@
-"""What a finished run leaves for people: figures, a table of its queries, a page with everything, a description.
-
-The page is the template `run.html` filled with the run's data.
-
-Figures of a run. Drawn with matplotlib's object interface: no global state, no display.
-"""
+"""What a finished run leaves for people: figures, a table of its queries, a page, a description."""
 
 from __future__ import annotations
 
@@ -21,6 +16,7 @@ from harness.experiment import preflight
 from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
 from harness.gates.gate import NoGate, ScoreGate
+from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule, json_number
 from harness.gates.signals import signal_spec
 from harness.measures.judged import judge_lists
@@ -94,21 +90,22 @@ def write_run_page(
 
     overrides: of the command that made it; None if they are unknown.
     """
-    view = gate_view(outcome, plan, view_payoff(outcome, plan, dataset))
-    if outcome.scores:
-        overview(outcome.scores, folder / "overview.png", outcome.held_out)
+    of, payoff = outcome.scores, view_payoff(outcome, plan, dataset)
+    view = gate_view(outcome, plan, payoff)
+    if of:
+        overview(of, folder / "overview.png", outcome.held_out)
     if view:
         save(draw_gate(view), folder / "gate.png")
     table = query_table(outcome, dataset, plan.objective)
-    facts = facts_of(plan, dataset, outcome.scores, view, outcome.fusion)
+    facts = facts_of(plan, dataset, of, view, outcome.fusion)
     notes = (*dataset.notes, *preflight.notes(dataset, outcome.candidates))
-    scores = ShownScores(outcome.scores, outcome.held_out, plan.objective, outcome.objective)
+    scores = ShownScores(of, outcome.held_out, plan.objective, outcome.objective)
     page = {
         "title": name,
         "run_id": run_id,
         "facts": facts,
         "nouns": ["query", "queries"],
-        "ranked_by": _first(outcome),
+        "ranked_by": of and first_number(outcome.objective, of.summary, of.public),
         **_measures(scores),
         "notes": notes,
         "objective": plan.objective,
@@ -117,7 +114,7 @@ def write_run_page(
         "lost": _lost_of(scores),
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
         **_documents(outcome, dataset, plan.top_k),
-        "gate": gate_data(outcome, plan, dataset, view, overrides),
+        "gate": gate_data(outcome, plan, dataset, view, payoff, overrides),
     }
     write_text(folder / "report.html", fill_page(TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
@@ -152,13 +149,6 @@ def _measures(scores: ShownScores) -> dict[str, Any]:
     return {"columns": columns + ["raw"] * checked, "measures": rows}
 
 
-def _first(outcome: Outcome) -> dict[str, Any] | None:
-    one, scores = outcome.objective, outcome.scores
-    if one is None or scores is None:
-        return None
-    return first_number(one, (scores.public if one.select_on == "public" else scores.summary)[one.name].n)
-
-
 def _lost_of(scores: ShownScores) -> str:
     kind = "out of fold" if scores.held_out else "in sample"
     return f"{kind}, all queries" if scores.ranked_by and scores.ranked_by.select_on == "public" else kind
@@ -190,17 +180,14 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list
 
 
 def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
-    """column -> values as JSON has them, one row per query; None for what is unknown or does not apply.
+    """Return column -> values as JSON has them, one row per query; None for what is unknown or does not apply.
 
-    decision:  the gate's: right, wrongly_returned, wrongly_withheld, not labelled.
-    loss:      the kind of loss of 1 - modified_map@3, "" for a query without loss.
-    objective: under its own name, then out of fold if the run learnt from labels.
-    signal:    what the gate decided by.
-    needs:     whether the query needs retrieval.
-    kept:      whether the gate returns documents.
-    shown:     number of documents returned.
+    decision: the gate's: right, wrongly_returned, wrongly_withheld, not labelled.
+    loss: the kind of loss of 1 - modified_map@3, "" for a query without loss.
+    objective: under its name, then out of fold if the run learnt from labels.
+    needs: whether the query needs retrieval. kept: whether the gate returns documents. shown: how many.
     first_hit: rank of the first relevant document before the gate, 0 if there is none.
-    hits:      number of relevant documents among those returned.
+    hits: number of relevant documents among those returned.
     documents: those returned, by id and title, with a tick before the relevant ones.
     """
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
@@ -236,7 +223,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Of the scored queries: (kind of loss, "" if none; int [N], number of relevant documents among those returned).
+    """Return of the N scored queries (kind of loss, "" if none; number of relevant documents returned, int [N]).
 
     final: the lists that are returned. keep: bool [Q], whether a query passes the gate.
     """
@@ -271,18 +258,23 @@ def _cell(value: Any) -> Any:
 
 
 def gate_data(
-    outcome: Outcome, plan: Plan, dataset: Dataset, view: GateView | None, overrides: Sequence[str] | None
+    outcome: Outcome,
+    plan: Plan,
+    dataset: Dataset,
+    view: GateView | None,
+    payoff: Payoff | None,
+    overrides: Sequence[str] | None,
 ) -> dict[str, Any] | None:
     """Return the gate as JSON has it; None where it reads no signal. Without a view, it lacks what takes labels.
 
-    overrides: of the command that made the run; None if they are unknown.
+    payoff: from `view_payoff`. overrides: of the command that made the run; None if they are unknown.
 
     command: runs the gate with the threshold that is put behind it; None where `gate=score` cannot.
     Keys that hold one value per query:
     most: number of documents it would be shown.
     shows, withholds: its objective with and without documents, null where it does not count.
     lost, hits: its kind of loss, and its number of relevant documents, where it is shown documents; null if unlabelled.
-    counts: whether it enters the counts.
+    counts: whether it enters the counts; private labels do not where the public part selects.
     """
     signal = outcome.decision.signal
     if signal is None or not len(signal):
@@ -297,7 +289,7 @@ def gate_data(
         "most": np.minimum(outcome.candidates.lengths, level).tolist(),
         "command": _command(outcome, plan, overrides) if level == plan.top_k else None,
     }
-    if view is None:
+    if view is None or payoff is None:
         return data
     held_out = view.held_out
     return data | {
@@ -309,37 +301,28 @@ def gate_data(
         if held_out
         else None,
         "plateau": [json_number(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
-        "counts": _counts(outcome, view.public),
-        **_if_shown(outcome, plan, dataset, level),
+        **_by_query(outcome, dataset, payoff, level, view.public),
     }
 
 
-def _if_shown(outcome: Outcome, plan: Plan, dataset: Dataset, level: int) -> dict[str, list[Any]]:
-    """Return what showing each query its first `level` documents means, and what withholding them earns."""
-    payoff, scores = view_payoff(outcome, plan, dataset), outcome.scores
-    assert payoff is not None
+def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, public: bool) -> dict[str, list[Any]]:
+    """Return the keys of `gate_data` that take labels, where each query is shown its first `level` documents."""
+    scores = outcome.scores
     assert scores is not None
     earned = np.full((len(outcome.queries), 2), np.nan)
     earned[payoff.rows] = payoff.values[payoff.rows][:, [level, 0]]
     kept = np.ones(len(outcome.queries), bool)
     kinds, hits = losses_and_found(outcome, dataset, scores.query_ids, outcome.candidates.top(level), kept)
     lost = dict(zip(scores.query_ids, zip(kinds, hits.tolist(), strict=True), strict=True))
-    of_each = [lost.get(query.query_id, (None, None)) for query in outcome.queries]
+    ids = [query.query_id for query in outcome.queries]
+    private = {one for one, inside in zip(scores.query_ids, scores.in_public, strict=True) if public and not inside}
     return {
+        "counts": [query_id not in private for query_id in ids],
         "shows": [rounded_or_none(value) for value in earned[:, 0]],
         "withholds": [rounded_or_none(value) for value in earned[:, 1]],
-        "lost": [kind for kind, _ in of_each],
-        "hits": [count for _, count in of_each],
+        "lost": [lost.get(query_id, (None, None))[0] for query_id in ids],
+        "hits": [lost.get(query_id, (None, None))[1] for query_id in ids],
     }
-
-
-def _counts(outcome: Outcome, public: bool) -> list[bool]:
-    scores = outcome.scores
-    private = set()
-    if public and scores:
-        rows = zip(scores.query_ids, scores.in_public, strict=True)
-        private = {query_id for query_id, in_public in rows if not in_public}
-    return [query.query_id not in private for query in outcome.queries]
 
 
 def _command(outcome: Outcome, plan: Plan, overrides: Sequence[str] | None) -> str | None:
@@ -364,7 +347,7 @@ def _command(outcome: Outcome, plan: Plan, overrides: Sequence[str] | None) -> s
 
 
 def _single_signal(outcome: Outcome, plan: Plan) -> tuple[str | None, str, int] | None:
-    """Source, name and k of the signal that alone decides; None if several do."""
+    """Return source, name and k of the signal that alone decides; None if several do."""
     match plan.made("gate"):
         case NoGate():
             return None, "top_score", ScoreGate().k

@@ -27,11 +27,8 @@ INTERVAL = "95 % interval"
 MARK = "†"
 MANY = 2  # more columns with intervals than these have them on a line of their own in LaTeX
 PASTED = 3  # decimals at most
-GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # characters of a text that a terminal never breaks over lines
-FOLDED = 10  # characters that a column of long texts keeps at least
 BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
-KEY = re.compile(r"[a-z]\w*(\.\w+)*")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
@@ -169,10 +166,13 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 # ---- On a screen
 
 
-def on_screen(table: Table) -> Table:
-    """Return the table as texts, with each interval in a column beside its number."""
+def on_screen(table: Table, drawn: bool = False) -> Table:
+    """Return the table as texts, with each interval in a column beside its number.
+
+    drawn: with the differences themselves behind their intervals, in columns without a name.
+    """
     columns: list[Column] = []
-    cells: list[list[str]] = []
+    cells: list[Sequence[Cell]] = []
     for column, own in table.for_medium("screen").by_column():
         if column.shows == "text":
             columns.append(column)
@@ -183,6 +183,9 @@ def on_screen(table: Table) -> Table:
         if any(_number(cell).has_interval for cell in own):
             columns.append(replace(column, name=INTERVAL))
             cells.append([_ends(_number(cell), column) for cell in own])
+            if drawn and column.shows == "difference":
+                columns.append(replace(column, name=""))
+                cells.append(own)
     return replace(table, columns=columns, rows=[*zip(*cells, strict=True)])
 
 
@@ -200,68 +203,34 @@ def _ends(one: Number, column: Column) -> str:
     return f"{_digits(one.low, column.shows, digits)} to {_digits(one.high, column.shows, digits)}"
 
 
-def terminal_table(table: Table, width: int) -> RichTable:
-    """Return the table for a terminal of so many columns.
-
-    Numbers and ids stay whole. Where it is too narrow, texts and headings are broken, and keys at their dots only.
-    """
+def terminal_table(table: Table) -> RichTable:
+    """Return the table for a terminal; where that is too narrow, long texts are broken, numbers and ids stay whole."""
     from rich.table import Table as RichTable
 
     shown = on_screen(table)
     rows = [[str(cell) for cell in row] for row in shown.rows]
-    folds = [one.shows == "text" and _breaks(cells) for one, *cells in zip(shown.columns, *rows, strict=True)]
-    folds[-1] = shown.columns[-1].shows == "text"
-    header = [_broken(one.name, BROKEN) for one in shown.columns]
-    least = [min(one, FOLDED) if fold else one for one, fold in zip(_widths(header, rows), folds, strict=True)]
-    if sum(least) > width + GAP:
-        cells = _widths([""] * len(header), rows)
-        header = [_broken(one.name, max(FOLDED, own) - 1) for one, own in zip(shown.columns, cells, strict=True)]
-    keys, widths = [row[0] for row in rows], _widths(header, rows)
-    if sum(widths) > width + GAP and shown.columns[0].shows == "text" and all(map(KEY.fullmatch, keys)):
-        room = width - sum(min(one, FOLDED + GAP) if one > WHOLE + GAP else one for one in widths[1:])
-        rows = [[_at_dots(key, room), *row[1:]] for key, row in zip(keys, rows, strict=True)]
-        folds[0] = False
+    header = [_broken(one.name) for one in shown.columns]
     found = RichTable(box=None, pad_edge=False, header_style="dim", show_header=any(header))
-    for name, column, fold in zip(header, shown.columns, folds, strict=True):
-        justify: Literal["left", "right"] = "left" if column.shows == "text" else "right"
+    for place, (name, column, *cells) in enumerate(zip(header, shown.columns, *rows, strict=True), 1):
+        text = column.shows == "text"
+        fold = text and (place == len(header) or any(len(one) > WHOLE or " " in one for one in cells))
+        justify: Literal["left", "right"] = "left" if text else "right"
         found.add_column(name, justify=justify, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for row in rows:
         found.add_row(*row)
     return found
 
 
-def _breaks(cells: Iterable[str]) -> bool:
-    """Return whether a terminal may break texts over lines: long ones, and ones of several words."""
-    return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
-
-
-def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    columns = zip(header, *rows, strict=True)
-    return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
-
-
-def _broken(name: str, most: int) -> str:
-    """Return a heading in lines of about so many letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
+def _broken(name: str) -> str:
+    """Return a heading in short lines: broken after `_`, `.` and `,`, before `(`, and at spaces."""
     lines = [""]
     for part in re.split(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ", name):
         joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
-        if lines[-1] and len(lines[-1]) + len(joint) + len(part) > most:
+        if lines[-1] and len(lines[-1]) + len(joint) + len(part) > BROKEN:
             lines.append("")
             joint = ""
         lines[-1] += joint + part
-    return "\n".join(lines) if len(name) > most else name
-
-
-def _at_dots(key: str, most: int) -> str:
-    """Return a dotted key in lines of at most so many letters where its dots allow that."""
-    first, *parts = key.split(".")
-    lines = [first]
-    for part in parts:
-        lines[-1] += "."
-        if len(lines[-1]) + len(part) > most:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(lines)
+    return "\n".join(lines) if len(name) > BROKEN else name
 
 
 # ---- Ready to paste
@@ -277,15 +246,10 @@ def rendered(tables: Sequence[Table], style: str) -> str:
 
 def markdown(table: Table) -> str:
     """Return the table with its caption above and its notes below."""
-    parts = [f"**{literal(table.caption)}**", *([markdown_rows(table)] if table.columns else [])]
-    return "\n\n".join([*parts, *map(literal, table.notes)]) + "\n"
-
-
-def markdown_rows(table: Table) -> str:
-    """Return the rows below their header, as they are pasted."""
     pasted = table.for_medium("paste")
     rows = [[_in_markdown(*one) for one in zip(row, pasted.columns, strict=True)] for row in pasted.rows]
-    return _aligned(pasted.columns, rows)
+    parts = [f"**{literal(table.caption)}**", *([_aligned(pasted.columns, rows)] if table.columns else [])]
+    return "\n\n".join([*parts, *map(literal, table.notes)]) + "\n"
 
 
 def markdown_screen(table: Table) -> str:

@@ -28,14 +28,12 @@ def task_page(scored: ScoredFile, facts: Facts) -> str:
 
     facts: what was scored, name -> text.
     """
-    one, names = scored.headline, dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
-    summaries = scored.parts["public"] if one and one.select_on == "public" else scored.summary
-    first = first_number(one, summaries[one.name].n if one else 0)
+    names = dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
     data = {
         "title": scored.task.name,
         "facts": facts,
         "nouns": ["item", "items"],
-        "ranked_by": first,
+        "ranked_by": first_number(scored.headline, scored.summary, scored.parts["public"]),
         "columns": ["", "public", "private"],
         "measures": [_measure(name, scored) for name in names],
         "notes": scored.judged.notes,

@@ -1,9 +1,8 @@
-"""What to expect on new queries of the best run of an experiment: one number, the most honest that is known.
+"""What to expect on new queries of the best run of an experiment.
 
-The same queries choose the best of many runs and score it, so that its score is too high: more so with more runs and
-with fewer queries. Three things correct that. Best are private queries, which had no part in the choice. Next is a
-replay: `sweep=auto` repeats all of its choices without the queries that score them. Last is the cross-validated choice
-among the runs that there are, which does not know how these came about.
+The queries that choose the best of many runs score it too high. Three numbers correct that, the most honest one first:
+the mean of private queries, which had no part in the choice; the replay of `sweep=auto`, which repeats its choices
+without the queries that score them; the cross-validated choice among the runs, which does not know how they were made.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -40,13 +40,11 @@ class Expected:
     """What to expect on new queries of the best run.
 
     run_id: of the best run; None if it is not logged. best: its score on the queries that chose it.
-    value, low, high: the score to expect, and its 95 % interval; NaN where unknown.
-    how: how it was found: the mean of the private queries, a replay, or the cross-validated choice among the runs.
-    runs: how many runs the number knows, of how many that compare.
+    value, low, high: the score to expect, and its 95 % interval; NaN where unknown, with the reason.
+    runs, of: how many runs the number knows, of how many that compare.
     private: the number of private queries that it is the mean of; 0 for others.
     alone: whether it is about the trials of one sweep alone.
-    raw: whether the labels come partly from a model, so that all values are raw.
-    reason: why the value is unknown.
+    raw: whether the labels come partly from a model: then all values are raw.
     """
 
     metric: str
@@ -71,40 +69,29 @@ class Expected:
 
     @property
     def words(self) -> Words:
+        """What the number means and how it was found."""
         if self.how == "unknown":
             return Words(self.reason, self.reason)
-        ends = interval(self.low, self.high, absent="")
-        value, best = f"{self.value:.3f}", f"{self.best:.3f}"
-        lucky = self.best - self.value > LUCK
-        en = [
-            f"Expect {'a raw value of ' if self.raw else ''}about {value} on new queries"
-            f"{f' (95 % interval {ends})' if ends else ''}: "
-            + (
-                f"{best} is partly luck, because the {self._chose.en} chose it."
-                if lucky
-                else "the choice shows no luck."
+        ends, value, best = interval(self.low, self.high, absent=""), f"{self.value:.3f}", f"{self.best:.3f}"
+        luck = Words("the choice shows no luck.", "고르는 데 운은 보이지 않습니다.")
+        if self.best - self.value > LUCK:
+            chose, ko = ("public queries", "public 질의") if self.how == "private" else ("same labels", "같은 정답")
+            luck = Words(
+                f"{best} is partly luck, because the {chose} chose it.",
+                f"{ko}로 골랐으므로 {best}에는 운이 섞여 있습니다.",
             )
-        ]
-        ko = [
-            f"새 질의에서는 {'보정하지 않은 값으로 ' if self.raw else ''}약 {value}"
-            f"{f'(95 % 구간 {ends})' if ends else ''}을(를) 기대하십시오. "
-            + (
-                f"{self._chose.ko}로 골랐으므로 {best}에는 운이 섞여 있습니다."
-                if lucky
-                else "고르는 데 운은 보이지 않습니다."
-            )
-        ]
-        found = self._found
-        en.append(f"({found.en})")
-        ko.append(f"({found.ko})")
+        found, rests = self._found, Words("", "")
         if self.runs < self.of and self.how != "private":
-            en.append(f"It rests on {self.runs:,} of the {self.of:,} runs that compare.")
-            ko.append(f"비교되는 실행 {self.of:,}개 가운데 {self.runs:,}개에 근거합니다.")
-        return Words(" ".join(en), " ".join(ko))
-
-    @property
-    def _chose(self) -> Words:
-        return Words("public queries", "public 질의") if self.how == "private" else Words("same labels", "같은 정답")
+            rests = Words(
+                f" It rests on {self.runs:,} of the {self.of:,} runs that compare.",
+                f" 비교되는 실행 {self.of:,}개 가운데 {self.runs:,}개에 근거합니다.",
+            )
+        return Words(
+            f"Expect {'a raw value of ' if self.raw else ''}about {value} on new queries"
+            f"{f' (95 % interval {ends})' if ends else ''}: {luck.en} ({found.en}){rests.en}",
+            f"새 질의에서는 {'보정하지 않은 값으로 ' if self.raw else ''}약 {value}"
+            f"{f'(95 % 구간 {ends})' if ends else ''}을(를) 기대하십시오. {luck.ko} ({found.ko}){rests.ko}",
+        )
 
     @property
     def _found(self) -> Words:
@@ -136,10 +123,7 @@ class Replay:
 
 @dataclass(frozen=True, eq=False)
 class QueryValues:
-    """float64 [R, Q], what R runs score, NaN where the measure does not apply; bool [Q]: what is known of the queries.
-
-    needs: whether the query needs retrieval. public: whether it is in the public part.
-    """
+    """What R runs score: float64 [R, Q], NaN where the measure does not apply; needs and public as in `BoardRuns`."""
 
     values: np.ndarray
     needs: np.ndarray
@@ -147,7 +131,7 @@ class QueryValues:
 
     @classmethod
     def of(cls, scores: Sequence[ScoreTable], metric: str) -> QueryValues:
-        """Of the scores of runs, all with the same queries; out of fold where something was learnt."""
+        """Return the values of runs on the same queries; out of fold where something was learnt."""
         values = np.stack([one.oof.get(metric, one.values[metric]) for one in scores])
         return cls(values, scores[0].needs, scores[0].public)
 
@@ -237,8 +221,8 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
         return None
     best, of = runs.runs[0], len(runs.runs)
     if not whole:
-        asked = Asked(best.run.experiment, runs.metric, runs.select_on, like=best.run)
-        of = len(_family(tracker, asked))
+        with suppress(BadInput):  # no two compare
+            of = len(chosen_runs(tracker, Asked(best.run.experiment, runs.metric, runs.select_on, like=best.run)).runs)
     known = QueryValues(runs.values, runs.needs, runs.public)
     return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, known.first))
 
@@ -251,10 +235,9 @@ def of_family(
 
 
 def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return what to expect of a run that is the best of those of its experiment that compare; None for others.
+    """Return what to expect of a run if it is the best of its experiment; None for others.
 
-    For commands that are to be quick: of more than MOST runs the scores are not read. select_on: None: as the run was
-    ranked.
+    The scores of more than MOST runs are not read. select_on: None: as the run was ranked.
     """
     select_on = select_on or run.select_on
     score = run.score(metric, select_on)
@@ -263,7 +246,7 @@ def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: st
 
 
 def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """As `expected_of_run`; a private score that it shows is counted as seen."""
+    """Return the same as `expected_of_run`, and count a private score that it shows as seen."""
     found = expected_of_run(tracker, run, metric, select_on)
     if found and found.how == "private":
         tracker.count_private_view(run.experiment)
@@ -275,7 +258,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return what to expect of the best run of an experiment; None if nothing was chosen among runs that compare.
 
-    asked: its `runs` do not count. most: more runs than that are not read. replay: of a sweep that is about to end.
+    asked: without its `runs`. most: more runs than that are not read. replay: of a sweep that is about to end.
     """
     try:
         check_by_query(asked.metric)
@@ -292,15 +275,8 @@ def of_experiment(
         return of_family(tracker, family, most, replay)
 
 
-def _family(tracker: Tracker, asked: Asked) -> Sequence[RankedRun]:
-    try:
-        return chosen_runs(tracker, asked).runs
-    except BadInput:
-        return ()
-
-
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay that knows most of the runs, of the sweeps whose best trial is as good as the best run."""
+    """Return the replay that knows most of the runs, of sweeps whose best trial is as good as the best run."""
     runs, metric, select_on = family.runs, family.metric, family.select_on
     best, found = runs[0], []
     for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):
@@ -329,8 +305,6 @@ def _compares(tracker: Tracker, sweep: LoggedRun, best: LoggedRun, metric: str, 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
     """Return the mean over queries, each scored with the run, or the mean of the runs, that is best on the other folds.
-
-    Any order among equals could prefer the one that is better on the fold itself.
 
     values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval, by which folds are drawn.
     """

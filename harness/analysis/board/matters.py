@@ -1,7 +1,4 @@
-"""What matters: which of the keys in which runs differ moves the score, how much, and how far a number can move.
-
-Keys of the same runs: the share of each in the variance of the scores, and the effect of each of its values.
-"""
+"""What matters: the share of each key in the variance of the runs' scores, and the effect of each of its values."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ class Level:
 
     runs: how many have it. best: the greatest mean of any of them.
     mean: over the other keys, each value of which weighs the same; over the runs where keys cannot be told apart.
-    low, high: the 95 % interval of its distance from the mean of all values of the key, added to that mean: by how much
-        values differ is known better than where they all lie.
+    low, high: the 95 % interval of its distance from the mean of all values of the key, added to that mean.
     """
 
     value: str
@@ -52,7 +48,7 @@ class KeyMatters:
     """What a key does to the score.
 
     alone: its share of the variance by itself; total: with all pairs that it is in. Both are None, with a reason, where
-    these runs do not show them: "only" where no other key varies, or one of `matters.REASONS`.
+    these runs do not show them: "only" where no other key varies, else one of REASONS.
     """
 
     key: VariedKey = field(metadata=INLINE)
@@ -88,9 +84,9 @@ class KeyPair:
 class KeyGroup:
     """Keys that are compared among the same runs, the one that matters most first.
 
-    paired: whether effects of pairs are known; pairs: those that surely matter, and enough to be spoken of.
-    rest: the share that neither keys nor pairs explain; None, as `spread`, where no share is known.
-    spread: the standard deviation of scores over the space of tried values, in units of the measure.
+    paired: whether effects of pairs are known; pairs: those with a clear effect of at least WORTH_SAYING.
+    rest: the share that neither keys nor pairs explain. spread: the standard deviation of scores over the space of
+        tried values, in units of the measure. Both are None where no share is known.
     whole: whether every combination of tried values ran.
     beyond_chance: whether a test at .05 tells the runs apart at all.
     """
@@ -105,12 +101,12 @@ class KeyGroup:
     beyond_chance: bool = True
 
 
-def compare_settings(
+def _group(
     metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
 ) -> KeyGroup:
-    """having: bool [R], the runs that have just these keys. keys: as they are compared. axes: all, as they are.
+    """Compare keys among the runs that have just these, bool [R].
 
-    values: float64 [R, Q] of the metric, the best run first, all finite.
+    keys: as they are compared. axes: all, as they are. values: float64 [R, Q], the best run first, all finite.
     """
     own = values[having]
     found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
@@ -146,7 +142,7 @@ def _described(
     metric: str,
 ) -> KeyMatters:
     alone = shares.alone.get(place) if shares else None
-    known = shares is not None and alone is not None and not math.isnan(alone.value)
+    known = alone is not None and not math.isnan(alone.value)
     averages = found.mean + found.parts[place,] if found and (place,) in found.parts else None
     own = key.among(key.having)
     return KeyMatters(
@@ -223,7 +219,7 @@ class Map:
 class Matters:
     """What matters among runs.
 
-    runs, queries: how many; left_out: queries without a value in some run.
+    left_out: how many queries have no value in some run.
     groups: keys that the same runs have are compared among those, the group of the most runs first.
     axes: every key that varies, with its values as they are; the keys of groups may have numbers in groups.
     """
@@ -238,7 +234,7 @@ class Matters:
 
     @property
     def table(self) -> Table:
-        """The keys that surely matter, with their shapes, and one sentence for the others."""
+        """The keys with a clear effect, with their shapes, and one sentence for the others."""
         keys = sorted((one for group in self.groups for one in group.keys if one.tells), key=_share, reverse=True)
         return Table("What matters", COLUMNS, [_row(one) for one in keys[:SHOWN]], self._lines(keys[:SHOWN]), "matters")
 
@@ -258,11 +254,11 @@ class Matters:
 
 
 def matters(runs: BoardRuns) -> Matters | None:
-    """Which keys matter, by the queries that rank the runs; None if none varies, if no query has a value in every run,
-    and for text tasks, whose measures are no means over items.
+    """Return which keys matter, by the queries that rank the runs.
 
-    Keys that only some runs have are compared among those. Values out of fold are values as any. Scored files have no
-    settings and do not count. Runs with other settings that return the same do: they say that these change nothing.
+    None if no key varies, if no query has a value in every run, and for text tasks, whose measures are not means over
+    items. Keys that only some runs have are compared among those. Scored files have no settings and do not count; runs
+    with other settings that return the same do, since these settings change nothing.
     """
     rows, made = _configurations(runs)
     axes = varied([one.params for one in made])
@@ -271,9 +267,7 @@ def matters(runs: BoardRuns) -> Matters | None:
     if not axes or not known.any() or runs.submissions:
         return None
     values = runs.values[rows][:, known]
-    found = [
-        compare_settings(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))
-    ]
+    found = [_group(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))]
     return Matters(
         metric=runs.metric,
         runs=len(made),

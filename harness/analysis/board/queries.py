@@ -1,8 +1,6 @@
 """What a board shows of single queries: every run's value and list on each, its documents, and what its gate saw.
 
-The data of a board's runs, read again: the same documents, queries and labels once for all runs that share them.
-
-Numbers and texts packed small for a page, which unpacks them in the browser: raw deflate, as base64.
+Numbers and texts are packed small for the page, which unpacks them in the browser: raw deflate, as base64.
 """
 
 from __future__ import annotations
@@ -44,10 +42,9 @@ PARTS = ("data.documents", "data.queries", "data.qrels")
 
 @dataclass(frozen=True, eq=False)
 class ReadAgain:
-    """The data of some runs as they are now.
+    """The data of some runs as they are now. None: has changed, or cannot be read.
 
-    dataset: None where its documents or queries have changed, or cannot be read.
-    grades: query_id -> {doc_id: grade} of relevant documents; None where the labels have changed, or cannot be read.
+    grades: query_id -> {doc_id: grade} of relevant documents.
     """
 
     dataset: Dataset | None = None
@@ -56,11 +53,11 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that a board does not show, in words that its page has in its reader's language.
+    """Something that a board does not show; its page has the words.
 
-    kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best
-        (what only the best runs have), cut (documents without text), items (those that have texts). count: of runs,
-        documents or items. why: a reason.
+    kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best (only
+        the best runs have it), cut (documents without text), items (only some have texts).
+    count: of runs, documents or items. why: a reason.
     """
 
     kind: str
@@ -69,7 +66,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Return (the data, the place in them of each run's, what could not be read again)."""
+    """Read each data set once for all runs on it: (the data, the place of each run's, what could not be read)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -100,7 +97,7 @@ _DEFLATED = -15  # zlib's sign for a stream without header and checksum, Decompr
 
 
 def packed(content: bytes) -> str:
-    """Bytes as text that JSON and HTML take as it is."""
+    """Return bytes as text that needs no escape in JSON and HTML."""
     packer = zlib.compressobj(level=9, wbits=_DEFLATED)
     return base64.b64encode(packer.compress(content) + packer.flush()).decode()
 
@@ -110,7 +107,7 @@ def packed_json(value: Any) -> str:
 
 
 def packed_places(places: np.ndarray) -> dict[str, Any]:
-    """Whole numbers from 0 as {bits, data}: little-endian, in the fewest of 8, 16 and 32 bits that fit the greatest."""
+    """Return whole numbers from 0 as {bits, data}: little-endian, in the fewest of 8, 16 and 32 bits that fit."""
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
@@ -119,10 +116,9 @@ def packed_places(places: np.ndarray) -> dict[str, Any]:
 def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
     """Pack the value and the kind of loss of R runs on Q queries as {table, cells}.
 
-    table: the distinct pairs (value, place of the kind of loss), the value None where it is undefined. cells: the pair
-    of each query and run, [Q, R]: runs agree on easy queries, so that rows of queries pack smaller than rows of runs.
-
-    Values are rounded to six decimals; to four where there would be more than 65,536 pairs.
+    table: the distinct pairs (value to six decimals, None where undefined; place of the kind of loss); to four decimals
+    where there would be more than LISTED pairs. cells: the pair of each query and run, [Q, R], since runs agree on easy
+    queries.
 
     values: float [R, Q], NaN where undefined. losses: int [R, Q].
     """
@@ -149,9 +145,9 @@ ITEMS = 1000  # items of a text task that have texts on a page
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
-    """Return what the runs did on each query, from their logged files and their data. folder: for downloads.
+    """Return what the runs did on each query, as `Collected.details`, with notices on files and data that are gone.
 
-    What is missing, since files are gone or data have changed, is among the notices. Raise BadInput for damaged files.
+    Raise BadInput for damaged files. folder: for downloads.
     """
     logged = [one.run for one in runs.runs]
     data, data_of, notices = read_again(logged, tracker)
@@ -177,9 +173,8 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
 
 
 def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
-    """Return what the submissions say on each item: `about` has the texts of an item and `said`, the prediction of each
-    run in pieces with marks, None where it is not known. Items on which they differ most have their texts; the rest as
-    in `Collected.details`."""
+    """Return the same of submissions: `about` has the texts of an item and `said`, the prediction of each run in pieces
+    with marks, None where it is not known, of the items on which the submissions differ most."""
     spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
     listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}
     titles, about = [], []
@@ -220,10 +215,7 @@ class _Query:
 
 
 class Collected:
-    """Collects what runs did on the queries of a board. Equal lists of many runs are kept once.
-
-    data: of the runs, of which each has one by its place.
-    """
+    """Collects what runs did on the queries of a board. Equal lists of many runs are kept once. data: of the runs."""
 
     def __init__(self, runs: BoardRuns, data: list[ReadAgain]) -> None:
         self._runs, self._data = runs, data

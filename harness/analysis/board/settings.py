@@ -1,7 +1,4 @@
-"""The settings in which runs differ, and the short names that tell the runs apart by them.
-
-The keys in which runs differ, as coordinates: which values each key has, and the place of each run among them.
-"""
+"""The settings in which runs differ: as short names of the runs, and as coordinates for an analysis."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -60,12 +56,10 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 
 
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """Return a name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
+    """Return a readable name for each run, such as `hybrid_light · auto`, unique among these runs.
 
-    It says the retriever and the gate. Of runs that are alike so far it says the fewest other settings that tell them
-    apart, without the values that more than half of them have: of many runs with one weight and one with another, that
-    one says it. A file that was scored is called as its run is. Runs that differ in nothing that can be said are
-    told apart by the beginnings of their ids.
+    It has the retriever and the gate; then the fewest other settings that tell equal names apart, without values that
+    more than half of them have; then the beginning of the id. A scored file keeps the name of its run.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -85,7 +79,7 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
-    """Return the fewest keys that tell these runs apart as well as all do, that which splits them most first."""
+    """Return the fewest keys that tell these runs apart as well as all keys do, the most telling first."""
     found: list[str] = []
 
     def parts(keys: Sequence[str]) -> int:
@@ -100,14 +94,14 @@ def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[s
 
 
 def overrides_in_words(overrides: Sequence[str]) -> str:
-    """Return the overrides of a trial as short as its name is: `hybrid_light · auto · dense 0.5`; "" without any."""
+    """Return the overrides of a trial in the style of a short name: `hybrid_light · auto · dense 0.5`."""
     pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
     called = _called([key for key, _ in pairs])
     return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
 
 
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
-    """Return those of the places that share a name with others of them."""
+    """Return the places that share a name, in groups."""
     found: dict[str, list[int]] = {}
     for place in places:
         found.setdefault(names[place], []).append(place)
@@ -115,7 +109,7 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said."""
+    """Return key -> its value in the name of each run, such as `top 2`; without keys with long values."""
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
@@ -126,33 +120,27 @@ def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
 
 
 def _called(keys: Collection[str]) -> dict[str, str]:
-    """Key -> how it is called: by its last part, or by its last two where another of the keys ends alike."""
+    """Return key -> its last part, or its last two where another of the keys ends alike."""
     ends = Counter(key.rpartition(".")[2] for key in keys)
     parts = {key: key.split(".") for key in keys}
     return {key: SAID.get(key) or ".".join(one[-1:] if ends[one[-1]] == 1 else one[-2:]) for key, one in parts.items()}
 
 
 def _brought(params: Sequence[Params]) -> list[dict[str, str]]:
-    """For each run key -> value as it is logged, of all that the choices among its params bring."""
+    """Return for each run key -> value as it is logged, of all that the choices among its params bring."""
     chosen = [[(group, run[group]) for group in ("retriever", *GROUPS) if group in run] for run in params]
-    values = {choice: _values(*choice) for choice in {one for several in chosen for one in several}}
-    found: list[dict[str, str]] = []
-    for several in chosen:
-        found.append({})
-        for choice in several:
-            found[-1] |= values[choice]
-    return found
+    brings = {choice: _values(*choice) for choice in {one for several in chosen for one in several}}
+    return [{key: value for choice in several for key, value in brings[choice].items()} for several in chosen]
 
 
 def _values(group: str, choice: str) -> dict[str, str]:
     import yaml
 
     values = {key: yaml.safe_load(entry.value) for key, entry in manual.manual_keys(group, choice).items()}
-    return {key: one if isinstance(one, str) else _logged(one) for key, one in values.items()}
-
-
-def _logged(value: Any) -> str:
-    return json.dumps(shortest(value), ensure_ascii=False)
+    return {
+        key: one if isinstance(one, str) else json.dumps(shortest(one), ensure_ascii=False)
+        for key, one in values.items()
+    }
 
 
 MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
@@ -166,10 +154,10 @@ BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever as
 class VariedKey:
     """A key that varies.
 
-    also: keys that tell these runs apart in the same way or less finely, so that no effect is theirs alone.
+    also: keys that tell these runs apart in the same way or less finely: their effects cannot be separated.
     values: the different values as texts; numbers ascending, others as they first occur.
-    numbers: the values as numbers; None if one of them is none.
-    places: int [R], the place of each run among `values`; -1 for a run that does not have the key.
+    numbers: the values as numbers; None if some are not numbers.
+    places: int [R], the place of each run's value; -1 for a run without the key.
     """
 
     name: str
@@ -211,10 +199,10 @@ class VariedKey:
 
 
 def varied(params: Sequence[Params]) -> list[VariedKey]:
-    """Return the keys that have different values in the runs that have them, in the order in which they first occur.
+    """Return the keys that have different values in the runs that have them, as they first occur.
 
     What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it; but a
-    run without a choice that no retriever brings with it, such as `rerank`, has the value "none".
+    run without a choice that no retriever brings, such as `rerank`, has the value "none".
     """
     keys = []
     for name in changed_settings(params):
@@ -228,8 +216,8 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     """Return the keys for an analysis: numbers that hardly recur in groups, and no key that follows from another.
 
-    Keys that split the same runs alike are one, named after a choice if one of them is; so is a key with one from
-    whose value its own follows. The others are named in `also`.
+    Keys that split the same runs alike become one, named after a choice if one of them is a choice; so does a key whose
+    value follows from another's. The others are named in `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []
@@ -262,17 +250,17 @@ def _key(name: str, texts: Sequence[str | None]) -> VariedKey:
     return VariedKey(name, tuple(values), tuple(sorted(numbers)) if numbers else None, places)
 
 
-def _numbers(texts: Sequence[str | None]) -> list[float] | None:
-    """Texts as numbers, without those that are absent; None unless all are finite numbers."""
+def _numbers(texts: Sequence[str]) -> list[float] | None:
+    """Return texts as finite numbers; None if some are not."""
     try:
-        found = [float(text) for text in texts if text is not None]
+        found = [float(text) for text in texts]
     except ValueError:
         return None
     return found if all(map(math.isfinite, found)) else None
 
 
 def _follows(key: VariedKey, finer: VariedKey) -> bool:
-    """Return whether both keys are those of the same runs, and each value of `finer` has one of `key`."""
+    """Return whether the same runs have both keys, and the value of `finer` decides the value of `key`."""
     if not np.array_equal(key.having, finer.having):
         return False
     pairs = np.unique(np.stack([finer.places[key.having], key.places[key.having]]), axis=1)

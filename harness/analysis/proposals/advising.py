@@ -1,7 +1,4 @@
-"""What to try next after a run: the proposals that can run on this machine and are new, with cost and command line.
-
-A logged run as proposals need it: its command line, its lists from the cache, and what other runs have tried.
-"""
+"""What to try next after a logged run: the proposals that are new and can run here, with cost and command line."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import copy
 import itertools
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,11 +30,12 @@ from harness.analysis.proposals.catalogue import (
     proposals,
     ranked,
 )
+from harness.analysis.proposals.command_lines import CommandLine, ComposedRun, plain_value, words_of_run
 from harness.analysis.proposals.costs import CostModel, Workload
 from harness.analysis.proposals.evidence import Lists, RunEvidence
-from harness.analysis.proposals.ladder import CommandLine, ComposedRun, plain_value, words_of_run
 from harness.analysis.ranking import SCORED, Wanted, best_run, compares, is_same, require_finished, require_labels
 from harness.config.check import check_values
+from harness.config.commands import AdviseConfig
 from harness.config.components import component_identity
 from harness.config.messages import explain
 from harness.config.text import counted
@@ -117,22 +115,14 @@ class OpenTrial:
 
 
 def advise(situation: Situation, top: int) -> list[Proposal]:
-    """At most `top` things to try, one of each kind, what usually adds most first; [] if nothing is worth it."""
+    """Return at most `top` things to try, one of each kind, the greatest usual gain first; [] if none is worth it."""
     found: dict[str, Proposal] = {}
-    for proposal, trials in open_proposals(situation, found):
-        found[proposal.kind] = _composed(situation, proposal, trials)
-        if len(found) == top:
-            break
-    return list(found.values())
-
-
-def open_proposals(situation: Situation, kinds: Collection[str] = ()) -> Iterator[tuple[Proposal, list[OpenTrial]]]:
-    """Yield (a proposal, its open trials), the greatest usual gain first, without these kinds, which may grow."""
     for proposal in proposals(situation.setup):
-        if proposal.expected < LEAST:
-            return
-        if proposal.kind not in kinds and (trials := list(open_trials(situation, proposal))):
-            yield proposal, trials
+        if proposal.expected < LEAST or len(found) == top:
+            break
+        if proposal.kind not in found and (trials := list(open_trials(situation, proposal))):
+            found[proposal.kind] = _composed(situation, proposal, trials)
+    return list(found.values())
 
 
 def _composed(situation: Situation, proposal: Proposal, trials: Sequence[OpenTrial]) -> Proposal:
@@ -191,18 +181,6 @@ NOT_CACHED = "The run's rankings are not in the cache (store.path), so that its 
 NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
 
 
-@dataclass(frozen=True)
-class Where:
-    """Where runs and results are, and by what they are ranked. Values as of the keys of `harness advise`."""
-
-    experiment: str
-    run: str | None
-    metric: str
-    select_on: str | None
-    cache: str
-    config_dir: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class OtherRuns:
     """Runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN for those not scored.
@@ -239,12 +217,12 @@ class RunToImprove:
     notes: Sequence[str] = ()
 
 
-def read_advised(tracker: Tracker, where: Where) -> RunToImprove:
+def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None) -> RunToImprove:
     """Return the run that is named, or the best of the experiment. Raise BadInput for one without labels or scores."""
-    run = _chosen(tracker, where)
+    run = _chosen(tracker, config)
     peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
     peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
-    evidence, situation, notes = _known(tracker, run, where)
+    evidence, situation, notes = _known(tracker, run, config, config_dir)
     others = _others(tracker, peers, evidence)
     notes = [*notes, *others.notes, *_unchecked()]
     if situation:
@@ -258,10 +236,10 @@ def read_advised(tracker: Tracker, where: Where) -> RunToImprove:
     return RunToImprove(run, evidence, situation, others, notes)
 
 
-def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
-    if where.run is None:
-        return best_run(tracker, Wanted(where.experiment, where.metric, where.select_on))
-    run = recommended(tracker, tracker.run(where.run))
+def _chosen(tracker: Tracker, config: AdviseConfig) -> LoggedRun:
+    if config.run is None:
+        return best_run(tracker, Wanted(config.experiment_name, config.metric, config.select_on))
+    run = recommended(tracker, tracker.run(config.run))
     if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
         raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
     require_finished(run)
@@ -269,49 +247,47 @@ def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
     return run
 
 
-def _known(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[RunEvidence, Situation | None, list[str]]:
+def _known(
+    tracker: Tracker, run: LoggedRun, config: AdviseConfig, config_dir: str | None
+) -> tuple[RunEvidence, Situation | None, list[str]]:
+    """Return (evidence, where the run stands, notes on what is not known of it)."""
     logged = logged_config(tracker, run)
     if run.tags["harness.verb"] == "score":
         labels = load_unchanged(run, logged["dataset"], ("qrels",))
-        return _of_files(tracker, run, where, labels), None, [ELSEWHERE_MADE]
+        return _of_files(tracker, run, config, labels), None, [ELSEWHERE_MADE]
     dataset = load_unchanged(run, logged["dataset"], ("documents", "queries", "qrels"))
     try:
-        line = words_of_run(run.params, logged, where.config_dir)
-        if where.metric != logged["objective"]:
-            line = line.changed({"objective": where.metric})
+        line = words_of_run(run.params, logged, config_dir)
+        if config.metric != logged["objective"]:
+            line = line.changed({"objective": config.metric})
         composed = line.composed()
     except Exception as error:  # Hydra's, which has many
         if (why := explain(error, "run", ())) is None:
             raise
         note = f"No command can be given that builds on this run: {why}"
-        return _of_files(tracker, run, where, dataset), None, [note]
-    built = BuiltRun(composed, line, dataset, open_cache(where.cache))
-    evidence = built.evidence() if built.cached else _of_files(tracker, run, where, dataset)
+        return _of_files(tracker, run, config, dataset), None, [note]
+    built = BuiltRun(composed, line, dataset, open_cache(config.store.path))
+    evidence = built.evidence() if built.cached else _of_files(tracker, run, config, dataset)
     notes = [] if built.cached else [NOT_CACHED if evidence.lists else f"{NOT_CACHED} {NO_LISTS}"]
     return evidence, built.situation(evidence), notes
 
 
 @dataclass(frozen=True, eq=False)
 class BuiltRun:
-    """A configuration on data, with what has been tried on them: all that proposals need besides a tracker.
-
-    composed, line: of the run. tried: trial keys. varied: as in `Setup`.
-    """
+    """A configuration, the command line that composes it, and the data and the cache that it runs with."""
 
     composed: ComposedRun
     line: CommandLine
     dataset: Dataset
     cache: Cache
-    tried: frozenset[str] = frozenset()
-    varied: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
-    def config(self) -> Plan:
+    def plan(self) -> Plan:
         return Plan.of(self.composed.config)
 
     @cached_property
     def facts(self) -> preflight.DataFacts:
-        return preflight.DataFacts.of(self.dataset, *foreseen_queries(self.config, self.dataset))
+        return preflight.DataFacts.of(self.dataset, *foreseen_queries(self.plan, self.dataset))
 
     @cached_property
     def session(self) -> Session:
@@ -322,45 +298,44 @@ class BuiltRun:
         """Whether the run's queries, rankings and scored pairs are in the cache, so that it takes arithmetic alone."""
         if self.facts.unwritten:
             return False
-        if "rerank" in self.config.active and not self.cache.holds_pairs(component_identity(self.config.rerank)):
+        if "rerank" in self.plan.active and not self.cache.holds_pairs(component_identity(self.plan.rerank)):
             return False
-        for node in self.config.retriever.values():
+        for node in self.plan.retriever.values():
             ranking = steps.ranking_identity(steps.index_identity(node, self.dataset), self.session.queries_digest)
-            if not cache_for(node, self.cache).holds_ranking(ranking, self.config.depth):
+            if not cache_for(node, self.cache).holds_ranking(ranking, self.plan.depth):
                 return False
         return True
 
     def evidence(self) -> RunEvidence:
         """Compute the run's steps again, from what is cached, and return what its lists and labels say."""
-        return RunEvidence.of_outcome(self.config, steps.run_steps(self.config, self.session), self.dataset)
+        return RunEvidence.of_outcome(self.plan, steps.run_steps(self.plan, self.session), self.dataset)
 
     def situation(self, evidence: RunEvidence) -> Situation:
         setup = Setup(
-            plan=self.config,
+            plan=self.plan,
             choices=self.composed.invocation.choices,
             writing=Writing.of(self.dataset.documents),
             documents=len(self.dataset.documents),
             encoders=(*ENCODERS, *(choice for choice, why in models("encoder").items() if not why)),
             rerankers=[choice for choice, why in models("rerank").items() if not why],
             evidence=evidence,
-            varied=self.varied,
         )
         arithmetic = sum(self.session.clock.seconds.values())
         costs = CostModel.of(self.cache, self.dataset, self.facts.indexed, arithmetic)
-        return Situation(setup, self.line, self.facts, self.cache, costs, self.tried)
+        return Situation(setup, self.line, self.facts, self.cache, costs)
 
 
-def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) -> RunEvidence:
+def _of_files(tracker: Tracker, run: LoggedRun, config: AdviseConfig, dataset: Dataset) -> RunEvidence:
     assert dataset.qrels is not None
     with tempfile.TemporaryDirectory() as folder:
-        table = read_score_table(tracker.download(run, SCORES, Path(folder)), where.metric)
+        table = read_score_table(tracker.download(run, SCORES, Path(folder)), config.metric)
         lists = None
         if dataset.queries:
             with contextlib.suppress(NoFile):  # a trial of a sweep has none
                 [logged] = full_lists.named(tracker, [run.run_id], dataset, Path(folder))
                 lists = Lists(_ranking(dataset, logged.lists), {})
     top_k = int(run.params.get("top_k", SHOWN))
-    found = RunEvidence.of_table(table, where.metric, where.select_on or run.select_on, dataset.qrels, top_k)
+    found = RunEvidence.of_table(table, config.metric, config.select_on or run.select_on, dataset.qrels, top_k)
     return replace(found, lists=lists)
 
 

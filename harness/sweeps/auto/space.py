@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from harness.analysis.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
+from harness.analysis.proposals.command_lines import override_key
 from harness.analysis.proposals.costs import CostModel, Workload
-from harness.analysis.proposals.ladder import override_key
 from harness.config.commands import SweepConfig
 from harness.data.dataset import Dataset, conversations
 from harness.data.scripts import Writing

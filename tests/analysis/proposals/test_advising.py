@@ -10,15 +10,15 @@ from harness.analysis.proposals.advising import (
     OtherRuns,
     advise,
     beyond,
-    open_proposals,
+    open_trials,
     part_ceilings,
     tried_values,
     untold,
 )
 from harness.analysis.proposals.catalogue import Setup, catalogue, perfect_gate, proposals
+from harness.analysis.proposals.command_lines import CommandLine, words_of_run
 from harness.analysis.proposals.costs import RATES, START, Workload
 from harness.analysis.proposals.evidence import Lists, RunEvidence, rank_counts
-from harness.analysis.proposals.ladder import CommandLine, words_of_run
 from harness.config.components import recorded
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
@@ -301,7 +301,7 @@ def test_costs_are_measured_once_this_machine_has_read_as_much(built):
     new = [built.line.changed({"retriever": "hybrid_lexical"}), built.line.changed({"tokenizer": "char_ngram"})]
     trials = [Plan.of(line.composed().config) for line in new]
     works = [Workload.of(trial, built.facts) for trial in trials]
-    assert costs.cost([Workload.of(built.config, built.facts)]).reason == "all rankings are cached"
+    assert costs.cost([Workload.of(built.plan, built.facts)]).reason == "all rankings are cached"
     letters = sum(len(one.indexed_text) for one in built.dataset.documents) + len(built.dataset.queries)
     guess = costs.cost(works)  # the bigrams of hybrid_lexical are those of tokenizer=char_ngram
     assert guess.reason == (
@@ -322,7 +322,7 @@ def test_advice_is_what_the_machine_can_try_and_nobody_has(built):
     assert len({one.kind for one in first}) == len(first)  # one of each kind
     [retriever] = [one for one in first if one.kind == "retriever"]
     [trial] = [
-        trial for one, trials in open_proposals(situation) if one.kind == "retriever" for trial in trials
+        trial for one in proposals(situation.setup) if one.kind == "retriever" for trial in open_trials(situation, one)
         if trial.line.words == list(retriever.words)
     ]  # fmt: skip
     again = advise(replace(situation, tried=frozenset([trial.key])), 20)

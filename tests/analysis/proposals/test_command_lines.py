@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from harness.analysis.proposals.catalogue import Setup
-from harness.analysis.proposals.ladder import Ladder
+from harness.analysis.proposals.command_lines import NextCommands
 from harness.config.check import Invocation
 from harness.data.scripts import Writing
 from harness.experiment.plan import Plan
@@ -38,14 +38,14 @@ def proposed(*overrides, losses=ALL, needless=10, language="Korean", documents=1
     config = Config({}, {}, {name: {} for name in names}, {}, 3, 100, objective=known.pop("objective"))
     writing = Writing(language, "HANGUL" if language == "Korean" else "LATIN")
     setup = Setup(config, known, writing, documents, needless)
-    return Ladder(setup, Invocation(known, overrides, config_dir=config_dir)).commands(losses)
+    return NextCommands(setup, Invocation(known, overrides, config_dir=config_dir)).commands(losses)
 
 
 def only(*kinds):
     return {kind: 0.1 if kind in kinds else 0.004 for kind in ALL}
 
 
-def test_the_ladder_from_bm25_leads_to_the_automatic_sweep():
+def test_the_commands_from_bm25_lead_to_the_automatic_sweep():
     light = "harness run retriever=hybrid_light"
     assert proposed() == proposed(losses=None) == [light, f"{light} gate=auto", AUTO]
     assert proposed("retriever=hybrid_lexical", retriever="hybrid_lexical")[0] == light
@@ -54,7 +54,7 @@ def test_the_ladder_from_bm25_leads_to_the_automatic_sweep():
     assert proposed(*words, retriever="hybrid_light", gate="auto")[0] == AUTO  # nothing that the run has
 
 
-def test_rungs_that_would_win_nothing_back_are_left_out():
+def test_commands_that_would_win_nothing_back_are_left_out():
     assert proposed(losses=only("wrongly_returned")) == ["harness run gate=auto", AUTO]
     assert proposed(needless=0)[:2] == ["harness run retriever=hybrid_light", AUTO]
     assert (

@@ -1,7 +1,4 @@
-"""What `run` and `init` print to go on with: the best proposals of the first kinds, each built on the one before it.
-
-The words of a command line that repeat a logged run, and those of a run like it with something changed.
-"""
+"""Command lines: that repeat a logged run, with something changed, and that `run` and `init` print to go on with."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class ComposedRun:
 class CommandLine:
     """A command line of `harness run`.
 
-    choices: group -> choice, of those that differ from the defaults of this folder. values: key -> a plain value.
+    choices: group -> choice that differs from the default of this folder. values: key -> a plain value.
     config_dir: the folder of `--config-dir`.
     """
 
@@ -64,14 +61,14 @@ class CommandLine:
         return [*(f"{group}={choice}" for group, choice in self.choices.items()), *values]
 
     def composed(self) -> ComposedRun:
-        """Return the config that they stand for. BadInput, or Hydra's error, where they stand for none."""
+        """Return the config that the words stand for. Raise BadInput, or Hydra's error, where they stand for none."""
         config, invocation = compose("run", [*flag(self.config_dir), *self.words], silent=True)
         return ComposedRun(with_absolute_paths(config), invocation)
 
     def changed(self, changes: Mapping[str, str]) -> CommandLine:
-        """With other choices or values; what only a former choice had is left out.
+        """Return the line with other choices or values, without what only a former choice had.
 
-        changes: group or key -> what it is now.
+        changes: group or key -> its new value.
         """
         groups = {key: value for key, value in changes.items() if key in GROUPS}
         choices = {**self.choices, **groups}
@@ -90,14 +87,13 @@ def _required(choices: Mapping[str, str], values: Mapping[str, Any]) -> dict[str
 
 
 def _word(key: str, value: Any) -> str:
-    """Return an override; its value in quotation marks where it would be read as something else than this text."""
+    """Return an override, its value in quotation marks where it would be read as something else."""
     if isinstance(value, str) and NAME.fullmatch(value) and value.lower() not in NOT_TEXTS:
         return f"{key}={value}"
     return as_typed(key, value)
 
 
 def override_key(word: str) -> str:
-    """Return the key of an override."""
     return word.partition("=")[0].lstrip("+~")
 
 
@@ -135,12 +131,12 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
 
 
 def _plain(config: Mapping[str, Any], unused: set[str]) -> dict[str, Any]:
-    """Dotted key -> value of what decides a run's results, components by their recorded names."""
+    """Return dotted key -> value of what decides a run's results, components by their recorded names."""
     return flatten({name: recorded(node) for name, node in config.items() if name not in unused})
 
 
 def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    """Key -> the logged value where it differs from that of now; a key that is new has a plus sign.
+    """Return key -> the logged value where it differs from today's; a key that is new has a plus sign.
 
     groups: only keys of these.
     """
@@ -150,7 +146,7 @@ def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequ
 
 
 def _short(value: Any) -> Any:
-    """Return the path of a file as it is called from this folder, where it lies in it; other values as they are."""
+    """Return the path of a file in this folder relative to it; other values as they are."""
     if not isinstance(value, str) or not Path(value).is_absolute():
         return value
     relative = os.path.relpath(value)
@@ -165,20 +161,23 @@ MOST = 3  # commands that are printed at once
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """The commands to go on with after a run. setup: of the run, without evidence. invocation: the run's."""
+class NextCommands:
+    """The commands to go on with after a run: the best proposals of the first kinds, each built on the one before it.
+
+    setup: of the run, without evidence. invocation: the run's.
+    """
 
     setup: Setup
     invocation: Invocation
 
     def commands(self, losses: Mapping[str, float] | None = None) -> list[str]:
-        """At most three commands, the best first, without what the run has already and what would win nothing back.
+        """Return at most three commands, the best first, without what the run has and what would win nothing back.
 
         losses: of modified_map@3, by kind; None: nothing is known.
         """
-        return list(itertools.islice(self._rungs(losses), MOST))
+        return list(itertools.islice(self._each(losses), MOST))
 
-    def _rungs(self, losses: Mapping[str, float] | None) -> Iterator[str]:
+    def _each(self, losses: Mapping[str, float] | None) -> Iterator[str]:
         def worth(*kinds: str) -> bool:
             return losses is None or any(losses.get(kind, 0.0) >= NEGLIGIBLE for kind in kinds)
 
