@@ -22,6 +22,7 @@ from harness.reports.markup import number, p_value
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
+from harness.storage.typed import encoded
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
@@ -53,9 +54,9 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
         "value": evidence.value,
         "expected": expected,
         "queries": len(evidence.query_ids),
-        "ceilings": [{"of": one.of, "bound": one.bound} for one in limits],
-        "places": [one.to_json() for one in stand],
-        "advice": [one.to_json() | {"command": command} for one, command in zip(found, commands, strict=True)],
+        "ceilings": limits,
+        "places": stand,
+        "advice": [encoded(one) | {"command": command} for one, command in zip(found, commands, strict=True)],
         "not_told_apart": {"run_id": near.run.run_id, "p": near.p, "command": labels} if near else None,
         "notes": notes,
     }
@@ -74,7 +75,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
 
 def _rank_counts(found: list[RankCounts]) -> Table:
     counts = [Column(name, "count") for name in (*(f"at {rank}" for rank in RANKS), "never", "here alone")]
-    rows: Rows = [[one.name, *one.found, one.never, one.alone] for one in found]
+    rows: Rows = [[one.name, *one.found.values(), one.never, one.alone] for one in found]
     return Table("Queries with a relevant document by rank", [Column("ranking"), *counts], rows)
 
 

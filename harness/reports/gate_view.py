@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,11 +32,28 @@ FALLBACK = "modified_map@3"  # for an objective that is no mean over queries or 
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal of a gate, with levels and thresholds as in a Rule; without thresholds if it does not decide."""
+    """The signal of a gate, with levels and thresholds as in a Rule; without thresholds if it does not decide.
+
+    single: source, name and k of the signal if it alone decides.
+    """
 
     name: str
     levels: tuple[int, ...]
     thresholds: tuple[float, ...]
+    single: tuple[str | None, str, int] | None = field(default=None, kw_only=True, compare=False)
+
+    @classmethod
+    def of(cls, rule: Rule) -> SignalRule:
+        if rule.plain:
+            [(source, signal)] = rule.features
+            return SignalRule(
+                f"{source} {signal}" if source else signal,
+                rule.levels,
+                rule.thresholds,
+                single=(source, signal, rule.k),
+            )
+        several = f"{counted(len(rule.features), 'signal')}{' and the embedding' if rule.embedding else ''}"
+        return SignalRule(f"the logit of {several}", rule.levels, rule.thresholds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +121,10 @@ def learnt_view(outcome: Outcome, public: bool) -> GateView:
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
-    rule, learnt = Rule.from_json(fitted["rule"]), fitted["learnt_from"]
+    learnt = fitted["learnt_from"]
     keys = {"plateau": "plateau", "95 % interval": "threshold_interval"}
     return GateView(
-        name=signal_name(rule),
-        levels=rule.levels,
-        thresholds=rule.thresholds,
+        **vars(SignalRule.of(Rule.from_json(fitted["rule"]))),
         objective=fitted["objective"],
         public=public,
         learnt=True,
@@ -128,9 +143,7 @@ def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> G
     rows, rule = payoff.rows, given(outcome, plan)
     signal, earned = outcome.decision.signal[rows], payoff.levels((plan.top_k, 0))
     return GateView(
-        name=rule.name,
-        levels=rule.levels,
-        thresholds=rule.thresholds,
+        **vars(rule),
         objective=payoff.name,
         public=public,
         learnt=False,
@@ -143,26 +156,18 @@ def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> G
     )
 
 
-def signal_name(rule: Rule) -> str:
-    """Return the name of the signal that the rule's thresholds apply to."""
-    if rule.plain:
-        source, signal = rule.features[0]
-        return f"{source} {signal}" if source else signal
-    count = len(rule.features)
-    return f"the logit of {counted(count, 'signal')}{' and the embedding' if rule.embedding else ''}"
-
-
 def given(outcome: Outcome, plan: Plan) -> SignalRule:
     """Return the rule of a gate that has a signal and learned nothing in this run."""
     gate, levels, names = plan.made("gate"), (plan.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
-            return SignalRule(signal_name(gate.rule), gate.rule.levels, gate.rule.thresholds)
+            return SignalRule.of(gate.rule)
         case NoGate():
-            return SignalRule(f"{names[0]} top_score", levels, (-math.inf,))
+            return SignalRule(f"{names[0]} top_score", levels, (-math.inf,), single=(None, "top_score", ScoreGate().k))
         case ScoreGate():
             source = gate.source or (names[0] if len(names) == 1 else None)
-            return SignalRule(" ".join(filter(None, (source, gate.signal))), levels, (gate.threshold,))
+            name, single = " ".join(filter(None, (source, gate.signal))), (gate.source, gate.signal, gate.k)
+            return SignalRule(name, levels, (gate.threshold,), single=single)
     signal, keep = outcome.decision.signal, outcome.decision.keep
     assert signal is not None
     if keep.all() or not keep.any():

@@ -64,7 +64,7 @@ class Place:
         usual = os.environ.get("HARNESS_CACHE") or f"{config['outputs']}/cache"
         return {
             "outputs": config["outputs"],
-            "tracking.uri": None if from_environment or _has_password(uri) else uri,
+            "tracking.uri": None if from_environment or (uri and urlsplit(uri).password) else uri,
             "experiment_name": config["experiment_name"],
             "store.path": None if "store.path" not in file and cache == usual else cache,
         }
@@ -73,7 +73,3 @@ class Place:
 def flag(config_dir: str | None) -> list[str]:
     """Return the words that name a `--config-dir` again."""
     return [f"--config-dir={config_dir}"] if config_dir else []
-
-
-def _has_password(uri: str | None) -> bool:
-    return bool(uri and urlsplit(uri).password)

@@ -31,12 +31,13 @@ def _template(template: Path) -> tuple[str, str]:
     """Return (the template with its files in it, a Content-Security-Policy for its own styles and scripts only)."""
     text = FILE.sub(lambda found: template.with_name(found[1]).read_text("utf-8"), template.read_text("utf-8"))
     allowed = {
-        kind: " ".join(_hashed(body) for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL))
+        kind: [
+            hashlib.sha256(body.encode()).digest() for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        ]
         for kind in ("style", "script")
     }
-    rules = [f"{kind}-src {hashes}" for kind, hashes in allowed.items()]
+    rules = [
+        " ".join([f"{kind}-src", *(f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes)])
+        for kind, hashes in allowed.items()
+    ]
     return text, "; ".join(["default-src 'none'", "img-src data:", *rules, "base-uri 'none'", "form-action 'none'"])
-
-
-def _hashed(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

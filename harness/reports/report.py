@@ -42,29 +42,19 @@ def show_report(console: Console, report: Report) -> None:
     """Print a report."""
     if report.title:
         console.print(f"{report.title}\n")
-    for one in report.sections:
-        show_table(console, one)
+    for table in report.sections:
+        if table.caption:
+            console.print(table.caption, style="bold")
+        for line in table.notes:
+            console.print(f"  {line}" if table.caption else line, style=STYLES.get(line.partition(" ")[0]))
+        if table.rows:
+            console.print(terminal_table(table))
         console.print()
-    show_end(console, report.files, report.steps)
-
-
-def show_table(console: Console, table: Table) -> None:
-    """Print a table: its caption, its notes, its rows."""
-    if table.caption:
-        console.print(table.caption, style="bold")
-    for line in table.notes:
-        console.print(f"  {line}" if table.caption else line, style=STYLES.get(line.partition(" ")[0]))
-    if table.rows:
-        console.print(terminal_table(table))
-
-
-def show_end(console: Console, files: Sequence[str], steps: Sequence[str]) -> None:
-    """Print where more is, and the commands to go on with."""
-    for line in files:
+    for line in report.files:
         console.print(line, style=STYLES.get(line.partition(" ")[0]))
-    if steps:
+    if report.steps:
         console.print("Next:")
-    for step in steps:
+    for step in report.steps:
         console.print(f"  {step}")
 
 

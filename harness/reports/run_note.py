@@ -203,23 +203,21 @@ def facts_of(
     data = f"{dataset.name}: {sizes}, {labelled}"
     facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in plan.retriever.items()]
     if len(plan.retriever) > 1:
-        facts.append(("Fusion", fusion_text(fusion) if fusion else _component(plan.fusion)))
+        said = _component(plan.fusion)
+        if fusion:
+            terms = [f"{one['weight']:.4g} {one['ranking']} {one['feature']}" for one in fusion["rule"]["features"]]
+            learnt = counted(fusion["learnt_from"]["queries"], "query")
+            said = f"{fusion['chosen']}: {', '.join(terms)}; fitted on labels of {learnt}"
+        facts.append(("Fusion", said))
     if plan.rerank.get("depth"):
         facts.append(("Reranker", _component(plan.rerank)))
-    facts.append(("Gate", gate_text(view) if view else _component(plan.gate)))
+    facts.append(("Gate", _gate_text(view) if view else _component(plan.gate)))
     selection = ", selected on the public part" if plan.split.select_on == "public" else ""
     return [*facts, ("Shown", f"top {plan.top_k} of {plan.depth}; objective {plan.objective}{selection}")]
 
 
-def fusion_text(fitted: Mapping[str, Any]) -> str:
-    """`weights: 0.9 bm25 z_score, 0.1 bigram z_score; fitted on labels of 110 queries`."""
-    terms = [f"{one['weight']:.4g} {one['ranking']} {one['feature']}" for one in fitted["rule"]["features"]]
-    learnt = counted(fitted["learnt_from"]["queries"], "query")
-    return f"{fitted['chosen']}: {', '.join(terms)}; fitted on labels of {learnt}"
-
-
-def gate_text(view: GateView) -> str:
-    """`bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
+def _gate_text(view: GateView) -> str:
+    """Return `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
         return f"none, every query gets its documents (the signal shown is {view.name})"
     rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"

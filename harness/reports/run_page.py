@@ -15,16 +15,15 @@ from harness.data.dataset import Dataset
 from harness.experiment import preflight
 from harness.experiment.plan import Plan
 from harness.experiment.steps import Outcome
-from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.payoff import Payoff
-from harness.gates.rule import FittedGate, Rule, json_number
+from harness.gates.rule import json_number
 from harness.gates.signals import signal_spec
 from harness.measures.judged import judge_lists
 from harness.measures.measures import OOF, losses
 from harness.measures.scores import Scores, Summary
 from harness.reports import figure
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
-from harness.reports.gate_view import GateView, draw_gate, gate_view, given, signal_axis, view_payoff
+from harness.reports.gate_view import GateView, SignalRule, draw_gate, gate_view, given, signal_axis, view_payoff
 from harness.reports.markup import rounded_or_none, snippet
 from harness.reports.page import TEMPLATES, fill_page
 from harness.reports.run_note import LOSSES, ShownScores, facts_of, first_number, measure_row, run_note
@@ -287,7 +286,7 @@ def gate_data(
         "thresholds": [json_number(value) for value in rule.thresholds],
         "ends": signal_axis(signal, rule.thresholds),
         "most": np.minimum(outcome.candidates.lengths, level).tolist(),
-        "command": _command(outcome, plan, overrides) if level == plan.top_k else None,
+        "command": _command([*outcome.rankings], rule, overrides) if level == plan.top_k else None,
     }
     if view is None or payoff is None:
         return data
@@ -325,15 +324,14 @@ def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, pu
     }
 
 
-def _command(outcome: Outcome, plan: Plan, overrides: Sequence[str] | None) -> str | None:
+def _command(names: Sequence[str], rule: SignalRule, overrides: Sequence[str] | None) -> str | None:
     """Return a shell command that ends in `gate.threshold=`; None unless the gate decides by a single signal.
 
     Without the overrides, only its words about the gate.
     """
-    names, found = list(outcome.rankings), _single_signal(outcome, plan)
-    if found is None:
+    if rule.single is None:
         return None
-    source, signal, k = found
+    source, signal, k = rule.single
     spec = signal_spec(signal)
     words = ["gate=score", f"gate.signal={signal}"]
     if spec.reads != "query" and len(names) > 1:
@@ -344,19 +342,3 @@ def _command(outcome: Outcome, plan: Plan, overrides: Sequence[str] | None) -> s
         others = (word for word in overrides if word.lstrip("+~").partition("=")[0].partition(".")[0] != "gate")
         words = ["harness", "run", *others, *words]
     return runnable(shlex.join([*words, "gate.threshold="]))
-
-
-def _single_signal(outcome: Outcome, plan: Plan) -> tuple[str | None, str, int] | None:
-    """Return source, name and k of the signal that alone decides; None if several do."""
-    match plan.made("gate"):
-        case NoGate():
-            return None, "top_score", ScoreGate().k
-        case ScoreGate() as gate:
-            return gate.source, gate.signal, gate.k
-        case FittedGate() as gate:
-            rule = gate.rule
-        case _ if outcome.decision.fitted:
-            rule = Rule.from_json(outcome.decision.fitted["rule"])
-        case _:
-            return None
-    return (*rule.features[0], rule.k) if rule.plain else None

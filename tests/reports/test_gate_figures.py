@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from drawn_figures import overlaps
 from fakes import FakeInputs
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib.patches import StepPatch
 
 from harness.data.qrels import Qrels
@@ -17,7 +15,7 @@ from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import payoffs
 from harness.gates.rule import Rule
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
-from harness.reports.gate_view import BINS, _apart, draw_gate, learnt_view
+from harness.reports.gate_view import BINS, draw_gate, learnt_view
 from harness.statistics.split import Split
 from retrievers.base import Query, Ranking
 
@@ -189,19 +187,6 @@ def test_what_lies_far_off_is_counted_at_the_end_and_said():
     assert counted(figure) == 63
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=1, max_size=25))
-def test_thresholds_are_always_in_sight(rows):
-    scores, needs = zip(*rows, strict=True)
-    known = outcome(AutoGate(["top_score"], folds=2, repeats=1), scores, needs)
-    figure = draw_gate(learnt_view(known, public=False))
-    low, high = figure.axes[0].get_xlim()
-    for threshold in map(float, known.decision.fitted["rule"]["thresholds"]):
-        assert math.isinf(threshold) or low < threshold < high
-    beyond = int(((known.decision.signal < low) | (known.decision.signal > high)).sum())
-    assert ("beyond" in figure.axes[-1].get_xlabel()) == (beyond > 0)
-
-
 def test_the_private_part_is_not_looked_at():
     """Learnt from the public part: no number and no query of the private one is drawn."""
     known = outcome(AutoGate(["top_score"], repeats=2), *many(100), public=True)
@@ -217,22 +202,3 @@ def test_the_private_part_is_not_looked_at():
 def test_an_objective_that_is_no_measure_of_the_run_has_no_number_out_of_fold():
     known = outcome(AutoGate(["top_score"], repeats=1), *many(30), objective="ndcg@3")
     assert not [words for words in said(draw_gate(learnt_view(known, public=False))) if "out of fold" in words]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize(("n", "shift"), [(12, 1e5), (110, 0.0)])  # long numbers, and as many queries as there may be
-def test_words_do_not_overlap(gate, n, shift):
-    scores, needs, hits = many(n)
-    known = outcome(gate(SIGNALS, folds=2, repeats=1), scores + shift, needs, hits)
-    assert not overlaps(draw_gate(learnt_view(known, public=False)))
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_labels_are_moved_apart_and_keep_their_order(heights):
-    moved = _apart(heights, 0.1)
-    order = np.argsort(heights, kind="stable")
-    assert (np.diff(moved[order]) >= 0.1 - 1e-12).all()
-    assert moved.max() <= 1
-    if len(heights) == 1 or np.diff(np.sort(heights)).min() >= 0.1:
-        np.testing.assert_allclose(moved, heights, atol=1e-12)

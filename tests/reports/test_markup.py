@@ -80,9 +80,3 @@ def test_no_text_is_markup(text):
     escaped = markup.marked(text)
     assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", escaped)
     assert " ".join(html.unescape(escaped).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
-
-
-def test_a_table_and_a_list():
-    assert markup.grid(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
-    assert markup.bullets(["x", "y"]) == "- x\n- y"
-    assert markup.description(["x", "", "y"]) == "x\n\ny"

@@ -131,22 +131,6 @@ def test_what_the_threshold_moves(run):
     assert (folder / "gate.png").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "thresholds", "learnt"),
-    [
-        (("gate=depth",), None, True),
-        (("gate=classifier", "objective=ndcg@3"), None, True),
-        (("gate=score", "objective=abstention_f1", "gate.signal=query_words", "gate.threshold=3"), [3.0], False),
-    ],
-)
-def test_every_gate_has_a_page(run, words, thresholds, learnt):
-    page, _ = run(*words)
-    assert page["gate"]["learnt"] == learnt
-    assert thresholds in (None, page["gate"]["thresholds"])
-    assert len(page["gate"]["shows"]) == len(page["queries"]["data"]) == 3
-
-
 def test_a_fitted_gate_looks_the_same_where_it_is_applied(harness, toy):
     first = Path(harness("run", *TOY, "tracking=none", "gate=auto").json["files"]["folder"])
     again = harness("run", *TOY, "tracking=none", "gate=fitted", f"gate.file={first / 'gate.json'}").json

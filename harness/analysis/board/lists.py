@@ -17,7 +17,7 @@ from harness.gates.rule import Rule
 from harness.recording.logged_run import Ahead
 from harness.recording.retrieval_run import RUN_FILE
 from harness.recording.run_kind import RunKind
-from harness.reports.gate_view import SignalRule, signal_name
+from harness.reports.gate_view import SignalRule
 from harness.reports.markup import snippet
 from harness.reports.run_page import TABLE
 from harness.tracking.tracker import LoggedRun, NoFile
@@ -116,7 +116,7 @@ class ListReader:
         if file is None:
             return None
         rule = Rule.from_json(required(json_file(file), "rule", str(file)), f"{GATE} of run {run.short_id}: rule")
-        return SignalRule(signal_name(rule), rule.levels, rule.thresholds)
+        return SignalRule.of(rule)
 
     def _download(self, run: LoggedRun, name: str) -> Path | None:
         try:

@@ -85,7 +85,9 @@ def _kinds(ranked: Sequence[RankedRun]) -> str:
 
 def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]:
     shared = dict(kind.shared(metric))
-    if recut := _cut_in_different_ways(chosen):
+    evidence = {run.tags.get("data.evidence") for run in chosen}
+    several = len({run.tags.get("data.qrels") for run in chosen}) > 1
+    if recut := several and len(evidence) == 1 and None not in evidence:  # other documents of the same texts
         shared.pop("data.qrels", None)
     for run in chosen:
         require_finished(run)
@@ -98,12 +100,6 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
                     f"{first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
                 )
     return [CUT + ("." if of_spans(metric) else f", as metric={SPAN_MEASURES[0]} does.")] if recut else []
-
-
-def _cut_in_different_ways(runs: Sequence[LoggedRun]) -> bool:
-    """Return whether the runs have the same evidence, but other labels."""
-    evidence = {run.tags.get("data.evidence") for run in runs}
-    return len(evidence) == 1 and None not in evidence and len({run.tags.get("data.qrels") for run in runs}) > 1
 
 
 def tested_family(

@@ -84,7 +84,9 @@ def _runs(comparison: Comparison) -> Table:
     columns += [Column(name, "value", on="paste") for name in others]
     columns += [Column(name, "value", on="screen") for name in screened]
     columns.append(Column("kind", on="screen"))
-    columns += [Column(name, "value", on="screen") for name in _beside_names(comparison)]
+    holes = comparison.unjudged
+    beside = ["public", "private"] if comparison.task else [f"judged@{holes.k}" if holes else "judged", UNANSWERABLE]
+    columns += [Column(name, "value", on="screen") for name in beside]
     columns.append(Column("run", on="screen"))
     marked = {name: best_marked([_score(comparison, run, name) for run in runs]) for name in (metric, *others)}
     rows: Rows = []
@@ -98,23 +100,11 @@ def _runs(comparison: Comparison) -> Table:
             *(marked[other][place] for other in others),
             *(run.metrics[other] for other in screened),
             run.kind if len(kinds) > 1 or not screened else "",
-            *_beside(comparison, run),
+            *(_ranked(run.board) if comparison.task else (holes and holes.judged[run.label], run.unanswerable)),
             run.run.name,
         ])  # fmt: skip
     said = f"{' or '.join(kinds).capitalize()}. Public and private: {metric}, and ranks in brackets."
     return Table(comparison.noun.capitalize(), columns, rows, [said] if screened else [], "runs")
-
-
-def _beside_names(comparison: Comparison) -> list[str]:
-    if comparison.task:
-        return ["public", "private"]
-    return [f"judged@{comparison.unjudged.k}" if comparison.unjudged else "judged", UNANSWERABLE]
-
-
-def _beside(comparison: Comparison, run: RunScores) -> list[Cell]:
-    if comparison.task:
-        return _ranked(run.board)
-    return [comparison.unjudged.judged[run.label] if comparison.unjudged else None, run.unanswerable]
 
 
 def _ranked(board: Standing | None) -> list[Cell]:

@@ -224,7 +224,10 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
     peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
     evidence, situation, notes = _known(tracker, run, config, config_dir)
     others = _others(tracker, peers, evidence)
-    notes = [*notes, *others.notes, *_unchecked()]
+    notes = [*notes, *others.notes]
+    lacking = [one for group in ("encoder", "rerank") for one, why in models(group).items() if why == NOT_INSTALLED]
+    if lacking:
+        notes.append(f"Not checked: {lacking[0]} and {counted(len(lacking) - 1, 'other model')} ({INSTALL}).")
     if situation:
         setup = replace(
             situation.setup,
@@ -345,11 +348,6 @@ def _ranking(dataset: Dataset, lists: Mapping[str, Sequence[str]]) -> Ranking:
         for one in dataset.queries
     }
     return Ranking.from_scores(scores)
-
-
-def _unchecked() -> list[str]:
-    names = [choice for group in ("encoder", "rerank") for choice, why in models(group).items() if why == NOT_INSTALLED]
-    return [f"Not checked: {names[0]} and {counted(len(names) - 1, 'other model')} ({INSTALL})."] if names else []
 
 
 def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) -> OtherRuns:

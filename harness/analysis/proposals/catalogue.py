@@ -1,18 +1,17 @@
 """The catalogue: everything that may be tried from a configuration, with its bound and its usual gain.
 
-A bound is computed from a run's lists and labels; without them it is 1, the most that a mean can be. What a proposal
-usually adds of its bound is a *share*, which only orders proposals. Shares are rough and the same for all data: a gate
-with a good signal wins most of what a perfect gate would, a ranking that reads the language better wins a fifth of what
-a perfect one would, and settings of what is there win a few hundredths.
+A bound is computed from a run's lists and labels; without them it is 1, the most that a mean can be. The *share* of the
+bound that a proposal usually adds only orders proposals: it is rough and the same for all data. A gate with a good
+signal wins most of what a perfect gate would, a ranking that reads the language better a fifth of what a perfect one
+would, and settings of what is there a few hundredths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from harness.config import manual, yaml_files
 from harness.config.text import counted
 from harness.data.scripts import STEMMERS, Writing
 from harness.experiment.plan import Plan
+from harness.storage.typed import HIDDEN
 from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 
 # Shares of the bound. A gate's is multiplied by how much better than chance its signal is.
@@ -59,35 +59,32 @@ PASSAGE_CHOICES = ("none", "sentences", "window")
 class Proposal:
     """One thing to try.
 
-    kind: what is changed. title: in a few words. why: the evidence, in one sentence; "" without evidence.
-    changes: group or key -> its values; several make a sweep. few: of their combinations, those to try where all are
-    too many; (): one value of each key at a time. bound: the most that it can add to the objective.
-    share: how much of that such a change usually adds. exact: whether the bound is what it adds on these queries.
-    cost, verb, words: what it costs on this machine, and its command line after `harness VERB` without the words that
-    say where runs are; known once it has been composed.
+    kind: what is changed. why: the evidence, in one sentence; "" without evidence.
+    changes: group or key -> its values; several make a sweep. few: the combinations to try where all are too many; ():
+        one value of each key at a time.
+    bound: the most that it can add to the objective. share: how much of that such a change usually adds.
+    exact: whether the bound is what it adds on these queries.
+    cost, verb, words: its cost on this machine, and its command line after `harness VERB` without the words that say
+        where runs are; known once it has been composed.
     """
 
     kind: str
     title: str
     why: str
-    changes: Mapping[str, Sequence[str]]
+    changes: Mapping[str, Sequence[str]] = field(metadata=HIDDEN)
     bound: float
-    share: float
+    share: float = field(metadata=HIDDEN)
     exact: bool = False
-    few: Sequence[tuple[str, ...]] = ()
+    few: Sequence[tuple[str, ...]] = field(default=(), metadata=HIDDEN)
     cost: Cost | None = None
     verb: str = "run"
     words: tuple[str, ...] = ()
+    json_too = ("expected",)
 
     @property
     def expected(self) -> float:
         """What such a change usually adds, by which proposals are ordered."""
         return self.bound * self.share
-
-    def to_json(self) -> dict[str, Any]:
-        named = ("kind", "title", "why", "bound", "expected", "exact", "verb")
-        cost = self.cost and asdict(self.cost)
-        return {name: getattr(self, name) for name in named} | {"cost": cost, "words": list(self.words)}
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,8 @@ class Beyond:
 class Setup:
     """A configuration and what is known of its data: what the catalogue is made for.
 
-    choices: config group -> choice. documents: how many there are. needless: how many labelled queries need no
-    documents. conversations: how many of the others have several user turns.
+    choices: config group -> choice. documents: how many. needless: how many labelled queries need no documents.
+    conversations: how many of the others have several user turns.
     encoders, rerankers: choices that can be used on this machine. evidence: of a run; None before there is one.
     varied: key -> how many other values were tried. beyond: where runs got better up to the end of what was tried.
     """

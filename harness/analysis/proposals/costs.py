@@ -119,7 +119,8 @@ class CostModel:
         total = sum(self.arithmetic + self._learning(work.plan) for work in works)
         for work in works:
             for node, ranking in work.parts:
-                if digest(ranking) in known or self._holds(node, ranking, work.plan.depth):
+                store = self.cache and cache_for(node, self.cache)
+                if digest(ranking) in known or (store and store.holds_ranking(ranking, work.plan.depth)):
                     continue
                 missing += 1
                 total += START
@@ -132,7 +133,8 @@ class CostModel:
                     total += seconds
                     guessed |= {} if measured or is_read else {recorded_name(target_class(part, "part")): None}
                 known |= {digest(ranking), digest(ranking["index"]), *(digest(_reads(node, part)) for part in parts)}
-            total += self._reranking(work.plan.rerank, pace)
+            if pairs := self.asked * int(work.plan.rerank.get("depth") or 0):
+                total += pace * _operations(work.plan.rerank) * pairs * PAIR
         reranked = any("rerank" in work.plan.active for work in works)
         doing = [f"{counted(missing, 'ranking')} to compute"] if missing else ["all rankings are cached"]
         doing += ["pairs of a query and a document to score"] if reranked else []
@@ -146,9 +148,6 @@ class CostModel:
     def _learning(self, plan: Plan) -> float:
         nodes = [plan.gate, *([plan.fusion] if "fusion" in plan.active else [])]
         return sum(self.learning(recorded_name(target_class(node, "part"))) for node in nodes)
-
-    def _holds(self, node: Node, ranking: Mapping[str, Any], depth: int) -> bool:
-        return self.cache is not None and cache_for(node, self.cache).holds_ranking(ranking, depth)
 
     def _has(self, kind: str, of: Mapping[str, Any]) -> bool:
         return self.cache is not None and self.cache.size(kind, of) is not None
@@ -168,10 +167,6 @@ class CostModel:
             return pace * _operations(part) * characters / CHARACTERS, False
         return pace * RATES.get(recorded_name(target_class(part, "part")), UNKNOWN) * characters / 1e6, False
 
-    def _reranking(self, node: Node, pace: float) -> float:
-        pairs = self.asked * int(node.get("depth") or 0)
-        return pace * _operations(node) * pairs * PAIR if pairs else 0.0
-
 
 def readers(node: Node) -> list[Node]:
     """Return what reads the texts of a retriever: a tokenizer, an encoder, or its own model."""
@@ -180,12 +175,12 @@ def readers(node: Node) -> list[Node]:
 
 
 def _reads(node: Node, part: Node) -> list[Any]:
-    """Names the documents as a part reads them: whole, or cut into passages."""
+    """Return what names the documents as a part reads them: whole, or cut into passages."""
     return [component_identity(part), node.get("passages")]
 
 
 def _operations(node: Node) -> float:
-    """Seconds in which a neural model reads a token: two operations for each of its parameters.
+    """Return seconds in which a neural model reads a token: two operations for each of its parameters.
 
     0 for a model that is not on this machine: what is made with it is cached.
     """
@@ -199,6 +194,6 @@ def _operations(node: Node) -> float:
 
 @lru_cache
 def _parameters(folder: Path) -> float:
-    """About how many parameters a model has, by the size of its weights; the first format that it has counts."""
+    """Return about how many parameters a model has, by the size of its weights; the first format counts."""
     sizes = [sum(file.stat().st_size for file in folder.rglob(pattern)) for pattern in WEIGHTS]
     return next((size for size in sizes if size), 0) / BYTES

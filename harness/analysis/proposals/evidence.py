@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from harness.gates.payoff import fixed_mean, payoffs
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, of_holes, of_spans
 from harness.measures.score_table import ScoreTable
+from harness.storage.typed import key_named
 from retrievers.base import Ranking
 from retrievers.combine.fusion import pool_candidates
 
@@ -40,9 +40,9 @@ class RunEvidence:
     """The Q queries that a run is ranked by, and the lists that it made for them.
 
     measure: a mean over queries. top_k: documents returned.
-    query_ids, needs, multi_turn: of the queries; bool [Q] the last two.
+    needs, multi_turn: bool [Q].
     values: float64 [Q], out of fold where something was learnt from labels.
-    kept: float64 [Q], how often the gate shows documents, 0 to 1; not whole where it decides out of fold.
+    kept: float64 [Q], how often the gate shows documents, 0 to 1; fractions where it decides out of fold.
     lists: None where only the values are known.
     signal: float64 [Q], what the gate decides by, or could; None if unknown.
     """
@@ -192,14 +192,10 @@ class RankCounts:
     found: for each of RANKS, within so many ranks. never: nowhere in the ranking. alone: found by this one only.
     """
 
-    name: str
-    found: tuple[int, ...]
+    name: str = field(metadata=key_named("ranking"))
+    found: Mapping[str, int]
     never: int
     alone: int
-
-    def to_json(self) -> dict[str, Any]:
-        found = {str(rank): count for rank, count in zip(RANKS, self.found, strict=True)}
-        return {"ranking": self.name, "found": found, "never": self.never, "alone": self.alone}
 
 
 def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
@@ -211,7 +207,7 @@ def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
     return [
         RankCounts(
             name,
-            tuple(int((ranks[needs] <= k).sum()) for k in RANKS),
+            {str(k): int((ranks[needs] <= k).sum()) for k in RANKS},
             int((needs & ~there[name]).sum()),
             int((there[name] & (sum(there.values()) == 1)).sum()) if len(found) > 1 else 0,
         )

@@ -73,17 +73,8 @@ function drawChosen() {
   }));
 }
 
-// A section with its title, and a text as it is searched for.
+// A section with its title.
 const card = (title, small, ...inside) => make("section", {}, make("h2", {}, title, " ", small ? make("small", {}, small) : null), ...inside);
-const folded = (words) => words.normalize("NFC").toLowerCase();
-
-// Round numbers between two, no more than so many.
-function ticks(low, high, most) {
-  const rough = (high - low) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough), found = [];
-  for (let n = Math.ceil(low / step); n * step <= high; n += 1) found.push(Number((n * step).toPrecision(6)));
-  return found;
-}
 
 // A choice of one run. onchange(place).
 function runChoice(label, place, onchange) {
@@ -91,14 +82,13 @@ function runChoice(label, place, onchange) {
     ...DATA.runs.map((run, i) => make("option", { value: i, selected: i === place ? "" : null }, run.short)));
 }
 
-// A button that copies a text; where the page may not, the text is selected, to be copied by hand.
-function copier(element, words = { en: "copy", ko: "복사" }) {
+// A button that copies a text.
+function copier(element) {
   return make("button", { class: "plain copy", onclick: (event) => {
     event.stopPropagation();
-    getSelection().selectAllChildren(element);
-    announce(document.execCommand("copy") ? { en: "Copied.", ko: "복사했습니다." } :
+    announce(copied(element) ? { en: "Copied.", ko: "복사했습니다." } :
       { en: "Selected: copy it with Ctrl-C.", ko: "선택했습니다. Ctrl-C로 복사하세요." });
-  } }, say(words));
+  } }, say({ en: "copy", ko: "복사" }));
 }
 function runId(place) {
   const code = make("code", {}, DATA.runs[place].id);

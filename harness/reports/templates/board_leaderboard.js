@@ -124,17 +124,14 @@
     const wanted = ROWS.filter((row) => (!state.same || isSame(row)) && state.words.every((word) => text(row).includes(word)));
     return wanted.sort((a, b) => {
       if (banded() && isSame(a) !== isSame(b)) return isSame(a) ? -1 : 1;
-      const [one, other] = [of(a) ?? null, of(b) ?? null];
-      if (one === null || other === null) return (one === null) - (other === null) || a.run - b.run;
-      const order = typeof one === "string" ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
-      return (state.down ? -order : order) || a.run - b.run;
+      return ordered(of(a), of(b), state.down) || a.run - b.run;
     });
   }
   const texts = new Map();
   function text(row) {
     if (!texts.has(row)) {
       const run = runOf(row);
-      texts.set(row, folded([run.short, run.name, run.also, run.id, ...Object.entries(run.params).map(([key, value]) => `${key}=${value}`)].join("\n")));
+      texts.set(row, searchable([run.short, run.name, run.also, run.id, ...Object.entries(run.params).map(([key, value]) => `${key}=${value}`)].join("\n")));
     }
     return texts.get(row);
   }
@@ -180,7 +177,7 @@
     const again = () => { state.limit = PART; list(); };
     const filter = make("input", { type: "search", id: "filter", placeholder: say({ en: "Filter by names and settings, such as gate=auto", ko: "이름과 설정으로 거르기(예: gate=auto)" }),
       "aria-label": say({ en: "Filter runs", ko: "실행 거르기" }), value: state.words.join(" "),
-      oninput: () => { state.words = folded(filter.value).split(/\s+/).filter(Boolean); again(); } });
+      oninput: () => { state.words = searchable(filter.value).split(/\s+/).filter(Boolean); again(); } });
     const same = make("button", { class: "chip", "aria-pressed": state.same, onclick: () => {
       state.same = !state.same;
       same.setAttribute("aria-pressed", state.same);

@@ -89,7 +89,7 @@
 
   async function fill(root) {
     const [data, texts] = [await matrix(), await titles()], sums = summed(data), Q = data.ids.length;
-    const searched = data.ids.map((id, q) => folded(`${id} ${texts[q] ?? ""}`));
+    const searched = data.ids.map((id, q) => searchable(`${id} ${texts[q] ?? ""}`));
     const said = (q, run) => {
       const value = data.values[run * Q + q], loss = LOSS[LOSSES[data.losses[run * Q + q]]];
       return `${data.ids[q]} · ${shortName(run)}: ${Number.isNaN(value) ? "–" : number(value)}${ITEMS ? "" : `, ${say(loss.words)}`}`;
@@ -119,7 +119,7 @@
     const set = (name) => (value) => { state[name] = value; again(); };
     const field = make("input", { type: "search", placeholder: say({ en: "Words of the query, or its id", ko: "질의의 낱말이나 id" }),
       "aria-label": say({ en: "Search queries", ko: "질의 찾기" }),
-      oninput: () => { state.words = folded(field.value).split(/\s+/).filter(Boolean); again(); } });
+      oninput: () => { state.words = searchable(field.value).split(/\s+/).filter(Boolean); again(); } });
     field.value = state.words.join(" ");
 
     function drawTools() {

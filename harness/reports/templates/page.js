@@ -56,6 +56,26 @@ const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
 // A name that a narrow column may break after each underscore.
 const breakable = (name) => name.split(/(?<=_)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
+// A text as it is searched for, the order of two values, null last, and round numbers between two, at most so many.
+const searchable = (words) => words.normalize("NFC").toLowerCase();
+function ordered(a, b, down) {
+  const [one, other] = [a ?? null, b ?? null];
+  if (one === null || other === null) return (one === null) - (other === null);
+  const order = typeof one === "string" ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
+  return down ? -order : order;
+}
+function ticks(low, high, most) {
+  const rough = (high - low) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough), found = [];
+  for (let n = Math.ceil(low / step); n * step <= high; n += 1) found.push(Number((n * step).toPrecision(6)));
+  return found;
+}
+// Copy the text of an element; where the page may not, it is selected, to be copied by hand.
+function copied(element) {
+  getSelection().selectAllChildren(element);
+  return document.execCommand("copy");
+}
+
 function tip(text) {
   return {
     onpointermove: (event) => {
@@ -118,7 +138,7 @@ const opening = (open, attributes, ...cells) => make("tr", { class: "row", tabin
 // whole table. What is long is folded.
 const LONG = 40, LINES = 6; // rows of a table and sentences from which on they are folded
 function reportSections(sections) {
-  const folded = (many, words, ...inside) => (many ? [make("details", {}, make("summary", {}, say(words)), ...inside)] : inside);
+  const unfolding = (many, words, ...inside) => (many ? [make("details", {}, make("summary", {}, say(words)), ...inside)] : inside);
   const looks = (cell) => (cell.length < 9 || /[0-9]/.test(cell) && cell.length < 24 ? "figure" : null);
   const gap = ([value, low, high], most) => {
     const at = (end) => `${50 + (50 * end) / most}%`;
@@ -134,12 +154,12 @@ function reportSections(sections) {
     const whole = make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": title }, make("table", { class: "plain-table" },
       make("thead", {}, make("tr", {}, ...header.map((name) => (name ? make("th", { scope: "col" }, name) : make("td", {}))))),
       make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell))))));
-    return folded(rows.length > LONG, { en: `${grouped(rows.length)} rows`, ko: `${grouped(rows.length)}행` }, whole);
+    return unfolding(rows.length > LONG, { en: `${grouped(rows.length)} rows`, ko: `${grouped(rows.length)}행` }, whole);
   };
   return sections.map((one) => {
     const lines = one.lines.map((line) => make("p", {}, line)), more = lines.length - LINES;
     return make("section", { class: "report", lang: "en" }, make("h2", {}, one.title), ...lines.slice(0, LINES),
-      ...folded(more > 0, { en: `${more} more`, ko: `${more}개 더` }, ...lines.slice(LINES)), ...table(one));
+      ...unfolding(more > 0, { en: `${more} more`, ko: `${more}개 더` }, ...lines.slice(LINES)), ...table(one));
   });
 }
 // Links to sections. titles: of each.
@@ -159,17 +179,11 @@ function listing(section, rows, { heads, value, text, line, wants, hint, sort = 
   const head = make("tr"), body = make("tbody"), found = make("div", { class: "soft" });
   const chips = make("span", { class: "tools", style: { margin: 0 } });
   const more = make("button", { class: "plain more", onclick: () => { state.limit += 10 * PART; list(); } }, "Show more");
-  const folded = (words) => words.normalize("NFC").toLowerCase();
   const has = (row, word) => {
-    if (!texts.has(row)) texts.set(row, folded(text(row)));
+    if (!texts.has(row)) texts.set(row, searchable(text(row)));
     return texts.get(row).includes(word);
   };
-  const compare = (a, b) => {
-    const [one, other] = [value(a, state.sort) ?? null, value(b, state.sort) ?? null];
-    if (one === null || other === null) return (one === null) - (other === null);
-    const order = typeof one === "string" ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
-    return state.down ? -order : order;
-  };
+  const compare = (a, b) => ordered(value(a, state.sort), value(b, state.sort), state.down);
   const title = ([name, words]) => make("button", { class: state.sort === name ? "on" : null, onclick: () => {
     state.down = state.sort === name && !state.down;
     state.sort = name;
@@ -194,7 +208,7 @@ function listing(section, rows, { heads, value, text, line, wants, hint, sort = 
   }
   const again = () => { state.limit = PART; list(); };
   const field = make("input", { type: "search", placeholder: hint, "aria-label": "filter",
-    oninput: () => { state.words = folded(field.value).split(/\s+/).filter(Boolean); again(); } });
+    oninput: () => { state.words = searchable(field.value).split(/\s+/).filter(Boolean); again(); } });
   const reveal = (row) => {
     field.value = "";
     state.words = [];

@@ -22,6 +22,7 @@ from harness.analysis.board.expected import (
 )
 from harness.gates.calibration import folds
 from harness.statistics.prediction_powered import Estimate
+from harness.storage.typed import encoded
 
 
 def family(rows, public=None, needs=None, of=0, **more):
@@ -118,7 +119,7 @@ def test_the_words():
     assert "the choice shows no luck" in dataclasses.replace(among, best=0.7391).sentence
     assert dataclasses.replace(among, raw=True).sentence.startswith("Expect a raw value of about 0.739")
     assert "0.739" in found.words.ko
-    plain = among.to_json()
+    plain = encoded(among)
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert (plain["value"], plain["low"], plain["sentence"]) == (0.739, None, among.sentence)
 
@@ -165,26 +166,6 @@ def test_the_choice_equals_plain_loops(drawn, seed):
     assert cross_validated_choice(rows, needs, seed) == pytest.approx(by_loops(drawn[0], needs, seed), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
-@given(drawn=drawn_rows, shift=st.floats(-3, 3), scale=st.floats(0.1, 10))
-def test_what_holds_for_all_choices(drawn, shift, scale):
-    """It scales with the measure, and is never above the best."""
-    rows, needs = np.array(drawn[0], float), np.array(drawn[1])
-    found = cross_validated_choice(rows, needs)
-    assert found <= rows.mean(axis=1).max() + 1e-9
-    assert cross_validated_choice(rows * scale + shift, needs) == pytest.approx(found * scale + shift, abs=1e-9)
-
-
-def test_the_order_of_the_runs_decides_nothing():
-    """Many are equal on nine tenths of so few queries."""
-    generator = np.random.default_rng(5)
-    rows = (generator.random((20, 15)) < 0.6).astype(float)
-    best_first = rows[np.argsort(-rows.mean(axis=1), kind="stable")]
-    assert cross_validated_choice(best_first, np.ones(15, bool)) == pytest.approx(
-        cross_validated_choice(rows, np.ones(15, bool))
-    )
-
-
 def test_it_is_unbiased_where_the_best_is_not():
     """Runs that are right with probability .6 on each of 40 queries, independently: that is how good all of them are,
     and how good a choice among them is on other queries."""
@@ -195,12 +176,6 @@ def test_it_is_unbiased_where_the_best_is_not():
         best.append(rows.mean(axis=1).max())
     assert np.mean(unseen) == pytest.approx(0.6, abs=3 * np.std(unseen) / math.sqrt(300))
     assert np.mean(best) > 0.7
-
-
-def test_a_run_that_is_better_everywhere_is_as_good_as_it_seems():
-    rows = np.random.default_rng(4).random((5, 30))
-    rows[3] += 2
-    assert cross_validated_choice(rows, np.ones(30, bool)) == pytest.approx(rows[3].mean())
 
 
 # Everywhere
@@ -224,14 +199,11 @@ def test_the_same_number_and_the_same_words_everywhere(harness, words, how):
     for command in ("runs", "export", "board", "compare", "advise"):
         said = harness(command, "experiment_name=e", "format=json").json
         assert (command, (said["groups"][0] if command == "runs" else said)["expected"]) == (command, found)
-
-
-def test_people_read_it_where_programs_do(harness):
-    said = harness("sweep", *GRID).out
-    sentence = next(line.strip() for line in said.splitlines() if line.lstrip().startswith("Expect about"))
-    assert sentence.endswith("(Cross-validated choice among 3 runs.)")
-    for command in ("runs", "export", "board", "compare", "advise"):
-        assert harness(command, "experiment_name=e").out.count(sentence) == 1, command
+        if words is GRID:
+            assert harness(command, "experiment_name=e").out.count(found["sentence"]) == 1, command
+    if words is GRID:
+        assert found["sentence"].endswith("(Cross-validated choice among 3 runs.)")
+        assert found["sentence"] in harness("sweep", *GRID).out
 
 
 def test_a_better_run_than_those_of_the_sweep_is_named(harness):

@@ -1,7 +1,6 @@
 """What matters among runs: shares, means, maps, and what is said where runs cannot show it."""
 
 import itertools
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ from boards import GATES, RETRIEVERS, made_run, made_runs
 
 from harness.analysis.board.matters import REASONS, matters
 from harness.analysis.board.runs import BoardRun
-from harness.storage.typed import encoded
 
 
 def board(params, values, **parts):
@@ -195,15 +193,6 @@ def test_queries_without_a_value_are_left_out_and_the_public_ones_choose():
     assert keys(chosen)["a"].alone == keys(kept)["a"].alone
 
 
-def test_neither_the_order_of_runs_nor_names_of_values_change_a_share():
-    rows, values = [{"a": a, "b": b} for a in "012" for b in "01"], noisy([0.1, 0.2, 0.3, 0.5, 0.4, 0.4])
-    found = keys(matters(board(rows, values)))
-    turned = [{"b": "x" + one["b"], "a": f"name {9 - int(one['a'])}"} for one in rows]
-    again = keys(matters(board(turned[::-1], values[::-1])))
-    for name in "ab":
-        assert again[name].alone.value == pytest.approx(found[name].alone.value)
-
-
 def test_an_interaction_is_said():
     rows = [{"a": a, "b": b} for a in "01" for b in "01"]
     found = matters(board(rows, noisy([0.1, 0.5, 0.5, 0.1])))
@@ -225,9 +214,3 @@ def test_a_search_says_what_stands_for_the_rest():
     assert group.keys[0].plateau.along == "average"
     assert 0 < group.keys[0].plateau.best < len(group.keys[0].plateau.values) - 1
     assert "a model of single keys stands for the others" in " ".join(found.table.notes)
-
-
-def test_the_json_is_finite_and_small():
-    rows = [{"a": str(a), "b": str(b)} for a in range(4) for b in range(3)][:-1]
-    document = json.dumps(encoded(matters(board(rows, noisy(range(11))))), allow_nan=False)
-    assert len(document) < 5000

@@ -5,8 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from board_lists import made_dataset, made_details
-from boards import made_runs
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -15,14 +13,12 @@ from unpacking import unpacked, unpacked_places
 from harness.analysis.board import queries
 from harness.analysis.board.lists import Retrieved, Returned
 from harness.analysis.board.queries import (
-    BLOCK,
     DEPTH,
     DETAILED,
     LISTED,
     Collected,
     ReadAgain,
     details,
-    packed,
     packed_json,
     packed_matrix,
     packed_places,
@@ -181,17 +177,6 @@ def test_data_that_have_changed_are_not_shown(monkeypatch, changed, kind, why):
     assert (data[0].grades is None) == bool(kind)
 
 
-def test_the_page_of_a_made_up_board_has_every_query():
-    runs = made_runs(queries=9)
-    content = made_details(runs, made_dataset(runs))
-    assert content["ids"] == runs.query_ids
-    assert content["needs"] == "".join("01"[one] for one in runs.needs.astype(int))
-    assert len(content["queries"]) == len(read(content["titles"])) == 9
-    assert len(read(content["gates"])) == len(runs.runs)
-    assert read(content["gates"])[0] == ["bm25 top_score", [3, 0], [5.5]]
-    assert all(len(read(block)) <= BLOCK for block in content["documents"])
-
-
 # ---- What is packed comes back
 
 NAN = float("nan")
@@ -236,11 +221,6 @@ def test_places_come_back_in_the_fewest_bits(places):
     content = packed_places(np.array(places, np.int64))
     assert unpacked_places(content).tolist() == places
     assert content["bits"] == (8 if max(places, default=0) < 256 else 16 if max(places) < 65_536 else 32)
-
-
-@given(st.binary())
-def test_bytes_come_back(content):
-    assert unpacked(packed(content)) == content
 
 
 def test_json_keeps_its_letters():

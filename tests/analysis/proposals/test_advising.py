@@ -106,8 +106,16 @@ def test_a_standard_measure_gains_nothing_by_withholding():
 
 def test_where_relevant_documents_stand():
     bm25, bigram = rank_counts(evidence(Lists(BM25, {"bm25": BM25, "bigram": BIGRAM})))
-    assert (bm25.found, bm25.never, bm25.alone) == ((1, 2, 3, 3), 1, 1)  # q1; q2; q3, which bigram has not; q5 nowhere
-    assert (bigram.found, bigram.never, bigram.alone) == ((1, 3, 3, 3), 1, 1)  # q2; q1 and q5; q3 nowhere
+    assert (tuple(bm25.found.values()), bm25.never, bm25.alone) == (
+        (1, 2, 3, 3),
+        1,
+        1,
+    )  # q1; q2; q3, which bigram has not; q5 nowhere
+    assert (tuple(bigram.found.values()), bigram.never, bigram.alone) == (
+        (1, 3, 3, 3),
+        1,
+        1,
+    )  # q2; q1 and q5; q3 nowhere
     assert rank_counts(replace(evidence(), lists=None)) == []
 
 
