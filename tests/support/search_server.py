@@ -11,32 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from recording_server import RecordingServer, Reply
+
 Hits = list[tuple[Any, Any]]  # (id, score), best first
-
-
-@dataclass
-class Reply:
-    """A full response.
-
-    body: text, or a value sent as JSON. cut: how many bytes of it are left out. pause: seconds after each byte.
-    """
-
-    status: int = 200
-    body: Any = ""
-    headers: dict[str, str] = field(default_factory=dict)
-    cut: int = 0
-    pause: float = 0.0
 
 
 @dataclass
@@ -50,6 +33,10 @@ class Asked:
     query: Any = None
     k: int = 0
     time: int = 0
+
+    @property
+    def text(self) -> str:
+        return str(self.query)
 
 
 # dialect -> (body -> (query, k), hits -> body of the reply)
@@ -116,15 +103,10 @@ DIALECTS: dict[str, tuple[Callable[[Any], tuple[Any, int]], Callable[[Hits], Any
 }
 
 
-class SearchServer:
-    """Answers requests by a function, and records them.
+class SearchServer(RecordingServer):
+    """search: (query, k) -> hits. dialect: a name of DIALECTS.
 
-    search: (query, k) -> hits. dialect: a name of DIALECTS.
     fault: asked -> a Reply in place of the right one, or None; it may wait first.
-    certificate: file with a certificate and its key; the service then speaks https.
-
-    asked: all requests, in the order of arrival. together: the largest number of simultaneous requests.
-    connections: ports from which they came.
     """
 
     def __init__(
@@ -134,76 +116,15 @@ class SearchServer:
         fault: Callable[[Asked], Reply | None] = lambda asked: None,
         certificate: Path | None = None,
     ) -> None:
-        self.asked: list[Asked] = []
-        self.connections: set[int] = set()
-        self.together, self._now = 0, 0
         self._search, self._fault, self._dialect = search, fault, DIALECTS[dialect]
-        self._times: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self._server.server_port}/search"
+        super().__init__("/search", certificate)
 
-    def __enter__(self) -> SearchServer:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
+    def read(self, method: str, path: str, headers: dict[str, str], body: Any) -> Asked:
+        if body is not None:
+            return Asked(method, path, headers, body, *self._dialect[0](body))
+        values = parse_qs(urlsplit(path).query)
+        return Asked(method, path, headers, None, values["query"][0], int(values["k"][0]))
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _reply(self, asked: Asked) -> Reply:
-        parse, shape = self._dialect
-        if asked.body is None:
-            values = parse_qs(urlsplit(asked.path).query)
-            asked.query, asked.k = values["query"][0], int(values["k"][0])
-        else:
-            asked.query, asked.k = parse(asked.body)
-        with self._lock:
-            self.asked.append(asked)
-            self._times[str(asked.query)] += 1
-            asked.time = self._times[str(asked.query)]
-            self._now += 1
-            self.together = max(self.together, self._now)
-        try:
-            return self._fault(asked) or Reply(body=shape(self._search(asked.query, asked.k)))
-        finally:
-            with self._lock:
-                self._now -= 1
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"  # connections stay open, as those of real services
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                length = int(self.headers.get("Content-Length", 0))
-                body = json.loads(self.rfile.read(length)) if length else None
-                server.connections.add(self.client_address[1])
-                reply = server._reply(Asked(self.command, self.path, dict(self.headers), body))
-                sent = (reply.body if isinstance(reply.body, str) else json.dumps(reply.body)).encode()
-                try:
-                    self.send_response(reply.status)
-                    for name, value in {"Content-Length": str(len(sent)), **reply.headers}.items():
-                        self.send_header(name, value)
-                    self.end_headers()
-                    for i in range(len(sent) if reply.pause else 0):
-                        self.wfile.write(sent[i : i + 1])
-                        time.sleep(reply.pause)
-                    self.wfile.write(b"" if reply.pause else sent[: len(sent) - reply.cut])
-                    self.close_connection = reply.cut > 0
-                except ConnectionError:
-                    self.close_connection = True  # the client has given up waiting
-
-            do_GET = do_POST
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
+    def answer(self, asked: Asked, time: int) -> Reply:
+        asked.time = time
+        return self._fault(asked) or Reply(body=self._dialect[1](self._search(asked.query, asked.k)))
