@@ -23,8 +23,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from base_check import calling, servers
-from base_check.documents import commands
 from base_check.pages import PAGES, Page
+from base_check.shown import commands
 from base_check.walking import Outcome, walk
 from measuring import ROOT
 
@@ -82,8 +82,6 @@ def report(outcomes: list[Outcome], seconds: float) -> None:
     print(f"{len(outcomes)} commands and hints in {seconds:.0f} s:")
     for (what, result), count in sorted(counts.items()):
         print(f"  {count:4}  {what}: {result}")
-    kinds = Counter(one.verb for one in outcomes)
-    print("By command: " + ", ".join(f"{verb} {count}" for verb, count in kinds.most_common()))
     for one in outcomes:
         if not one.passed:
             print(f"\nFAILED {one.place}: {one.what}: {one.result}\n  {one.command}\n{one.said}")

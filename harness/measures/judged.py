@@ -339,7 +339,10 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
     doc_ids = [doc_id for graded in grades for doc_id in graded]
     values = np.fromiter((grade for graded in grades for grade in graded.values()), np.float64, len(owner))
     needs = np.fromiter(map(qrels.needs_retrieval, query_ids), bool, len(grades))
-    return _Labels(doc_ids, owner, values, _ideal(owner, values, counts), needs)
+    ideal = np.zeros((len(counts), counts.max(initial=0)))
+    column = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ideal[owner, column] = values[np.lexsort((-values, owner))]
+    return _Labels(doc_ids, owner, values, ideal, needs)
 
 
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
@@ -369,13 +372,6 @@ def _match(
         gains[row[~again], rank[~again]] = values[part][pair[~again]]
         repeats[row[again], rank[again]] = True
     return gains, repeats
-
-
-def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    ideal = np.zeros((len(counts), counts.max(initial=0)))
-    column = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    ideal[owner, column] = values[np.lexsort((-values, owner))]
-    return ideal
 
 
 def running_totals(values: np.ndarray) -> np.ndarray:

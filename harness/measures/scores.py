@@ -251,13 +251,14 @@ def score_lists(
     honest = wanted - set(unknown) if checked is None else set()  # nothing says how far a model's labels are off
     lost, reachable, loss = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(lists.final)
+    first = (shown if before is None else before).first
     return Scores(
         query_ids=scored,
         values=values,
         needs=shown.needs,
         multi_turn=np.array([query_id in conversations for query_id in scored], bool),
         in_public=in_public,
-        first_hit=_first_hit(shown if before is None else before),
+        first_hit=np.where(shown.needs, np.where(np.isfinite(first), first, 0.0), np.nan),
         summary=_with_intervals(summary, values, split.seed, honest),
         public=_public(_summaries(parted, values, in_public), values, in_public, split, honest),
         private=_summaries(parted, values, ~in_public),
@@ -429,11 +430,6 @@ def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
     """Return the gate's decision for each scored query, bool [Q]; False for a query without a prediction."""
     decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
     return np.array([decided.get(query_id, False) for query_id in scored], bool)
-
-
-def _first_hit(judged: Judged) -> np.ndarray:
-    rank = np.where(np.isfinite(judged.first), judged.first, 0.0)
-    return np.where(judged.needs, rank, np.nan)
 
 
 def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:

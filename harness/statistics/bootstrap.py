@@ -10,6 +10,7 @@ import numpy as np
 
 EQUAL = 1e-12  # functions of sums that differ by less differ by rounding
 FEW = 10  # with fewer items the bias correction of BCa is unreliable
+CONFIDENCE = 0.95  # of every interval
 _CELLS = 1 << 22  # draws in memory at once
 _PRODUCT = 1 << 18  # multiplications in one matrix product: BLAS computes so few in one thread
 
@@ -49,11 +50,10 @@ class Tallies:
 def bootstrap_means(
     values: np.ndarray,
     seed: int,
-    confidence: float = 0.95,
     resamples: int = 2000,
     wanted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return bootstrap intervals of M means over queries: (low [M], high [M], a note for each, "" if none is needed).
+    """Return 95 % bootstrap intervals of M means over queries: (low [M], high [M], a note for each, "" for none).
 
     Whole queries are drawn with replacement. The interval is BCa (bias-corrected and accelerated; Efron 1987) as in
     scipy.stats.bootstrap, whose leave-one-out means are computed here in closed form instead of from an n x n array.
@@ -61,7 +61,6 @@ def bootstrap_means(
     if all values are equal; NaN with fewer than two queries.
 
     values:     float64 [M, Q], NaN where a query does not count; it is left out of that mean.
-    confidence: of the interval, 0 to 1.
     wanted:     bool [M], the means that get an interval, the same as in a call for all; the others have NaN and no
                 note. None: all.
     """
@@ -84,7 +83,7 @@ def bootstrap_means(
         else:
             # All members are resampled: the last bits of a matrix product depend on how many rows it has.
             means = _resampled_means(group, seed, resamples)[chosen]
-            low[members[chosen]], high[members[chosen]], group_notes = _intervals(group[chosen], means, confidence)
+            low[members[chosen]], high[members[chosen]], group_notes = _intervals(group[chosen], means)
         for member, note in zip(members[chosen], group_notes, strict=True):
             notes[member] = note
     return low, high, notes
@@ -123,7 +122,7 @@ def _cached_draws(seed: int, n: int, resamples: int) -> tuple[np.ndarray, ...]:
     return tuple(draws(seed, n, resamples))
 
 
-def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _intervals(values: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
     observed = values.mean(axis=1)
     statistics = Resampled(
         observed=observed,
@@ -132,11 +131,11 @@ def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tupl
         constant=np.ptp(values, axis=1) == 0,
         slack=1e-12 * np.abs(values).max(axis=1),
     )
-    return bca(statistics, confidence)
+    return bca(statistics)
 
 
 def bca(
-    statistics: Resampled, confidence: float = 0.95, items: str = "queries", entering: np.ndarray | None = None
+    statistics: Resampled, items: str = "queries", entering: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return BCa intervals of M statistics (Efron 1987): (low [M], high [M], a note for each, "" if none is needed).
 
@@ -163,7 +162,7 @@ def bca(
     defined = (bias_share > 0) & (bias_share < 1) & ~constant & ~flat & ~few
     bias = ndtri(np.where(defined, bias_share, 0.5))
     acceleration = np.where(defined, acceleration, 0.0)  # with bias 0 too, this is the percentile interval
-    shifted = bias + ndtri([[(1 - confidence) / 2], [(1 + confidence) / 2]])
+    shifted = bias + ndtri([[(1 - CONFIDENCE) / 2], [(1 + CONFIDENCE) / 2]])
     shares = ndtr(bias + shifted / (1 - acceleration * shifted))
     low, high = np.where(constant, observed, _quantiles(resampled, shares))
     reasons = (f"percentile interval: fewer than {FEW} {items}", "percentile interval: BCa is undefined")

@@ -148,7 +148,7 @@ class _Model:
 def _model(cells: np.ndarray, sizes: np.ndarray, whole: bool) -> _Model:
     """Return a model with all pairs of keys if there are enough trials to tell them apart, else without pairs."""
     keys = range(len(sizes))
-    coded = [_coded(cells[:, key], int(sizes[key])) for key in keys]
+    coded = [np.vstack([np.eye(size - 1), -np.ones(size - 1)])[cells[:, key]] for key, size in enumerate(sizes)]
     alone = [((key,), coded[key]) for key in keys]
     pairs = list(itertools.combinations(keys, 2))
     width = 1 + sum((size - 1) for size in sizes) + sum((sizes[a] - 1) * (sizes[b] - 1) for a, b in pairs)
@@ -166,11 +166,6 @@ def _joined(sizes: np.ndarray, parts: Sequence[tuple[Keys, np.ndarray]]) -> _Mod
         keys: slice(int(end - block.shape[1]), int(end)) for (keys, block), end in zip(parts, ends[1:], strict=True)
     }
     return _Model(sizes, np.hstack([np.ones((len(parts[0][1]), 1)), *(block for _, block in parts)]), columns)
-
-
-def _coded(level: np.ndarray, size: int) -> np.ndarray:
-    """Return one column for each value but the last, which has -1 in all."""
-    return np.vstack([np.eye(size - 1), -np.ones(size - 1)])[level]
 
 
 def _rank(gram: np.ndarray) -> int:
@@ -222,12 +217,11 @@ def importance(found: Effects) -> Importance:
     together = {keys: kernel for keys, kernel in kernels.items() if len(keys) == 2}
     whole = sum([*own.values(), *together.values()], start=rest)
     alone = {key: share(kernel, whole) for key, kernel in own.items()}
-    total = {
-        key: _at_least(
-            alone[key], share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
-        )
-        for key, kernel in own.items()
-    }
+    total = {}
+    for key, kernel in own.items():
+        more = share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
+        # No less than the key's own share, though the estimate of the rest may be below 0.
+        total[key] = Share(max(alone[key].value, more.value), more.low, max(alone[key].value, more.high))
     order = sorted(together, key=lambda keys: -_variance(together[keys]))
     variance = _variance(whole)
     return Importance(
@@ -238,11 +232,6 @@ def importance(found: Effects) -> Importance:
         spread=math.sqrt(max(variance, 0.0)),
         beyond_chance=variance > _t(len(whole)) * math.sqrt(2 * _noise(_centred(whole), _centred(whole))),
     )
-
-
-def _at_least(part: Share, more: Share) -> Share:
-    """Return `more`, which contains the part, with at least the part's share."""
-    return Share(max(part.value, more.value), more.low, max(part.value, more.high))
 
 
 def share(part: np.ndarray, whole: np.ndarray) -> Share:

@@ -153,8 +153,10 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
     found = replace(found, value=min(max(ratio, least), most), weight=weight)
     if counted < LEAST:
         return replace(found, note=f"{NO_INTERVAL}people have checked fewer than {LEAST} queries ({counted})")
-    if (differ := _unusual(sample)) < SPARSE:
-        return replace(found, note=f"{NO_INTERVAL}{counted - differ} of {counted} checked queries have the same value")
+    values = sample.people[sample.checked & ~np.isnan(sample.people)].round(9)
+    alike = int(np.unique(values, return_counts=True)[1].max())
+    if counted - alike < SPARSE:
+        return replace(found, note=f"{NO_INTERVAL}{alike} of {counted} checked queries have the same value")
     error, freedom = _error(strata, weight, ratio, tuned=True)
     if not freedom < math.inf:
         return replace(found, note=f"{NO_INTERVAL}people and the model differ by the same on all checked queries")
@@ -176,13 +178,6 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
         return first.without_value(f"{NO_ESTIMATE}it counts other queries in each run")
     gaps = replace(first, people=first.people - second.people, model=first.model - second.model)
     return estimate(gaps, least=-1.0)
-
-
-def _unusual(sample: CheckedSample) -> int:
-    """Return how many of the values by people are not the most frequent one."""
-    values = sample.people[sample.checked]
-    values = values[~np.isnan(values)].round(9)
-    return len(values) - int(np.unique(values, return_counts=True)[1].max())
 
 
 def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:

@@ -151,13 +151,14 @@ def standings(
         return Standings(boards)
     share = float(public.mean())
     shaken = shake_up(score, strata, share, seed)
-    rows = tuple(
-        RunShifts(label, float(np.abs(row).mean()), _counted(row))
-        for label, row in zip(labels, shaken.shifts, strict=True)
-    )
+    rows = []
+    for label, row in zip(labels, shaken.shifts, strict=True):
+        counts = zip(*np.unique(row, return_counts=True), strict=True)
+        shifts = {str(shift): int(count) for shift, count in counts}
+        rows.append(RunShifts(label, float(np.abs(row).mean()), shifts))
     lost = not any(board.public_rank == board.private_rank == 1 for board in boards)
     notes = (*([_disagree(boards, shaken)] if lost else []), shaken.sentence(measure, share))
-    return Standings(boards, ShakeUpSummary(shaken.public.shape[1], shaken.winner_loses, rows), notes)
+    return Standings(boards, ShakeUpSummary(shaken.public.shape[1], shaken.winner_loses, tuple(rows)), notes)
 
 
 def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
@@ -190,7 +191,3 @@ def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: 
 def ranks(scores: np.ndarray) -> np.ndarray:
     """Return 1 + the number of submissions that are better by more than rounding, int [M, R]."""
     return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)
-
-
-def _counted(shifts: np.ndarray) -> dict[str, int]:
-    return {str(shift): int(count) for shift, count in zip(*np.unique(shifts, return_counts=True), strict=True)}

@@ -94,7 +94,9 @@ class Corrections:
 
         Raise BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
         """
-        expected, predicted = self._references(references), self._predictions(predictions)
+        expected, column = self._references(references), self._columns["prediction"]
+        rows = self._rows(predictions, ["id", "prediction"])
+        predicted = {row_id: field(row, column, str, where) for where, row_id, row in rows}
         check_pairs(predictions, predicted, references, expected)
         sources, right = [one.source for one in expected.values()], [one.reference for one in expected.values()]
         made = [predicted[item_id] for item_id in expected]
@@ -148,10 +150,6 @@ class Corrections:
             )
             for where, row_id, row in self._rows(path, roles)
         }
-
-    def _predictions(self, path: Path) -> dict[str, str]:
-        column = self._columns["prediction"]
-        return {row_id: field(row, column, str, where) for where, row_id, row in self._rows(path, ["id", "prediction"])}
 
     def _rows(self, path: Path, roles: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield (file:line, id, row) of every row; each has the columns of these roles."""

@@ -18,9 +18,8 @@ from measuring import ROOT, SAMPLE
 
 from base_check import calling
 from base_check.calling import Done
-from base_check.documents import Shown, commands
-from base_check.hints import PLACEHOLDER, Hint, hints
 from base_check.pages import Page
+from base_check.shown import PLACEHOLDER, Hint, Shown, commands, hints
 
 REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
@@ -30,7 +29,7 @@ ONCE = ("ui", "sweep")  # verbs of hints that take long: each kind runs once in 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command. what: "document" or "hint". said: what it printed, if it failed."""
+    """The end of a command. what: "document" or "hint". said: what it printed, if it failed."""
 
     place: str
     what: str
@@ -38,12 +37,6 @@ class Outcome:
     result: str
     passed: bool = True
     said: str = ""
-
-    @property
-    def verb(self) -> str:
-        words = [word for word in self.command.split() if not re.match(r"[A-Z_]+=", word)]
-        two = words[1:3] if words[1:2] in (["testset"], ["doctor"], ["export"]) else words[1:2]
-        return " ".join(word for word in two if re.fullmatch("[a-z]+", word)) or words[0]
 
 
 @dataclass
@@ -104,7 +97,7 @@ def _set_up(page: Page, folder: Path) -> None:
 
 
 def _environment(activated: bool, scratch: Path) -> dict[str, str]:
-    """Of a shell in which the virtual environment is activated and a cache is shared, or of a plain one."""
+    """Return the variables of a shell: with the virtual environment activated and a shared cache, or plain."""
     kept = ("HOME", "LANG", "LC_ALL", "OMP_NUM_THREADS", "TMPDIR")
     folders = [one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "harness").exists()]
     path = os.pathsep.join([str(calling.BIN)] * activated + folders)
@@ -113,7 +106,7 @@ def _environment(activated: bool, scratch: Path) -> dict[str, str]:
 
 
 def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
-    """Run a command of a document as it says, then its hints."""
+    """Run a command of a document as the page says, then its hints."""
     page = walk.page
     if reason := next((why for text, why in page.left_out.items() if text in shown.text), None):
         yield Outcome(shown.place, "document", shown.text, f"left out: {reason}")
@@ -177,11 +170,9 @@ def _hint(walk: Walk, place: str, hint: Hint) -> Outcome:
     planned = hint.words[0] == "sweep" and "sweep=auto" in hint.words
     done = _called(walk, f"{command} dry_run=true" if planned else command, "hint")
     walk.runs += RUN.findall(done.text)
-    return (
-        _failed(place, "hint", command, done)
-        if done.code
-        else Outcome(place, "hint", command, "plans" if planned else "runs")
-    )
+    if done.code:
+        return _failed(place, "hint", command, done)
+    return Outcome(place, "hint", command, "plans" if planned else "runs")
 
 
 def _claimed(walk: Walk, hint: Hint) -> bool:
@@ -201,7 +192,7 @@ def _first(claims: Path, kind: str) -> bool:
 
 
 def _filled(walk: Walk, text: str) -> str:
-    """The command with what stands for something in it replaced by that."""
+    """Return the command with its placeholders filled in."""
     for part, instead in walk.page.fills.items():
         for name, address in walk.addresses.items():
             instead = instead.replace(f"{{{name}}}", address)

@@ -22,18 +22,17 @@ from harness.cli import call
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import RunRecord, mlflow_name
 
-ROUNDS, SLOW_ROUNDS = 15, 3  # passes; of the slowest way
 # Not range(0.1,1.1,0.1): by rounding errors Hydra would add an eleventh value.
 WEIGHTS = ",".join(str(n / 10) for n in range(1, 11))
 AXES = ["gate=score", "gate.source=bm25", f"fusion.weights.bm25={WEIGHTS}", "fusion=rrf", "depth=20,40,60,80,100"]
 
 
-def tracking(*words: str, rounds: int = ROUNDS) -> None:
+def tracking(*words: str, rounds: int = 15) -> None:
     """Compare the time for logging a run with bare MLflow calls that log the same, to SQLite and to a server over HTTP.
 
     WORDS are overrides of `harness run`; tracking.detail=light logs as the trials of a sweep do. One run is made and
-    then logged repeatedly, alternating between the harness, an `MlflowClient` with as few calls, and one call per
-    value, as most programs do. The time for making the files (figures, page, table) is printed separately.
+    then logged repeatedly, alternating between the harness and an `MlflowClient` with as few calls as possible. The
+    time for making the files (figures, page, table) is printed separately.
     """
     from mlflow_server import serving as mlflow_server
 
@@ -44,18 +43,16 @@ def tracking(*words: str, rounds: int = ROUNDS) -> None:
         files = [path.stat().st_size for path in record.folder.rglob("*") if path.is_file()]
         about = f"{len(record.params)} params, {len(record.metrics)} metrics, {len(record.tables)} tables"
         print(f"{about}, {len(files)} files of {sum(files) / 1000:,.0f} kB; page and figures took {made:.0f} ms\n")
-        columns = ("harness, ms", "few bare calls", "one call per value", "harness over bare", "min - max")
-        table = Table("store", *columns)
+        table = Table("store", "harness, ms", "few bare calls", "harness over bare", "min - max")
         with mlflow_server(folder) as (address, _):
             for label, uri in (("SQLite", f"sqlite:///{folder / 'bench.db'}"), ("HTTP", address)):
                 tracker = MlflowTracker(uri, "full" if record.tables else "light")
                 tracker.connect(folder)
                 tracker.begin(RunRecord("bench", "makes the experiment"))
-                ways = [lambda log=log, to=tracker: log(to, record) for log in (_ours, _bare, _single)]
-                spent = 1000 * in_turns(ways[:2], rounds)
-                slow = 1000 * in_turns(ways[2:], min(SLOW_ROUNDS, rounds))
+                ways = [lambda log=log, to=tracker: log(to, record) for log in (_ours, _bare)]
+                spent = 1000 * in_turns(ways, rounds)
                 ratios = spent[:, 0] / spent[:, 1]
-                medians = [*map(float, np.median(spent, axis=0)), float(np.median(slow)), float(np.median(ratios))]
+                medians = [*map(float, np.median(spent, axis=0)), float(np.median(ratios))]
                 table.row(label, *medians, f"{ratios.min():.2f} - {ratios.max():.2f}")
 
 
@@ -109,23 +106,6 @@ def _bare(tracker: MlflowTracker, record: RunRecord) -> None:
     for name, table in record.tables.items():
         rows = list(zip(*table.values(), strict=True))
         client.log_text(run_id, json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False), name)
-    client.set_terminated(run_id)
-
-
-def _single(tracker: MlflowTracker, record: RunRecord) -> None:
-    """Log with one call per param, metric, tag and file."""
-    client = tracker.client
-    experiment = client.get_experiment_by_name("bench")
-    run_id = client.create_run(experiment.experiment_id, run_name=record.name).info.run_id
-    for name, value in (record.tags | record.end_tags).items():
-        client.set_tag(run_id, name, value)
-    for name, value in record.params.items():
-        client.log_param(run_id, name, str(value))
-    for name, value in record.metrics.items():
-        client.log_metric(run_id, mlflow_name(name), value)
-    assert record.folder is not None
-    for path in record.folder.iterdir():
-        client.log_artifact(run_id, str(path))
     client.set_terminated(run_id)
 
 

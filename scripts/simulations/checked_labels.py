@@ -51,7 +51,7 @@ class Found:
 
 
 def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int = POPULATION) -> Population:
-    """Queries with labels by people and by a lenient model, and what three runs score by both.
+    """Return queries with labels by people and by a lenient model, and the scores of three runs by both.
 
     none: share of the queries that need no retrieval. wrong: share of the queries whose draft is wrong about that.
     """
@@ -81,7 +81,7 @@ def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int =
 
 
 def _grades(latent: np.ndarray) -> np.ndarray:
-    """Grades 2 and 3 of a latent relevance; lower ones are not relevant."""
+    """Return grades 2 and 3 of a latent relevance; lower ones are not relevant."""
     return np.where(latent > 2.0, 3.0, np.where(latent > 1.2, 2.0, 0.0))
 
 
@@ -100,7 +100,7 @@ def _modified_map(grades: np.ndarray, needs: np.ndarray, lists: np.ndarray, show
 
 
 def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.ndarray:
-    """bool [Q]: `count` queries, from each stratum in proportion to its size, at least two of each."""
+    """Draw `count` queries, bool [Q], from each stratum in proportion to its size, at least two of each."""
     checked = np.zeros(len(strata), bool)
     names, sizes = np.unique(strata, return_counts=True)
     wanted = np.maximum(np.floor(count * sizes / len(strata)).astype(int), np.minimum(2, sizes))
@@ -112,7 +112,7 @@ def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.
 
 
 def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: int = 1) -> dict[str, dict[str, Found]]:
-    """What is measured -> way to an interval -> how it does. count: checked queries."""
+    """Return measure -> way to an interval -> its coverage and width. count: checked queries."""
     ends: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
     truths = {name: np.nanmean(values, axis=1) for name, values in whole.by_people.items()}
     generator = np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: 
 
 
 def _ways(sample: CheckedSample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
-    """(way, low, high) of each way to an interval. found: the estimate."""
+    """Yield (way, low, high) of each way to an interval. found: the estimate."""
     low, high, _ = bootstrap_means(sample.model[None], seed, resamples=500)
     yield "the model's labels alone", low[0], high[0]
     nothing = replace(sample, model=np.where(np.isnan(sample.model), np.nan, 0.0))  # labels that say nothing
@@ -169,9 +169,8 @@ def checked_labels(draws: int = 3000) -> None:
             print(f"{name} of A: {means}, correlation of queries {shared:.2f}")
         for stratified in (False, True):
             how = "drawn by stratum" if stratified else "drawn at random"
-            print(
-                f"\n{draws} draws of {QUERIES} queries, those to check {how}: coverage of the 95 % interval, mean width"
-            )
+            about = f"{draws} draws of {QUERIES} queries, those to check {how}"
+            print(f"\n{about}: coverage of the 95 % interval, mean width")
             table = Table("measure", "checked", *ways, "its width / alone")
             for count in CHECKED:
                 for what, found in simulate(whole, count, draws, stratified).items():

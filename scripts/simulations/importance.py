@@ -56,7 +56,7 @@ class Population:
 
 
 def population(sweep: Sweep, seed: int = 0, queries: int = POPULATION) -> Population:
-    """The trials of a sweep on all queries that there are."""
+    """Return the trials of a sweep on the whole population of queries."""
     rng = np.random.default_rng(seed)
     levels = np.array(list(np.ndindex(*sweep.sizes)))
     latent = np.tile(rng.beta(1.2, 0.7, queries), (len(levels), 1))
@@ -73,13 +73,13 @@ def population(sweep: Sweep, seed: int = 0, queries: int = POPULATION) -> Popula
 
 
 def _spread(size: int) -> np.ndarray:
-    """Numbers at equal distances with mean 0 and variance 1."""
+    """Return numbers at equal distances with mean 0 and variance 1."""
     places = np.arange(size) - (size - 1) / 2
     return places / places.std()
 
 
 def _truth(levels: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """The variance of the mean of each value of a key, as a share of the variance of all means."""
+    """Return the variance of the mean of each value of a key, as a share of the variance of all means."""
     by_key = [[means[column == level].mean() for level in range(column.max() + 1)] for column in levels.T]
     return np.array([np.var(found) for found in by_key]) / means.var()
 

@@ -32,7 +32,7 @@ GRID = (np.arange(400) + 0.5) / 400
 
 
 def populations() -> dict[str, Population]:
-    """Name -> population; the last three have no ties."""
+    """Return name -> population; the last three have no ties."""
     found = {}
     for name, shares in SHARES.items():
         values = np.array(sorted(value for value in shares if value))
@@ -43,21 +43,21 @@ def populations() -> dict[str, Population]:
 
 
 def drawn(population: Population, queries: int, samples: int, seed: int = 0) -> np.ndarray:
-    """float64 [samples, queries]: differences drawn from a population."""
+    """Draw differences from a population, float64 [samples, queries]."""
     shares = np.append(population.shares, max(1 - population.differ, 0.0))
     values = np.append(population.values, 0.0)
     return np.random.default_rng(seed).choice(values, (samples, queries), p=shares / shares.sum())
 
 
 def found(population: Population, queries: int, samples: int, resamples: int = 10_000) -> float:
-    """The share of samples in which the test finds a difference. Each few samples draw their own signs."""
+    """Return the share of samples in which the test finds a difference. Each few samples draw their own signs."""
     rows = drawn(population, queries, samples)
     p = [sign_flip_test(rows[start : start + 20], start, resamples)[0] for start in range(0, samples, 20)]
     return float((np.concatenate(p) <= ALPHA).mean())
 
 
 def coverage(population: Population, needed: int, experiments: int) -> float:
-    """How often the interval of the queries needed holds the number that the population needs."""
+    """Return how often the interval of the queries needed holds the number that the population needs."""
     inside = 0
     for row in drawn(population, QUERIES, experiments, seed=1):
         if not row.any():

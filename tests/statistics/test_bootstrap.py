@@ -26,7 +26,7 @@ def test_same_resampled_means_same_interval_as_scipy() -> None:
 
     values = np.random.default_rng(5).random((1, 60)) ** 4
     means = _resampled_means(values, 0, 999)
-    ours = _intervals(values, means, 0.95)
+    ours = _intervals(values, means)
     first = stats.bootstrap((values[0],), np.mean, n_resamples=2, method="percentile", rng=np.random.default_rng(0))
     first.bootstrap_distribution = means[0]
     theirs = stats.bootstrap((values[0],), np.mean, n_resamples=0, bootstrap_result=first, method="BCa")

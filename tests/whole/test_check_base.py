@@ -2,8 +2,7 @@
 
 import check_base
 import pytest
-from base_check.documents import commands
-from base_check.hints import PLACEHOLDER, Hint, hints
+from base_check.shown import PLACEHOLDER, Hint, commands, hints
 
 DOCUMENT = """
 ```
