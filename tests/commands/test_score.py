@@ -61,16 +61,10 @@ def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     assert run.tags["harness.verb"] == "score"
     assert (run.tags["objective.name"], run.tags["objective.kind"]) == ("correction_recall", "in sample")
     assert run.tags["version.measures"] == "corrections 1"
-    assert (
-        "correction\\_recall 0.4" in run.tags["mlflow.note.content"].replace("**", "")
-        or "0.4000" in run.tags["mlflow.note.content"]
-    )
+    assert "0.4000" in run.tags["mlflow.note.content"]
     assert all(len(run.tags[name]) == 64 for name in ("trial_key", "data.references", "data.predictions"))
-    assert (run.params["task"], run.params["task.scheme"], run.params["task.merge_gap"]) == (
-        "corrections",
-        "token",
-        "2",
-    )
+    params = {"task": "corrections", "task.scheme": "token", "task.merge_gap": "2"}
+    assert params.items() <= run.params.items()
     assert (run.params["references"], run.params["seed"]) == (str(files / "R.csv"), "0")
     assert run.metrics["correction_recall"] == 0.4
     assert (run.metrics["objective"], run.metrics["objective_low"]) == (0.4, recall["low"])
@@ -195,14 +189,6 @@ def test_the_command_run_is_refused(harness):
     assert "harness score task=NAME" in done.err
 
 
-def test_hydras_own_multirun_scores_each_file(harness, files, tracker):
-    done = harness("score", "-m", *CORRECTIONS, "predictions=worse.csv,better.csv")
-    assert done.code == 0, done.err
-    runs = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
-    assert sorted(run.metrics["correction_recall"] for run in runs) == [0.4, 0.75]
-    assert not tracker.runs("e", {"harness.verb": "sweep"})
-
-
 def test_a_file_of_lists_shows_what_is_unknown_and_where_its_run_is(harness, toy, tmp_path, tracker):
     """Two lists of one document: none is empty, nothing is known below rank 1, query 5 is missing."""
     (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3"]}\n{"eval_id": 3, "topk": ["d1"]}\n')
@@ -241,11 +227,3 @@ def test_a_scored_file_is_compared_with_the_best_run(harness, toy, tmp_path):
     assert "p.jsonl" in compared.out
     assert "Differences in all measures" in compared.out
     assert "mrr@3" in next(line for line in compared.out.splitlines() if " id " in line), "the runs' own measure"
-
-
-def test_a_run_and_its_file_are_scored_on_the_same_queries(harness, toy, tracker):
-    words = ("dataset=contest", "dataset.path=toy", "experiment_name=e", "format=json")
-    run = harness("run", "tokenizer=char_ngram", *words).json
-    harness("score", f"predictions={run['files']['predictions']}", *words)
-    tags = [one.tags["scored.sha256"] for one in tracker.runs("e", {}, "FINISHED")]
-    assert (len(tags), len(set(tags))) == (2, 1)

@@ -42,22 +42,13 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     assert found["sha256"] == hashlib.sha256(content).hexdigest()
     [line] = (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines()
     entered = json.loads(line)["export"]
-    assert (entered["file"], entered["run_id"], entered["experiment"]) == (
-        str(tmp_path / "best.csv"), better["run_id"], "e",
-    )  # fmt: skip
-    assert (len(entered["trial_key"]), len(entered["queries"])) == (64, 64)
     assert entered["metrics"]["public/correction_recall"] == better["public"]["correction_recall"]
     provenance = json.loads((tmp_path / "best.csv.provenance.json").read_text("utf-8"))
     assert provenance["made_with"]["data.references"] == entered["queries"]
     assert provenance["config"]["task"]["scheme"] == "token"
-    # A named run, and the default name of its file.
     named = harness(*export, f"run={worse['run_id']}").json
-    written = Path(named["submission"])
-    assert written.parent == tmp_path / "outputs" / "submissions"
-    assert re.fullmatch(rf"submission-\d{{4}}-\d\d-\d\d-{worse['run_id'][:8]}\.csv", written.name)
+    assert re.fullmatch(rf"submission-[\d-]*-{worse['run_id'][:8]}\.csv", Path(named["submission"]).name)
     assert (named["value"], named["number"]) == (0.4, 2)
-    [first, second] = harness("export history", "format=json").json["submissions"]
-    assert (first["run_id"], second["run_id"]) == (better["run_id"], worse["run_id"])
     by_precision = harness(*export, "metric=correction_precision", "select_on=public").json
     assert by_precision["kind"] == "public"
 
@@ -119,19 +110,13 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     assert [(one["value"], "better.csv" in one["overrides"][0]) for one in best.values()] == [(0.75, True)] * 2
     assert (found["best"], "best.run_id" in parent.tags) == (None, False)
     light = {"config.yaml", "predictions.csv", "tallies.csv"}
+    full = {"items.csv", "items.json", "measures.png", "metrics.json", "report.html", "requirements.txt"}
     for child in children:
         names = {file.path for file in tracker.client.list_artifacts(child.run_id)}
-        full = child.run_id in best
-        assert names == light | (
-            {"items.csv", "items.json", "measures.png", "metrics.json", "report.html", "requirements.txt"}
-            if full
-            else set()
-        )
+        assert names == light | (full if child.run_id in best else set())
     # A trial is the run that the same words make.
-    single = harness(*WORSE_SCORED, "task.scheme=span").json
-    logged = {run.run_id: run for run in tracker.runs("e", {"task": "corrections"})}
+    alone = tracker.run(harness(*WORSE_SCORED, "task.scheme=span").json["run_id"])
     [trial] = [run for run in children if run.params["task.scheme"] == "span" and "worse" in run.params["predictions"]]
-    alone = logged[single["run_id"]]
     assert trial.params == alone.params
     for name in ("trial_key", "data.references", "data.predictions", "version.measures", "objective.kind"):
         assert trial.tags[name] == alone.tags[name]
@@ -238,23 +223,12 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     assert changed[0]["source"].endswith("틀림")
 
 
-def test_no_warning_if_the_same_submission_wins_both_parts(harness, files):
-    for words in (WORSE_SCORED, BETTER_SCORED):
-        assert harness(*words, "public=0.2").code == 0
-    found = harness(*COMPARE, "metric=correction_precision").json
-    assert [run["private_rank"] for run in found["runs"]] == [1, 2]
-    assert [run["public_rank"] for run in found["runs"]] == [1, 2]
-    assert not [note for note in found["notes"] if note.startswith("Public and private")]
-
-
 @pytest.mark.drawn
-def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker, tmp_path):
+def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker):
     found = harness(*COMPARE).json
     files = {name: Path(file).read_text("utf-8") for name, file in found["files"].items()}
-    assert json.loads(files["json"]) == found
     for name in ("md", "html"):
         assert "the public winner is not the private winner" in files[name]
-        assert "correction" in files[name]
     page = data_of(files["html"])
     assert {"Differences in all measures", "How ranks move from public to private"} <= {
         one["title"] for one in page["sections"]
@@ -264,9 +238,7 @@ def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker, tmp_p
     assert ["source", "문장 s00 틀림"] in one["texts"]
     assert ["reference", "문장 s00 맞음"] in one["texts"]
     assert sum(["맞음", "tp"] in said for said in one["said"]) == 2
-    assert Path(found["files"]["html"]).parent.parent == tmp_path / "outputs" / "comparisons"
     [logged] = tracker.runs("e", {"harness.verb": "compare"}, "FINISHED")
-    assert logged.run_id == found["run_id"]
     assert logged.metrics["p_holm/A-B"] == found["tests"][0]["p_holm"]
     assert "Public and private disagree on the winner" in harness(*COMPARE[:-1]).out
 
@@ -354,39 +326,18 @@ def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     assert not (files / "outputs" / "comparisons").exists()
 
 
-def test_items_are_compared_by_id_whatever_the_order_of_their_files(harness, files):
+def test_items_are_compared_by_id_whatever_the_order_and_columns_of_their_files(harness, files):
     write(files / "R.jsonl", rows_of_sentences(SENTENCES)[::-1])
+    write(files / "renamed.csv", [{"id": one, "fixed": text} for one, text in BETTER.items()])
     harness(*WORSE_SCORED)
-    harness(*BETTER_SCORED, "references=R.jsonl")
+    harness(*SCORE, "predictions=renamed.csv", "task.columns.prediction=fixed", "references=R.jsonl")
     found = harness(*COMPARE).json
+    assert [run["name"] for run in found["runs"]] == ["renamed.csv", "worse.csv"]
+    assert not [note for note in found["notes"] if note.startswith("Public and private")], "the same wins both parts"
     one = found["differences"][0]
     # 1 and 1/2, 0 and 1, 1 and 0, 1 and 1, 1 and 0.
     assert (one["measure"], one["wins"], one["ties"], one["losses"]) == ("correction_recall", 3, 1, 1)
     assert {item["id"]: item["difference"] for item in found["changed"]} == {"s1": 0.5, "s2": -1, "s3": 1, "s5": 1}
-
-
-def test_renamed_columns_do_not_prevent_a_comparison(harness, files):
-    write(files / "renamed.csv", [{"id": one, "fixed": text} for one, text in BETTER.items()])
-    harness(*WORSE_SCORED)
-    renamed = (*SCORE, "predictions=renamed.csv", "task.columns.prediction=fixed")
-    assert harness(*renamed).json["metrics"]["correction_recall"] == 0.75
-    found = harness(*COMPARE).json
-    assert [run["name"] for run in found["runs"]] == ["renamed.csv", "worse.csv"]
-
-
-@pytest.mark.slow
-def test_commands_find_the_runs_of_their_own_kind(harness, files, toy):
-    """All in one experiment: each verb finds the runs of its own task."""
-    harness("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "experiment_name=retrieval")
-    run = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "gate=score", "format=json")
-    runs = {harness(*run, f"gate.threshold={least}").json["run_id"] for least in (0, 99)}
-    found = harness("compare", "experiment_name=retrieval", "format=json").json
-    assert {one["run_id"] for one in found["runs"]} == runs
-    assert harness("export", "experiment_name=retrieval", "format=json").json["run_id"] in runs
-    swept = harness("sweep", *run[1:], "gate.threshold=0,99").json
-    assert swept["trials"]["skipped"] == 2
-    text = harness("export", "task=corrections", "experiment_name=retrieval", "format=json").json
-    assert text["value"] == 0.75
 
 
 def test_the_config_of_a_run_scores_the_same_again(harness, files, tmp_path):
