@@ -15,7 +15,6 @@ from unpacking import unpacked, unpacked_places
 from harness.analysis.comparison.comparison import Pair, PairedResult, pair_verdict
 from harness.measures import measures
 from harness.statistics.significance import Difference
-from harness.tracking.mlflow_tracker import MlflowTracker
 
 COMPARE = ("compare", "experiment_name=e", "format=json")
 
@@ -26,10 +25,9 @@ def runs(logged):
     return [done.json["run_id"] for done in logged((*WITHHELD, "run_name=<b>worse|</b>"), RUN)]
 
 
-def tracker(tmp_path):
-    found = MlflowTracker()
-    found.connect(tmp_path / "outputs")
-    return found
+@pytest.fixture
+def store(runs, request):
+    return request.getfixturevalue("tracker")
 
 
 def test_the_best_runs_are_compared_best_first(harness, runs):
@@ -149,13 +147,13 @@ def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tmp_path):
+def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, store):
     found = harness(*COMPARE).json
-    (logged,) = tracker(tmp_path).runs("e", {"harness.verb": "compare"}, "FINISHED")
+    (logged,) = store.runs("e", {"harness.verb": "compare"}, "FINISHED")
     assert logged.run_id == found["run_id"]
     assert logged.metrics["p_holm/A-B"] == 0.5
     assert logged.tags["mlflow.note.content"] == found["verdicts"][0]
-    names = [file.path for file in tracker(tmp_path).client.list_artifacts(logged.run_id)]
+    names = [file.path for file in store.client.list_artifacts(logged.run_id)]
     assert sorted(names) == ["comparison.html", "comparison.json", "comparison.md"]
     assert harness("export", "experiment_name=e", "format=json").json["run_id"] == runs[1]  # and never chosen
     done = harness("compare", f"runs=[{runs[0]},{found['run_id']}]")
@@ -313,9 +311,7 @@ def test_other_data_is_refused(harness, runs, toy, name, before, after, expected
 
 @pytest.mark.slow
 @pytest.mark.local
-def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
-    store = tracker(tmp_path)
-
+def test_runs_that_cannot_be_judged_are_refused(harness, runs, store, toy, tmp_path):
     def refused(expected):
         done = harness("compare", f"runs=[{runs[0]},{runs[1]}]")
         assert done.code == 2, done.err

@@ -71,12 +71,7 @@ def test_a_run_that_raises_keeps_its_files_and_the_traceback(tmp_path, error, st
 
 @pytest.mark.parametrize(
     ("error", "given", "seconds"),
-    [
-        (ValueError("no"), "", ""),
-        (KeyboardInterrupt(), "", "5"),
-        (KeyboardInterrupt(), "60", "5"),
-        (KeyboardInterrupt(), "2", "2"),
-    ],
+    [(ValueError("no"), "", ""), (KeyboardInterrupt(), "60", "5"), (KeyboardInterrupt(), "2", "2")],
 )
 def test_who_interrupts_does_not_wait_for_a_server_that_does_not_answer(tmp_path, monkeypatch, error, given, seconds):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", given)
@@ -119,10 +114,7 @@ def test_files_in_the_tracking_store_stay_there(tmp_path):
 
 @pytest.mark.parametrize("down_at", ["begin", "finish"])
 def test_an_outage_saves_the_run(tmp_path, caplog, down_at):
-    server, record = (
-        Server(down=down_at == "begin"),
-        RunRecord("e", "n", inputs={"qrels": Input("q", "ab", "f", 3)}),
-    )
+    server, record = Server(down=down_at == "begin"), RunRecord("e", "n", inputs={"qrels": Input("q", "ab", "f", 3)})
     with live_run(server, record, tmp_path / "run") as live:
         (live.folder / "a.txt").write_text("a")
         server.down = True

@@ -83,9 +83,7 @@ def test_many_write_at_once_and_no_row_is_lost(tmp_path):
     ("words", "message"),
     [
         (("runs",), "tracking=csv keeps no runs to choose from. Leave tracking out, or use tracking=mlflow."),
-        (("export",), "tracking=csv keeps no runs to choose from."),
         (("compare",), "tracking=csv keeps no runs to compare."),
-        (("ui",), "tracking=csv keeps no runs to look at."),
         (("doctor sync",), "tracking=csv cannot store runs."),
         (("run", "dataset=contest", "dataset.path=toy", "trace=all"), "leave out tracking=csv, or trace."),
     ],

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.local
 LOCATIONS = [
     ("UPDATE experiments SET artifact_location = ?", "http://far.example:8080/a"),
     ("UPDATE runs SET artifact_uri = ?", "mlflow-artifacts://far.example/a"),
-    ("UPDATE experiments SET artifact_location = ?", "s3://far.example/a"),
     ("UPDATE experiments SET artifact_location = ?", "ht\ntp://far.example/a"),
 ]
 

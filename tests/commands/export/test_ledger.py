@@ -252,16 +252,8 @@ def test_an_edited_ledger_is_refused_by_reading_and_by_exporting(ledger, tmp_pat
             command()
 
 
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        ("{}", "line is missing"),
-        ('{"line": {}}', "a line must be either an export or an answer"),
-        ('{"line": {"answer": {"time": "t", "sha256": "s", "file": 1}}}', r"line\.answer\.file is 1, but must be text"),
-    ],
-)
-def test_a_damaged_pending_step_is_named(ledger, step, message):
+def test_a_damaged_pending_step_is_named(ledger):
     with ledger.locked():
-        (ledger.pending / "2026.json").write_text(step)
-        with pytest.raises(BadInput, match=rf"2026\.json: {message}"):
+        (ledger.pending / "2026.json").write_text('{"line": {}}')
+        with pytest.raises(BadInput, match=r"2026\.json: a line must be either an export or an answer"):
             ledger.settle(Store())

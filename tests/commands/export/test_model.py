@@ -1,6 +1,7 @@
 """The exported run as an MLflow model: it answers as the run did, and refuses what has changed."""
 
 import http.client
+import io
 import json
 import os
 import shutil
@@ -35,15 +36,12 @@ def shipped(tmp_path_factory, fresh_database):
     (folder / "outputs").mkdir()
     shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
     told = []
-    with pytest.MonkeyPatch.context() as patch, open(folder / "out", "w+") as out:  # noqa: PTH123
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(sys, "stdout", out)
         for words in (RUN, EXPORT):
-            out.seek(0)
-            out.truncate()
+            patch.setattr(sys, "stdout", out := io.StringIO())
             assert call(words[0], words[1:]) == 0
-            out.seek(0)
-            told.append(json.loads(out.read()))
+            told.append(json.loads(out.getvalue()))
     return folder, *told
 
 
@@ -144,11 +142,7 @@ def test_a_run_that_would_not_be_the_same_today_is_refused(harness, toy):
     assert not list(Path("outputs/submissions").glob("*.jsonl"))  # refused before anything is written
 
 
-FILES = ["config.yaml", "gate.json", "documents.jsonl", "background.jsonl", "scores.npy", "vocabulary.json",
-            "doc_ids.txt"]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["config.yaml", "gate.json", "documents.jsonl", "scores.npy"])
 def test_one_changed_byte_is_refused(package, name):
     changed = sorted(package.rglob(name))[-1]
     content = bytearray(changed.read_bytes())
@@ -194,12 +188,7 @@ WRONG = {
     "number": ([{"query": 5}], "row 0: query is 5, but must be text"),
     "text-for-messages": ([{"messages": "달"}], "row 0: messages is '달', but must be a list"),
     "no-turn": ([{"messages": []}], "row 0: messages has no user turn"),
-    "nobody-asks": ([{"messages": [{"role": "assistant", "content": "달"}]}], "has no user turn"),
-    "turn-is-text": ([{"messages": ["달"]}], "row 0: messages contains '달', but a turn must be an object"),
     "no-content": ([{"messages": [{"role": "user"}]}], "row 0: content is missing"),
-    "role": ([{"messages": [{"role": "usr", "content": "달"}]}], "Did you mean 'user'"),
-    "content-is-a-number": ([{"messages": [{"role": "user", "content": 5}]}], "content is 5, but must be text"),
-    "blank-turns": ([{"messages": [{"role": "user", "content": " "}]}], "row 0: the query is empty"),
 }
 
 
@@ -259,7 +248,7 @@ def ask(connection, body):
 
 
 @pytest.mark.slow
-def test_the_served_model_answers_200_requests_8_at_a_time_as_the_run(shipped):
+def test_the_served_model_answers_requests_8_at_a_time_as_the_run(shipped):
     folder, run, export = shipped
     expected, rows, own = predicted(run), conversations(), threading.local()
 
@@ -270,7 +259,7 @@ def test_the_served_model_answers_200_requests_8_at_a_time_as_the_run(shipped):
         return row, ask(own.connection, {"dataframe_records": [asked]})
 
     with served(folder / "outputs", export["model"]["uri"]) as port, ThreadPoolExecutor(8) as pool:
-        for row, (status, answer) in pool.map(one, range(200)):
+        for row, (status, answer) in pool.map(one, range(100)):
             assert status == 200, answer
             [found] = answer["predictions"]
             assert found["query_id"] == str(row["eval_id"])
