@@ -206,9 +206,6 @@ class Answers:
         bleurt: PairMeasure | None = None,
     ) -> None:
         self._models = {"bertscore": bertscore, "bleurt": bleurt}
-        for key, model in self._models.items():
-            if model is not None and not hasattr(model, "score"):
-                raise BadInput(f"{key} is {model!r:.60}: give a component, with a `_target_`, or null.")
         self._tokenizer = TOKENIZERS[tokenizer]
         self._scheme = SCHEMES[scheme]
         self.measures = (*(name for names in self._scheme.measures.values() for name in names), *AVERAGES)

@@ -1,14 +1,12 @@
-"""How memory, disk and time grow with the number of documents: the sizing table of docs/scaling.md."""
+"""How memory, disk and time grow with the number of documents."""
 
 from __future__ import annotations
 
-import math
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +25,6 @@ WIDTHS = (384, 1024)
 FAST = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 OTHERS = {"bm25_shards": (50_000, 100_000, 200_000, 500_000, 1_000_000), ENCODER: (100, 200, 400, 800)}
 QUICK = 200_000  # the most documents
-SHOWN = (100_000, 1_000_000, 5_000_000, 20_000_000, 100_000_000)  # documents in the table
 LEAST = 3  # points of a law
 
 
@@ -170,126 +167,51 @@ def measured(name: str, size: int, width: int) -> Measured:
         return Measured(size, width, spent, 1000 * searched / QUERIES, peak.grown_mb, disk / 1e6)
 
 
-# Laws
+def points_of(name: str, width: int, sizes: Sequence[int], limit: float, memory: float) -> Iterator[Measured]:
+    """Measure a step at growing sizes while twice the last point's share fits. limit: in seconds. memory: in MB."""
+    last = None
+    for size in sizes:
+        if last:
+            times = size / last.documents
+            needed = 1.5 * last.memory_mb * times + 4 * size * width / 1e6
+            if 2 * last.seconds * times >= limit or needed >= memory:
+                return
+        yield (last := apart(measured, name, size, width))
 
 
-@dataclass(frozen=True)
-class Law:
-    """a + b n. residual: the largest relative distance of a point."""
-
-    a: float
-    b: float
-    residual: float
-
-    def __call__(self, n: float) -> float:
-        return self.a + self.b * n
-
-    def said(self, unit: str) -> str:
-        return f"{self.a:.3g} + {self.b:.3g} · n {unit} (± {100 * self.residual:.0f} %)" if self.b else ""
-
-
-def fitted(sizes: Sequence[float], values: Sequence[float]) -> Law:
-    """Return the law with the least relative errors."""
+def law(points: Sequence[Measured], quantity: str) -> str:
+    """Return `a + b · n` with the least relative errors, and the largest of these; "" for too few points."""
     from scipy.optimize import nnls
 
-    n, y = np.array(sizes, float), np.maximum(np.array(values, float), 1e-9)
+    n, y = (np.array([getattr(one, of) for one in points], float) for of in ("documents", quantity))
+    if len(points) < LEAST or y.max() <= 0:
+        return ""
+    y = np.maximum(y, 1e-9)
     (a, b), _ = nnls(np.stack([1 / y, n / y], axis=1), np.ones(len(n)))
-    return Law(float(a), float(b), float(np.max(np.abs((a + b * n) / y - 1))))
-
-
-@dataclass
-class Step:
-    """One step with a width, such as `flat-384`. points: what was measured, the smallest first."""
-
-    name: str
-    width: int = 0
-    points: list[Measured] = field(default_factory=list)
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}-{self.width}" if self.width else self.name
-
-    def law(self, quantity: str) -> Law | None:
-        """Return the law of a quantity of `Measured`; None with too few points."""
-        if len(self.points) < LEAST:
-            return None
-        values = [getattr(one, quantity) for one in self.points]
-        return fitted([one.documents for one in self.points], values) if max(values) > 0 else Law(0, 0, 0)
-
-    def value(self, quantity: str, documents: float) -> float:
-        """Return what was measured at this size, else what the law says."""
-        known = [float(getattr(one, quantity)) for one in self.points if one.documents == documents]
-        law = self.law(quantity)
-        return known[0] if known else law(documents) if law else math.nan
-
-    def measure(self, sizes: Sequence[int], limit: float, memory: float) -> None:
-        """Measure at growing sizes while twice the last point's share fits. limit: in seconds. memory: in MB."""
-        for size in sizes:
-            if self.points:
-                last, times = self.points[-1], size / self.points[-1].documents
-                needed = 1.5 * last.memory_mb * times + 4 * size * self.width / 1e6
-                if 2 * last.seconds * times >= limit or needed >= memory:
-                    return
-            self.points.append(one := apart(measured, self.name, size, self.width))
-            print(f"{self.label} {size:,}: {one.seconds:.1f} s, {one.memory_mb:,.0f} MB", file=sys.stderr)
+    return f"{a:.3g} + {b:.3g} · n (± {100 * np.max(np.abs((a + b * n) / y - 1)):.0f} %)"
 
 
 def growth(*, quick: bool = False) -> None:
-    """Measure how memory, disk and time grow with the number of documents: the sizing table of docs/scaling.md.
+    """Measure how memory, disk and time grow with the number of documents, as in docs/scaling.md.
 
     Each step runs in a process of its own at growing sizes, until the next one would take longer than 240 seconds or
-    more than half of the memory. A law `a + b n` goes through the points; its residual is the largest relative distance
-    of a point. Italics are what the laws say beyond what was measured. Times are those of this machine under its other
-    load; memory and disk depend on the data alone.
+    more than half of the memory. A law `a + b · n` goes through the points; in brackets, the largest relative distance
+    of a point. Times are those of this machine under its other load; memory and disk depend on the data alone. Files
+    that a search maps count as disk, not as memory.
 
     --quick: at most 200,000 documents and 30 s a measurement; under 15 minutes.
     """
     memory, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, len(os.sched_getaffinity(0))
-    steps = [Step(name, width) for name in STEPS for width in (WIDTHS if name == FLAT else (0,))]
-    for step in steps:
-        sizes = [n for n in OTHERS.get(step.name, FAST) if n <= (QUICK if quick else n)]
-        step.measure(sizes, 30.0 if quick else 240.0, 500 * memory)
-    print(f"### Measured ({cores} cores, {memory:.0f} GB)\n")
-    table = Table("step", "documents", "seconds", "ms a query", "memory MB", "disk MB")
-    for step in steps:
-        for one in step.points:
-            table.row(step.label, one.documents, one.seconds, one.query_ms or "", one.memory_mb, one.disk_mb)
-    print("\n### Laws, n documents\n")
-    units = {"seconds": "s", "query_ms": "ms", "memory_mb": "MB", "disk_mb": "MB"}
-    table = Table("step", "seconds", "ms a query", "memory", "disk")
-    for step in steps:
-        laws = [(step.law(quantity), unit) for quantity, unit in units.items()]
-        table.row(step.label, *(law.said(unit) if law else "" for law, unit in laws))
-    print("\n### Sizes (in italics: by the laws, not measured)\n")
-    _sizes(steps, memory)
-
-
-def _sizes(steps: list[Step], memory_gb: float) -> None:
-    """Print what each way needs for documents × dimensions. Files that a search maps count as disk, not as memory."""
-    columns = ("dimensions", "way", "memory GB", "disk GB", "to build", "ms a query", f"{memory_gb:.0f} GB")
-    table = Table("documents", *columns)
-    for documents in SHOWN:
-        whole = steps[0].value("memory_mb", documents) / 1e3  # of reading
-        for step in sorted(steps, key=lambda one: one.width):
-            if step.name in ("read", ENCODER):
-                continue
-            memory = step.value("memory_mb", documents) / 1e3 + (0.0 if step.name == "bm25_shards" else whole)
-            disk = step.value("disk_mb", documents) / 1e3
-            if math.isnan(memory):
-                continue
-            took = _duration(step.value("seconds", documents))
-            cells = [_short(memory), _short(disk), took, _short(step.value("query_ms", documents))]
-            shown = cells if documents <= step.points[-1].documents else [f"*{cell}*" for cell in cells]
-            fits = "fits" if memory + disk <= memory_gb / 2 else "fits, reads from disk"
-            verdict = fits if memory <= memory_gb / 2 else "does not fit"
-            table.row(documents, step.width or "", step.label, *shown, verdict)
-
-
-def _short(value: float) -> str:
-    """Return two digits: the laws are no better."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
-
-
-def _duration(spent: float) -> str:
-    unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if spent >= size), ("s", 1))
-    return f"{_short(spent / size)} {unit}"
+    print(f"{cores} cores, {memory:.0f} GB\n")
+    table, found = Table("step", "documents", "seconds", "ms a query", "memory MB", "disk MB"), {}
+    for name, width in [(step, width) for step in STEPS for width in (WIDTHS if step == FLAT else (0,))]:
+        sizes = [n for n in OTHERS.get(name, FAST) if n <= (QUICK if quick else n)]
+        label = f"{name}-{width}" if width else name
+        found[label] = []
+        for one in points_of(name, width, sizes, 30.0 if quick else 240.0, 500 * memory):
+            found[label].append(one)
+            table.row(label, one.documents, one.seconds, one.query_ms or "", one.memory_mb, one.disk_mb)
+    print("\nLaws, n documents\n")
+    table = Table("step", "seconds", "ms a query", "memory MB", "disk MB")
+    for label, points in found.items():
+        table.row(label, *(law(points, quantity) for quantity in ("seconds", "query_ms", "memory_mb", "disk_mb")))

@@ -310,17 +310,30 @@ def enter_namespace() -> bool:
     return False
 
 
-def chosen_cases(only: Sequence[str]) -> list[tuple[str, str, int | None]]:
-    """Return (command, fault, number or None for all) that the patterns name; all without patterns."""
-    cases = []
+def chosen_cases(only: Sequence[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
+    """Return the cases that the patterns name: those with a number, then as many of every fault, commands in turn."""
+    numbered, commands = list[tuple[str, str, int]](), dict[str, list[str]]()
     for pattern in only or ("*",):
         name, fault, number = (*pattern.split("/"), "", "")[:3]
-        pairs = itertools.product(fnmatch.filter(COMMANDS, name), fnmatch.filter(FAULTS, fault or "*"))
-        fitting = [(one, kind) for one, kind in pairs if FAULTS[kind].fits(one, COMMANDS[one])]
-        cases += [(*pair, int(number) if number else None) for pair in fitting]
-    if not cases:
+        for kind in fnmatch.filter(FAULTS, fault or "*"):
+            names = [one for one in fnmatch.filter(COMMANDS, name) if FAULTS[kind].fits(one, COMMANDS[one])]
+            if number:
+                numbered += [(one, kind, int(number)) for one in names]
+            elif names:
+                commands.setdefault(kind, []).extend(names)
+    if not numbered and not commands:
         sys.exit(f"--only: no such case. Commands: {', '.join(COMMANDS)}. Faults: {', '.join(FAULTS)}.")
-    return cases
+    queues = [_in_turn(fault, names, seed, most) for fault, names in commands.items()]
+    rows = itertools.takewhile(any, itertools.zip_longest(*queues))  # ends with the longest queue
+    return itertools.chain(numbered, (case for row in rows for case in row if case))
+
+
+def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
+    """Yield all commands with a fault in a random order, again and again, at most so many times."""
+    for number in itertools.count() if most is None else range(most):
+        order = list(names)
+        random.Random(f"{seed}/{fault}/{number}").shuffle(order)
+        yield from ((name, fault, number) for name in order)
 
 
 def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0, cases: int | None = None) -> int:
@@ -340,7 +353,7 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     Full disks and read-only folders need mounts in a namespace of their own: `unshare`, with root or user namespaces.
     Without these they are skipped. The table at the end counts the cases; the exit code is 1 if one went wrong.
     """
-    chosen = chosen_cases(only)
+    chosen = chosen_cases(only, seed, cases)
     mounts = enter_namespace()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
     for name in IMPORTED:
@@ -350,7 +363,7 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     try:
         with ExitStack() as opened:
             campaign = Campaign(World(folder, mounts, opened), seed)
-            for case in itertools.takewhile(lambda _: time.monotonic() <= deadline, drawn(chosen, seed, cases)):
+            for case in itertools.takewhile(lambda _: time.monotonic() <= deadline, chosen):
                 campaign.case(*case)
     finally:
         if mounts:
@@ -384,27 +397,3 @@ def _search_service(service: Service) -> Any:
         return [(doc_id, 1 / rank) for rank, doc_id in enumerate(order, start=1)]
 
     return SearchServer(search, fault=service.wait)
-
-
-def drawn(cases: list[tuple[str, str, int | None]], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """Yield the cases one by one: those with a number, then as many of every fault, and of its commands all in turn."""
-    yield from ((name, fault, number) for name, fault, number in cases if number is not None)
-    commands: dict[str, list[str]] = {}
-    for name, fault, number in cases:
-        if number is None:
-            commands.setdefault(fault, []).append(name)
-    waiting = [_in_turn(fault, names, seed, most) for fault, names in commands.items()]
-    while waiting:
-        for queue in list(waiting):
-            if case := next(queue, None):
-                yield case
-            else:
-                waiting.remove(queue)
-
-
-def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """Yield all commands with a fault in a random order, again and again, at most so many times."""
-    for number in itertools.count() if most is None else range(most):
-        order = list(names)
-        random.Random(f"{seed}/{fault}/{number}").shuffle(order)
-        yield from ((name, fault, number) for name in order)

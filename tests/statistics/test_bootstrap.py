@@ -1,8 +1,7 @@
-"""Intervals against scipy's and against known coverage; the split by counting."""
+"""Intervals against scipy's and against known coverage."""
 
 from __future__ import annotations
 
-import random
 import warnings
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.statistics.bootstrap import _quantiles, _resampled_means, bootstrap_means
-from harness.statistics.split import draw_public
 
 
 def interval(values: list[float] | np.ndarray, seed: int = 0, resamples: int = 2000) -> tuple[float, float, str]:
@@ -131,31 +129,3 @@ def test_never_fails_and_never_warns(values: list[float]) -> None:
         assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
     else:
         assert note
-
-
-# Split --------------------------------------------------------------------------------------------
-
-
-def items(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
-    generator = np.random.default_rng(seed)
-    return [f"q{i}" for i in range(n)], 2 * (generator.random(n) < 0.9) + (generator.random(n) < 0.1)
-
-
-@settings(deadline=None)
-@given(st.integers(0, 120), st.floats(0, 1), st.integers(0, 5))
-def test_the_share_is_right_in_the_whole_and_in_each_stratum(n: int, share: float, seed: int) -> None:
-    item_ids, strata = items(n, seed)
-    public = draw_public(item_ids, strata, seed, share)
-    assert public.sum() == round(share * n)
-    for stratum in range(4):
-        inside = strata == stratum
-        assert abs(public[inside].sum() - share * inside.sum()) < 1
-
-
-def test_the_order_of_the_file_does_not_matter_and_the_seed_does() -> None:
-    item_ids, strata = items(100)
-    public = draw_public(item_ids, strata, 0)
-    order = random.Random(0).sample(range(100), 100)
-    mixed = draw_public([item_ids[i] for i in order], strata[order], 0)
-    assert (mixed == public[order]).all()
-    assert (draw_public(item_ids, strata, 1) != public).any()

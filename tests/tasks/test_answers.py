@@ -289,12 +289,6 @@ def test_what_is_not_wanted_is_not_computed(judged, wanted, computed):
 # ---- laws
 
 
-def test_what_equals_the_references_scores_1(judged):
-    found, values = judged(Answers(tokenizer="whitespace", bertscore=Model(0.5), bleurt=Model(0.5)), RAG[:1], RAG[:1])
-    assert found.item_counts["explained"].tolist() == [1]
-    assert values == dict.fromkeys(values, 1)
-
-
 def decomposed(value):
     """The same items with all texts in decomposed form."""
     return json.loads(unicodedata.normalize("NFD", json.dumps(value, ensure_ascii=False)))

@@ -8,17 +8,11 @@ import unicodedata
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from harness.config import components
 from harness.errors import BadInput
 from harness.storage.cache import Cache
 from harness.tasks.corrections import Corrections
-
-quick = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 REFERENCES = """id,source,reference
 s1,감자기 침대에서 일어났다,갑자기 침대에서 일어났다
@@ -286,22 +280,3 @@ def test_the_shipped_config_is_the_default():
     assert shipped["objective"] in Corrections.measures
     with pytest.raises(BadInput, match=r"task\.scheme='tken' is not one of token, span\. Did you mean 'token'"):
         components.check_component(node | {"scheme": "tken"}, "task")
-
-
-# Properties -----------------------------------------------------------------------------------------
-
-sentence = st.lists(st.text("가나다, \"'", min_size=1), min_size=1, max_size=5).map(" ".join).filter(str.strip)
-rows = st.lists(st.tuples(sentence, sentence, st.just("") | sentence), min_size=1, max_size=6)
-
-
-@quick
-@given(rows, st.sampled_from(["token", "span"]), st.randoms(use_true_random=False), st.sampled_from(["NFC", "NFD"]))
-def test_neither_order_nor_form_matters(tmp_path, sentences, scheme, rng, form):
-    sources, references, predictions = zip(*sentences, strict=True)
-    wanted, made = table(source=sources, reference=references), table(prediction=predictions)
-    plain = judged(tmp_path, made, wanted, scheme=scheme)
-    shuffled = []
-    for text in (made, wanted):
-        header, *lines = text.splitlines(keepends=True)
-        shuffled.append(unicodedata.normalize(form, header + "".join(rng.sample(lines, len(lines)))))
-    assert measured(judged(tmp_path, *shuffled, scheme=scheme)) == measured(plain)

@@ -103,13 +103,6 @@ def test_exact_match_does_not_see_the_order_of_alternatives(options, shuffler, o
         assert first == second
 
 
-@quick
-@given(st.lists(texts.filter(lambda text: alternatives(text) and "#" not in text), max_size=4))
-def test_what_equals_its_reference_scores_1(references):
-    assert exact_match(references, references).tolist() == [1] * len(references)
-    assert accuracy(references, references).tolist() == [1] * len(references)
-
-
 def test_accuracy_compares_whole_texts():
     # the number as a text, white space around it; a list of choices is not a choice; decomposed Korean
     predictions = ["3", " 3\n", "③", "1#3", "", decomposed("강강술래")]

@@ -1,12 +1,40 @@
-"""How ranks shift between the public and the private leaderboard: by hand, and by looking at every possible draw."""
+"""The public part, by counting; how ranks shift to the private one, by hand and over every possible draw."""
 
 import itertools
+import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.statistics import split
-from harness.statistics.split import ShakeUp, ranks, shake_up
+from harness.statistics.split import ShakeUp, draw_public, ranks, shake_up
+
+
+def items(n, seed=0):
+    generator = np.random.default_rng(seed)
+    return [f"q{i}" for i in range(n)], 2 * (generator.random(n) < 0.9) + (generator.random(n) < 0.1)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 120), st.floats(0, 1), st.integers(0, 5))
+def test_the_share_is_right_in_the_whole_and_in_each_stratum(n, share, seed):
+    item_ids, strata = items(n, seed)
+    public = draw_public(item_ids, strata, seed, share)
+    assert public.sum() == round(share * n)
+    for stratum in range(4):
+        inside = strata == stratum
+        assert abs(public[inside].sum() - share * inside.sum()) < 1
+
+
+def test_the_order_of_the_file_does_not_matter_and_the_seed_does():
+    item_ids, strata = items(100)
+    public = draw_public(item_ids, strata, 0)
+    order = random.Random(0).sample(range(100), 100)
+    mixed = draw_public([item_ids[i] for i in order], strata[order], 0)
+    assert (mixed == public[order]).all()
+    assert (draw_public(item_ids, strata, 1) != public).any()
 
 
 def test_ranks_count_those_who_are_better():
