@@ -1,7 +1,7 @@
 """The sparse and the multi-vector head, against the paper's formulas computed text by text."""
 
 import shutil
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +31,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def sparse(folder):
-    def make(**arguments):
-        return Sparse(**({"model": None, "path": str(folder), "max_length": LENGTH, "device": "cpu"} | arguments))
-
-    return make
+    return partial(Sparse, path=str(folder), max_length=LENGTH, device="cpu")
 
 
 @pytest.fixture
 def multi_vector(folder):
-    def make(**arguments):
-        return MultiVector(**({"model": None, "path": str(folder), "max_length": LENGTH, "device": "cpu"} | arguments))
-
-    return make
+    return partial(MultiVector, path=str(folder), max_length=LENGTH, device="cpu")
 
 
 class ByHand:

@@ -123,19 +123,14 @@ def test_equal_vectors_share_a_collection(monkeypatch, build):
     build(vectors.copy())
 
 
-def fewer_rows(client, name):
-    client.delete(name, ids=[3])
+SPOILED = {
+    "fewer rows": lambda client, name: client.delete(name, ids=[3]),
+    "more rows": lambda client, name: client.upsert(name, [{"id": 77, "vector": [9.0] * 4}]),
+    "no collection": lambda client, name: client.drop_collection(name),
+}
 
 
-def more_rows(client, name):
-    client.upsert(name, [{"id": 77, "vector": [9.0] * 4}])
-
-
-def no_collection(client, name):
-    client.drop_collection(name)
-
-
-@pytest.mark.parametrize("spoil", [fewer_rows, more_rows, no_collection])
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
 def test_a_collection_that_is_missing_or_wrong_is_filled_again(monkeypatch, build, tmp_path, spoil):
     monkeypatch.setattr(module, "SETTLING", 1)
     vectors, queries = random(20, 4, 1), random(2, 4, 2)
@@ -292,9 +287,8 @@ def test_pymilvus_is_imported_without_its_own_variables(lite, monkeypatch, tmp_p
         "except Exception as error:\n    print(type(error).__name__, error, os.environ['MILVUS_URI'])"
     )
     environment = os.environ | {"MILVUS_URI": "/some/path.db", "MILVUS_CONN_TIMEOUT": "soon"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True, "check": True}
+    done = subprocess.run([sys.executable, "-c", code], **options)
     assert done.stdout.startswith(f"Failed milvus-lite could not open {lite}: ")
     assert done.stdout.endswith("/some/path.db\n")
     assert done.stderr == ""

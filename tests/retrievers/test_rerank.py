@@ -2,6 +2,7 @@
 
 import inspect
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,10 +29,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def make(tiny):
-    def call(**arguments):
-        return CrossEncoder(**({"model": None, "path": str(tiny), "max_length": LENGTH, "device": "cpu"} | arguments))
-
-    return call
+    return partial(CrossEncoder, path=str(tiny), max_length=LENGTH, device="cpu")
 
 
 def test_it_keeps_the_contract(make):
