@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 
 class Caching:
-    """The `wrap` argument of `config.components.build` that makes tokenizers and encoders cached.
+    """The `wrap` argument of `build` that makes tokenizers and encoders cached.
 
-    cache:    where results are cached.
-    corpus:   fingerprint of what an encoder learns from, part of the identity of its vectors of queries.
-    progress: reports the progress of tokenizing.
-    resume:   whether encoding goes on where it was interrupted. Texts that are encoded in other batches than without an
-        interruption may get vectors that differ in the last digits.
+    corpus: fingerprint of what an encoder learns from, part of the identity of its vectors of queries.
+    resume: whether encoding goes on where it was interrupted. Texts that are then encoded in other batches may get
+        vectors that differ in the last digits.
     """
 
     def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
@@ -49,7 +47,7 @@ class Caching:
 
     @property
     def loaded(self) -> bool:
-        """Whether all encoders have been needed, so that computing for queries would load no model."""
+        """Whether all encoders have been needed: then computing for queries loads no model."""
         return all(part.loaded for part in self._parts if isinstance(part, CachedEncoder))
 
     @contextmanager
@@ -65,13 +63,7 @@ class Caching:
 
 
 class CachedTokenizer:
-    """A tokenizer whose tokens are cached by tokenizer and texts.
-
-    cache: where the tokens are cached.
-    node:  the tokenizer's config.
-    make:  builds the tokenizer.
-    progress: used if a call gets none.
-    """
+    """A tokenizer whose tokens are cached by its config and the texts. progress: used if a call gets none."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
@@ -93,13 +85,9 @@ class CachedTokenizer:
 
 
 class CachedEncoder:
-    """An encoder whose embeddings are cached by encoder and texts; the model is loaded at most once.
+    """An encoder whose embeddings are cached by its config and the texts; the model is loaded at most once.
 
-    cache:  where the embeddings are cached.
-    node:   the encoder's config.
-    make:   builds the encoder.
-    corpus: fingerprint of the texts that an encoder may learn from.
-    resume: as in `Caching`.
+    corpus, resume: as in `Caching`.
     """
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
@@ -112,13 +100,13 @@ class CachedEncoder:
         return self._made is not None
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """Fill `folder` with links to the cached embeddings, so that an index shares their copy on disk."""
+        """Fill `folder` with links to the cached embeddings: an index shares their copy on disk."""
         for file in sorted(self.documents(texts, progress).iterdir()):
             if file.name != "manifest.json":
                 link(file, folder / file.name)
 
     def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Path:
-        """The folder with the embeddings of these texts and what the encoder learnt from them."""
+        """Return the folder with the embeddings of these texts and what the encoder learnt from them."""
 
         def encode(into: Path) -> None:
             what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"
@@ -129,7 +117,7 @@ class CachedEncoder:
         return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """Embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""
+        """Return embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""
         if self.bypassed:
             return self._encoder().encode_queries(texts, folder)
 
@@ -150,7 +138,7 @@ class CachedEncoder:
 
 
 def link(source: Path, target: Path) -> None:
-    """Create a hard link, or a copy if the file system has no hard links; replaces `target`."""
+    """Create a hard link, or a copy if the file system has no hard links; replace `target`."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

@@ -1,4 +1,4 @@
-"""Scoring ranked lists from a file against the labels of a dataset."""
+"""Score ranked lists from a file against the labels of a dataset."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from retrievers.base import Ranking
 
 
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
-    """Return (scores of the predictions, the labels used).
+    """Return the scores of the predictions, and the labels used.
 
-    Raise BadInput for predictions of which no document is in the dataset; of some, their number is among the counts.
+    Raise BadInput for predictions without any document of the dataset; unknown documents are counted.
     """
     source = config.made("dataset")
     qrels = source.qrels()
@@ -43,9 +43,9 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 
 
 def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
-    """The documents of the lists that the dataset does not have; none where it names no documents.
+    """Return the documents of the lists that the dataset lacks; none where it names no documents.
 
-    Reads no further than to the last document of the lists. BadInput if the dataset has none of them.
+    Read no further than to the last document of the lists. Raise BadInput if the dataset has none of them.
     """
     try:
         documents = source.documents()
@@ -71,12 +71,12 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
 
 
 def lists_digest(lists: Predictions | Ranking) -> str:
-    """sha256 of the documents of each query, best first, whatever the order of the queries; scores do not enter."""
+    """Return the sha256 of the documents of each query, best first, without their scores, in any order of queries."""
     rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
     return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
 
 
 def labels_alone(source: Mapping[str, Any]) -> bool:
-    """Whether a dataset's config names labels but no queries; then conversations cannot be told from single queries."""
+    """Return whether a dataset's config names labels but no queries: conversations cannot be told then."""
     given = {name for name, value in source.items() if value}
     return "qrels" in given and not given & {"path", "queries"}

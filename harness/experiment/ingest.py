@@ -1,11 +1,8 @@
 """The documents of a data set as shards in the cache, read in bounded memory.
 
-The source is read once, sorted by id on disk, and cut at stable boundaries. Each shard is an entry of its own, of the
-kind "documents", addressed by its fingerprint; the table of the shards is one of the kind "corpora", addressed by what
-was read. So a second start reads no documents, a changed corpus shares most shards with the one before, and any node
-with the same cache opens a shard by its fingerprint alone.
-
-Sorting more documents than fit into memory: sorted runs are spilled to files, which are then merged.
+The source is read once, sorted by id on disk, and cut at stable boundaries. Each shard is an entry of the kind
+"documents", addressed by its fingerprint; the table of the shards is one of the kind "corpora", addressed by what was
+read. A changed corpus shares most shards with the one before.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ _HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether
 
 
 class Placed(NamedTuple):
-    """A document with its id, which orders them; the run that it comes from; and its position in its file."""
+    """A document with its id, which orders them, the run of the sort that has it, and its position in its file."""
 
     doc_id: str
     run: int
@@ -54,10 +51,7 @@ class Placed(NamedTuple):
 
 
 class DocumentSort:
-    """Sorts documents by id. Those with the same id stay in the order in which they were added.
-
-    folder: for the runs; empty. What lies there afterwards is of no further use.
-    """
+    """Sorts documents by id on disk; equal ids keep the order in which they were added. folder: empty, for the runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +69,7 @@ class DocumentSort:
             self._runs.append(self._spilled(self._take()))
 
     def merged(self) -> Iterator[Placed]:
-        """All documents in ascending order of id; no more can be added."""
+        """Yield all documents in ascending order of id; no more can be added."""
         if not self._runs:
             return iter(self._take())
         if self._held:
@@ -85,7 +79,7 @@ class DocumentSort:
         return _merged(self._runs)
 
     def _merge_some(self) -> None:
-        """Merge neighbouring runs into one each, in their order, so that equal ids stay in theirs."""
+        """Merge neighbouring runs into one each, in their order: equal ids stay in theirs."""
         groups = [self._runs[i : i + RUNS_AT_ONCE] for i in range(0, len(self._runs), RUNS_AT_ONCE)]
         self._runs = []
         for group in groups:
@@ -94,13 +88,11 @@ class DocumentSort:
                 path.unlink()
 
     def _take(self) -> list[Placed]:
-        """The documents in memory, sorted, which are forgotten."""
         held, self._held, self._characters = self._held, [], 0
         held.sort(key=operator.attrgetter("doc_id"))
         return held
 
     def _spilled(self, documents: Iterable[Placed]) -> Path:
-        """A new file of documents, one record after another."""
         path = self._folder / str(self._made)
         self._made += 1
         with path.open("xb", BUFFER) as file:
@@ -116,7 +108,6 @@ def _merged(runs: Iterable[Path]) -> Iterator[Placed]:
 
 
 def _read(path: Path, run: int) -> Iterator[Placed]:
-    """The documents of a file that `_spilled` wrote."""
     with path.open("rb", BUFFER) as file:
         while head := file.read(_HEAD.size):
             a, b, c, d, e, numeric = _HEAD.unpack(head)
@@ -132,15 +123,14 @@ OFTEN = 1000  # documents between two reports of progress
 
 
 def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
-    """The documents of a source as shards of about `size` documents, taken from the cache or read into it.
+    """Return the documents of a source as shards of about `size` documents, from the cache or read into it.
 
-    BadInput for errors in the source's files. Sources whose documents are not `Streamed` are read into memory first.
+    Raise BadInput for errors in the source's files. Sources that are not `Streamed` are read into memory first.
     """
     return _Corpus(source.documents(), size, cache).documents()
 
 
 def shard_identity(fingerprint: str) -> dict[str, Any]:
-    """What decides a shard's entry of the kind "documents"."""
     return {"documents": fingerprint}
 
 
@@ -158,7 +148,7 @@ class _Corpus:
         self._state = self._source_state()
 
     def documents(self) -> ShardedDocuments:
-        """The documents; what the cache lacks of them is made first."""
+        """Return the documents, making first what the cache lacks of them."""
         found = self._opened()
         sizes = [self._cache.size(DOCUMENTS, shard_identity(shard.fingerprint)) for shard in found.shards]
         if None in sizes:
@@ -179,7 +169,7 @@ class _Corpus:
         return ShardedDocuments(self._cache.folder(CORPORA, self._identity, self._make), self._found)
 
     def _found(self, fingerprint: str) -> Path:
-        """The folder of a shard, which is made again from the source if the cache has lost it."""
+        """Return the folder of a shard, reading the source again if the cache has lost it."""
 
         def lost(_: Path) -> None:
             raise _Lost
@@ -219,7 +209,7 @@ class _Corpus:
         shutil.rmtree(work)
 
     def _ordered(self, work: Path, progress: Progress) -> tuple[Iterator[Placed], int]:
-        """(all documents in ascending order of id, how many). work: an empty folder."""
+        """Return all documents in ascending order of id, and how many. work: an empty folder."""
         if not self._streamed:
             return (Placed(one.doc_id, 0, "", one) for one in self._held), len(self._held)
         sort = DocumentSort(work)
@@ -230,7 +220,7 @@ class _Corpus:
         return sort.merged(), sort.count
 
     def _unique(self, ordered: Iterable[Placed]) -> Iterator[Document]:
-        """The documents. BadInput, which names both places, if two have the same id."""
+        """Yield the documents. Raise BadInput, naming both places, if two have the same id."""
         before: Placed | None = None
         for one in ordered:
             if before and one.doc_id == before.doc_id:
@@ -241,7 +231,7 @@ class _Corpus:
             before = one
 
     def _source_state(self) -> tuple[int, int] | None:
-        """The size of the file and when it changed; None without a file."""
+        """Return the size of the file and when it changed; None without a file."""
         if not self._streamed or not self._streamed.path.is_file():
             return None  # reading it says what is wrong
         about = self._streamed.path.stat()
@@ -249,10 +239,7 @@ class _Corpus:
 
 
 class _Cut:
-    """Cuts documents, which come in order, into shards of the cache.
-
-    size: about how many documents a shard has. table: of the shards. folder: for the shard that is being written.
-    """
+    """Cuts documents, given in order, into shards of the cache. folder: for the shard that is being written."""
 
     def __init__(self, size: int, cache: Cache, table: CorpusWriter, folder: Path) -> None:
         self._size, self._cache, self._table, self._folder = size, cache, table, folder
@@ -269,7 +256,7 @@ class _Cut:
         self._table.add(document, row)
 
     def finish(self) -> None:
-        """After the last document."""
+        """Write the last shard, and close the table."""
         if self._shard:
             self._finish_shard(self._shard)
         self._table.close()

@@ -1,7 +1,4 @@
-"""The order of the candidates: component rankings fused, by a fixed rule or one learnt from labels, and reranked.
-
-Only reranking is slow, and its scores are cached by content: the model is loaded on a miss alone.
-"""
+"""The order of the candidates: component rankings fused, by a fixed rule or one learnt from labels, and reranked."""
 
 from __future__ import annotations
 
@@ -40,13 +37,14 @@ class LearntOrder:
 
     @cached_property
     def fitted(self) -> dict[str, Any]:
-        """The content of fusion.json."""
         return self._learning.to_json()
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates in each repetition, every query in an order learnt without its fold; empty where none can be
-        held out."""
+        """The candidates in each repetition, every query in an order learnt without its fold.
+
+        Empty where none can be held out.
+        """
         fusion: LearnedFusion = self._plan.made("fusion")
         if len(self._learning.pool.rows) < 2:
             return []
@@ -141,7 +139,7 @@ def rerank(plan: Plan, candidates: Ranking, session: Session) -> Ranking:
 
 
 def _pairs(head: Ranking, dataset: Dataset, queries: Sequence[Query], rows: Sequence[int]) -> list[tuple[str, str]]:
-    """(query, document text) for every document of some rows."""
+    """Return (query, document text) for every document of some rows."""
     return [(queries[row].text, dataset.by_id[doc_id].indexed_text) for row in rows for doc_id, _ in head.row(row)]
 
 
@@ -152,7 +150,7 @@ def reranked(
     dataset: Dataset,
     queries: Sequence[Query],
 ) -> Ranking:
-    """The candidates reranked by a loaded reranker; `candidates` itself where there is nothing to rerank.
+    """Rerank the candidates; return `candidates` itself where there is nothing to rerank.
 
     answers: (keys, a function that scores the pairs at some places) -> a score for each key, float64 [n].
     """
@@ -173,7 +171,7 @@ def reranked(
 
 
 def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:
-    """(row, place in the row, sha256 of query and document text) for every document of a ranking."""
+    """Return (row, place in the row, sha256 of query and document text) for every document of a ranking."""
     of_queries = [hashlib.sha256(query.text.encode("utf-8", "surrogatepass")).digest() for query in queries]
     of_texts = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     rows, columns = np.nonzero(head.docs >= 0)

@@ -1,7 +1,4 @@
-"""What a run will need and cannot have, found out before it begins, so that a refused run leaves nothing behind.
-
-Queries that stand word for word in documents, so that finding them says little of questions that people ask.
-"""
+"""Refuse a run that lacks something it needs before it begins; note queries that stand word for word in documents."""
 
 from __future__ import annotations
 
@@ -31,12 +28,11 @@ Identify = Callable[[Node], dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class DataFacts:
-    """What is to be known of a dataset, without its documents.
+    """Facts about a dataset, without its documents.
 
     fingerprints: part of the data -> sha256. queries: as they are searched, or stand-ins. unwritten: how many of them a
-    language model is still to write. turns: query_id -> whether the query has several user turns. doc_ids: of the
-    documents. indexed: digest of the texts that are indexed; "" for documents in shards, which are indexed apart.
-    shards: of the documents; () if they are not cut.
+    language model is still to write. turns: query_id -> whether the query has several user turns. indexed: digest of
+    the indexed texts; "" for documents in shards, which are indexed apart. shards: () if the documents are not cut.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -63,7 +59,7 @@ class DataFacts:
         )
 
     def index(self, node: Node, identify: Identify) -> dict[str, Any]:
-        """What decides a retriever's index, as `steps.index_identity` says."""
+        """Return what decides a retriever's index, as `steps.index_identity` does."""
         found = {"retriever": identify(node), "documents": self.fingerprints["documents"]}
         return found | sharded.cut_identity(node, self.shards)
 
@@ -78,9 +74,9 @@ class DataFacts:
 
 
 def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = component_identity) -> None:
-    """BadInput where the run would fail for what it is given: measures, labels, documents, models.
+    """Raise BadInput where the run would fail for what it is given: measures, labels, documents, models.
 
-    identify: `components.identity`, or a version of it with a memory.
+    identify: `component_identity`, or a version of it with a memory.
     """
     plan.check(facts.qrels)
     if facts.unwritten or "answer" in plan.active:
@@ -93,14 +89,14 @@ def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify 
 
 
 def _check_learning(plan: Plan, facts: DataFacts) -> None:
-    """BadInput where gate or fusion learns and the selected part has no query to learn from."""
+    """Raise BadInput where gate or fusion learns and the selected part has no query to learn from."""
     if facts.qrels and (plan.made("gate").learns or plan.fusion_learns):
         ids = [query.query_id for query in facts.queries]
         queries_to_learn_from(ids, facts.qrels, plan.objective, plan.split, facts.turns)
 
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
-    """BadInput where its ranking must be computed, and the data or a missing model will not let it."""
+    """Raise BadInput where a ranking must be computed, and the data or a missing model will not let it."""
     index = facts.index(node, identify)
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
@@ -125,7 +121,7 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
 
 
 def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
-    """BadInput where an index cannot be built of as many documents. sizes: of the shards, or of the corpus."""
+    """Raise BadInput if an index cannot be built of that many documents. sizes: of the shards, or of the corpus."""
     for size in sorted(set(sizes)):
         try:
             index.check_size(size, depth)
@@ -138,7 +134,7 @@ def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
 def _encoded(
     encoder: Node, indexes: Sequence[Mapping[str, Any]], facts: DataFacts, cache: Cache, identify: Identify
 ) -> bool:
-    """Whether all vectors of documents and queries are cached. indexes: what decides the retriever's, of each shard."""
+    """Return whether all vectors of documents and queries are cached. indexes: identities, per shard."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
     if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # those of passages are known once cut
@@ -157,9 +153,9 @@ LEAST, SHARE = 3, 0.05  # queries, and their share, from which on this is no acc
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
-    """(query -> a document with its last user turn word for word, how many queries are long enough to tell).
+    """Return query -> a document with its last user turn word for word, and how many queries are long enough to tell.
 
-    ranking: what was retrieved; of it the first documents of each query are read, and those that are relevant.
+    Only relevant documents and the first ones of the ranking are read.
     """
     lists, found, told = ranking.top(LOOKED_AT).to_dict(), dict[str, str](), 0
     grades = (dataset.qrels or Qrels({})).grades
@@ -176,7 +172,7 @@ def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
 
 
 def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
-    """What people should know of it, if there is enough of it."""
+    """Yield a note for people if enough queries stand in documents."""
     found, told = copied(dataset, ranking)
     if len(found) >= LEAST and len(found) >= SHARE * told:
         where = some([f"{query_id} in {doc_id}" for query_id, doc_id in found.items()], 3)
@@ -187,5 +183,5 @@ def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Lower case, with one space between words, and without what ends a sentence."""
+    """Lower the case, put one space between words, and drop the end of a sentence."""
     return " ".join(text.casefold().split()).rstrip("?!. ")

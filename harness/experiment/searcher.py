@@ -1,13 +1,14 @@
-"""Searching for new queries exactly as a run did: the pipeline of harness/experiment/steps.py, loaded and ready.
+"""Search for new queries exactly as a run did: the pipeline of steps.py, loaded and ready.
 
-Indexes and models are loaded once. Nothing about a query is cached, and several threads may search at once.
+Nothing about a query is cached, and several threads may search at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,19 +33,10 @@ if TYPE_CHECKING:
     from retrievers.lexical.tokenize import Tokenizer
 
 
-class Searchable(Protocol):
-    """What a search needs of a retriever."""
-
-    def search(self, queries: Sequence[Query], k: int) -> Ranking: ...
-
-
 class Found(NamedTuple):
     """Search results for Q queries, in their order.
 
-    queries: as they were searched for.
-    candidates: fused and reranked, before the gate.
-    decision: of the gate.
-    final: gated and cut to top_k.
+    queries: as they were searched for. candidates: fused and reranked, before the gate. final: gated and cut to top_k.
     """
 
     queries: tuple[Query, ...]
@@ -54,24 +46,21 @@ class Found(NamedTuple):
 
 
 class Searcher:
-    """Returns the same document ids and scores for a query as a run with this config and these documents.
+    """Finds the same document ids and scores for a query as a run with this plan and these documents.
 
-    config: a checked run config whose gate and fusion learn nothing (else BadInput); gate=fitted and fusion=fitted
-        apply what was learnt.
-    dataset: the documents.
+    plan: Raise BadInput if its gate or fusion learns; gate=fitted and fusion=fitted apply what was learnt.
     cache: entries that are missing are built, unless it is sealed.
     drawn: makes the random queries that the signal `background` compares with; they depend on the run's queries.
-
     folders: cache entries that were read.
 
-    Models process queries that come together in one batch, which may change the last digits of their scores.
+    Models process queries that come together in one batch: that may change the last digits of their scores.
     """
 
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
         plan.check_learning(labelled=False)
         for name, node in plan.retriever.items():
             steps.require_search(name, node, "A search is for a new query")
-        self._config, self._dataset, self._drawn = plan, dataset, drawn
+        self._plan, self._dataset, self._drawn = plan, dataset, drawn
         self._writer = plan.writer
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in plan.retriever.items()}
@@ -86,19 +75,17 @@ class Searcher:
 
     @property
     def documents(self) -> Mapping[str, Document]:
-        """doc_id -> document."""
         return self._dataset.by_id
 
     def search(self, conversations: Sequence[Query]) -> Found:
-        """The documents and the gate's decision for each query; BadInput for an empty query. Where a language model
-        writes the queries, it is asked for each; Failed where it writes none.
+        """Return the documents and the gate's decision for each query. A model that writes queries is asked each time.
 
-        conversations: the queries, with unique query_ids.
+        Raise BadInput for an empty query, and Failed if the model writes none. conversations: with unique query_ids.
         """
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
         decision = self._gate.decide(LiveInputs(self, queries, tuple(conversations), rankings))
-        final = candidates.cut(np.minimum(decision.shown, self._config.top_k))
+        final = candidates.cut(np.minimum(decision.shown, self._plan.top_k))
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
@@ -107,7 +94,7 @@ class Searcher:
         self._ranked((Query.of("first", first[:100]),))
 
     def _searched(self, conversations: tuple[Query, ...]) -> tuple[Query, ...]:
-        rule = self._config.query_text
+        rule = self._plan.query_text
         if rule == "file" and any(len(query.turns) > 1 for query in conversations):
             raise BadInput(
                 "The run searched for queries rewritten elsewhere (query.text=file). Rewrite this conversation in the "
@@ -119,33 +106,32 @@ class Searcher:
             if not query.text.strip():
                 raise BadInput(f"{query.query_id}: the query is empty. Give the text to search for.")
         if self._writer:
-            return self._writer.queries(conversations, Chat(self._config.made("llm"), None))
+            return self._writer.queries(conversations, Chat(self._plan.made("llm"), None))
         return searched
 
     def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:
-        """The component rankings, and the fused and reranked one."""
-        depth = self._config.depth
+        depth = self._plan.depth
         rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
-        fused = ordering.fuse(self._config, rankings)
+        fused = ordering.fuse(self._plan, rankings)
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """The terms of each text; only if the gate reads tokens."""
+        """Return the terms of each text; only if the gate reads tokens."""
         return self._tokenizer(texts).lists()
 
     def embeddings(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings of texts as queries, float64 [n, D]; only if the gate reads embeddings."""
+        """Return embeddings of texts as queries, float64 [n, D]; only if the gate reads embeddings."""
         return np.array(self._encoder.encode_queries(texts, self._learnt), float)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """The random queries and how the retriever `source` ranks documents for them, searched once."""
+        """Return the random queries, and how the retriever `source` ranks documents for them; searched once."""
         if source not in self._backgrounds:  # if two threads find it missing, both compute the same
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]
 
-    def _retriever(self, name: str, node: Node, cache: Cache) -> Searchable:
-        """A retriever without a cache, on an index that a caching one has built or builds now."""
+    def _retriever(self, name: str, node: Node, cache: Cache) -> Retriever | sharded.Opened:
+        """Open a retriever without a cache on an index that a caching one has built or builds now."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         if shards := sharded.shards_for(node, sharded.shards_of(self._dataset.documents)):
             return self._over_shards(name, node, shards, cache)
@@ -158,17 +144,16 @@ class Searcher:
         return retriever
 
     def _over_shards(self, name: str, node: Node, documents: Sequence[Shard], cache: Cache) -> sharded.Opened:
-        """All shards of a retriever's index, open in this process."""
         with watch(name) as progress:
-            shards = sharded.Shards(node, documents, cache, self._config.workers, progress)
+            shards = sharded.Shards(node, documents, cache, self._plan.workers, progress)
             shards.index()
         opened = shards.opened(f"retriever.{name}")
         self.folders += opened.folders
         return opened
 
     def _learnt_folder(self, cache: Cache) -> Path:
-        """The folder of what the gate's encoder learned from the documents; unused if it learns nothing."""
-        node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
+        """Return the folder of what the gate's encoder learned from the documents; unused if it learns nothing."""
+        node, corpus = self._plan.encoder, str(self._dataset.fingerprints["documents"])
         if not getattr(target_class(node, "encoder"), "learns", False):
             return Path()
         with watch("gate") as progress:
@@ -177,31 +162,23 @@ class Searcher:
         return self.folders[-1]
 
 
+@dataclass(frozen=True, eq=False)
 class LiveInputs:
-    """The `GateInputs` of new queries; nothing is cached.
+    """The `GateInputs` of new queries; nothing is cached. queries, conversations, rankings: as there."""
 
-    searcher: provides the loaded models and the documents.
-    queries, conversations, rankings: as in `GateInputs`.
-    """
-
-    def __init__(
-        self,
-        searcher: Searcher,
-        queries: tuple[Query, ...],
-        conversations: tuple[Query, ...],
-        rankings: Mapping[str, Ranking],
-    ) -> None:
-        self._searcher = searcher
-        self.queries, self.conversations, self.rankings = queries, conversations, rankings
+    searcher: Searcher
+    queries: tuple[Query, ...]
+    conversations: tuple[Query, ...]
+    rankings: Mapping[str, Ranking]
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        return self._searcher.tokens(texts)
+        return self.searcher.tokens(texts)
 
     def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
-        return [self._searcher.documents[doc_id].indexed_text for doc_id in doc_ids]
+        return [self.searcher.documents[doc_id].indexed_text for doc_id in doc_ids]
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        return self._searcher.background(source)
+        return self.searcher.background(source)
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
         return compute()
@@ -210,11 +187,11 @@ class LiveInputs:
         return Chat(model, None)
 
     def embeddings(self) -> np.ndarray:
-        return self._searcher.embeddings([query.text for query in self.queries])
+        return self.searcher.embeddings([query.text for query in self.queries])
 
 
 def computed(keys: Sequence[bytes], compute: ordering.Answer) -> np.ndarray:
-    """One value per key, computed without a cache; see `Cache.pairs`."""
+    """Compute one value per key without a cache; see `Cache.pairs`."""
     results = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):
         results[places] = values

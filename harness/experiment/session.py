@@ -1,4 +1,4 @@
-"""What the steps of an experiment share: the data, the queries as they are searched, the cache and the clock."""
+"""What the steps of an experiment share: data, queries as they are searched, cache and clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str, label: str = "") -> Iterator[None]:
-        """Measure a stage. label: what it is called if it takes long; empty: its name."""
+        """Measure a stage. label: its name in the announcement if it takes long."""
         began = time.perf_counter()
         try:
             with progress.stage(label or name):
@@ -51,12 +51,11 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """What an experiment works on.
+    """The data of an experiment, and where its results are cached.
 
-    queries: those of the dataset as they are searched, each with one user turn.
-    timed: which component rankings and rerankings are timed, unless this machine has done so before: those that are
-        computed, if that takes no further model; `always` also those that come from the cache.
-    cluster: where shards of the documents are worked on.
+    queries: as they are searched, each with one user turn.
+    timed: the component rankings and rerankings to time, unless this machine has done so before: computed ones, if that
+        takes no further model; `always` also those from the cache.
     replies: where the replies of language models are cached; None: in `cache`. unasked: as in `Chat`.
     """
 
@@ -71,17 +70,15 @@ class Session:
 
     @cached_property
     def queries_digest(self) -> str:
-        """sha256 of the queries as they are searched."""
         return queries_digest(self.queries)
 
     def chat(self, model: ChatModel, purpose: str) -> Chat:
-        """Asks a language model for a purpose, such as "gate"."""
         return chat_for(model, self.replies or self.cache, purpose, self.unasked)
 
     def time_of(
         self, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
     ) -> timing.Timing | None:
-        """The time of something on this machine, measured where `timed` says so; None if it is unknown.
+        """Return the time of something on this machine, measured where `timed` says so; None if it is unknown.
 
         cache: where the thing is cached. computed: whether it was computed just now.
         """
@@ -153,19 +150,19 @@ def documents_of(source: Source, shard: int | None, store: str) -> Sequence[Docu
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Where the results of a retriever are cached: those with `cache: false` for this process alone."""
+    """Return the cache for the results of a retriever: with `cache: false`, one for this process alone."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
 def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
-    """Asks a language model for a purpose, such as "gate", with its replies in the cache. unasked: as in `Chat`."""
+    """Return a chat for a purpose, such as "gate", with its replies in the cache. unasked: as in `Chat`."""
     folder = cache.log_folder("replies", model.log_identity(purpose))
     return Chat(model, folder, unasked, functools.partial(cache.adding, folder))
 
 
 @functools.cache
 def moment() -> str:
-    """Names the time in which what a changing service says stays as it is: this process, until `ask_anew`."""
+    """Name the period in which replies of a changing service count as fixed: this process, until `ask_anew`."""
     return uuid.uuid4().hex
 
 
@@ -176,12 +173,11 @@ def ask_anew() -> None:
 
 @functools.cache
 def _own_folder() -> Path:
-    """A folder that is removed when this process ends."""
     folder = tempfile.mkdtemp(prefix="harness-cache-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 def queries_digest(queries: tuple[Query, ...]) -> str:
-    """sha256 of queries as they are searched: ids and texts."""
+    """Return the sha256 of queries as they are searched: ids and texts."""
     return digest([[query.query_id, query.text] for query in queries])

@@ -1,9 +1,7 @@
-"""Indexing and searching a corpus shard by shard, in this process or on a cluster.
+"""Index and search a corpus shard by shard, in this process or on a cluster.
 
-The work on one shard of a corpus: whatever a job needs lies in the cache, and so does what it finds.
-
-A job is plain data, so that it can be done in another process or on another node with the same cache and the same
-versions. Each result is one entry of the cache with an identity of its own: nothing that is finished is done twice.
+A job is plain data: any process on any node with the same cache and versions can do it. What it needs and what it finds
+are entries of the cache.
 """
 
 from __future__ import annotations
@@ -15,9 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-import numpy as np
+from typing import Any, Literal, cast
 
 from harness.cluster.cluster import Cluster, JobT, Local, ResultT, ShardWork
 from harness.config.canonical import digest
@@ -40,9 +36,9 @@ VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what i
 
 @dataclass(frozen=True)
 class ShardJob:
-    """A shard and the retriever that works on it.
+    """A shard, by the fingerprint of its documents, and the retriever that works on it, by its config.
 
-    store: the cache, as `open_cache` takes it. node: the retriever's config. shard: the fingerprint of its documents.
+    store: the cache, as `open_cache` takes it.
     expected: digest of the retriever's identity, which must be the same on every node.
     summary: identity of the summary of the corpus; None for a retriever whose shards are independent.
     """
@@ -55,19 +51,18 @@ class ShardJob:
 
     @property
     def index(self) -> dict[str, Any]:
-        """What decides the index of the shard: where shards are independent, as if it were a corpus."""
+        """What decides the index of the shard: where shards are independent, the same as of a corpus."""
         decides = {"retriever": component_identity(self.node), "documents": self.shard}
         return decides | ({"summary": digest(self.summary)} if self.summary else {})
 
     @property
     def surveyed(self) -> dict[str, Any]:
-        """What decides the survey of the shard."""
         return {"retriever": surveyor(self.node), "documents": self.shard}
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A search of some shards, at least one. queries: digest of those to search for. depth: documents of each."""
+    """A search of at least one shard. queries: their digest. depth: documents of each."""
 
     shards: tuple[ShardJob, ...]
     queries: str
@@ -76,7 +71,7 @@ class SearchJob:
 
 @dataclass(frozen=True)
 class SummaryJob:
-    """The shards of a corpus whose surveys are to be summed. shards: fingerprints; the rest as in `ShardJob`."""
+    """A sum over the surveys of all shards, named by their fingerprints. The rest as in `ShardJob`."""
 
     store: str
     node: Node
@@ -89,7 +84,7 @@ class SummaryJob:
 
 
 def surveyor(node: Node) -> dict[str, Any]:
-    """The identity of a retriever as far as it decides surveys and summaries."""
+    """Return the part of a retriever's identity that decides surveys and summaries."""
     found, cls = component_identity(node), cast("type[Summed]", target_class(node, "retriever"))
     return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
 
@@ -100,7 +95,6 @@ def survey(job: ShardJob) -> None:
 
 
 def summarise(job: SummaryJob) -> None:
-    """Sum the surveys of all shards."""
     cache = open_cache(job.store)
     surveys = [_survey_folder(ShardJob(job.store, job.node, shard, job.expected), cache) for shard in job.shards]
     retriever = cast(Summed, _retriever(job.store, json.dumps(job.node), job.expected))
@@ -108,17 +102,16 @@ def summarise(job: SummaryJob) -> None:
 
 
 def index(job: ShardJob) -> None:
-    """Index the shard."""
     _index_folder(job, open_cache(job.store))
 
 
 def ask(job: SearchJob) -> None:
-    """Search one shard for the best document alone, so that the vectors of the queries are in the cache for all."""
+    """Search one shard for the best document alone, to have the vectors of the queries in the cache for all."""
     search_shards(SearchJob(job.shards[:1], job.queries, 1))
 
 
 def search_shards(job: SearchJob) -> Ranking:
-    """The best documents of the shards together. A search is quick beside an index: its rankings are not kept."""
+    """Return the best documents of the shards together. Rankings are not kept: a search is quick beside an index."""
     first = job.shards[0]
     cache = open_cache(first.store)
     queries = _queries(job.queries, first.store, cache)
@@ -127,13 +120,17 @@ def search_shards(job: SearchJob) -> Ranking:
 
 
 def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
-    """Cache queries for the jobs that search for them. name: their digest."""
-    rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
-    cache.folder("queries", {"queries": name}, lambda folder: _write(folder / "queries.jsonl", json_text(rows)))
+    """Cache queries, under their digest, for the jobs that search for them."""
+
+    def write(folder: Path) -> None:
+        rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
+        (folder / "queries.jsonl").write_text(json_text(rows), "utf-8")
+
+    cache.folder("queries", {"queries": name}, write)
 
 
 def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
-    """Have a retriever open the index of a shard, which is built if it is missing; the folders that it reads."""
+    """Load the index of a shard into a retriever, building it if it is missing. Return the folders that it reads."""
     folders = [_index_folder(job, cache)]
     if job.summary is None:
         retriever.load(folders[0])
@@ -143,14 +140,8 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
     return folders
 
 
-def whole(shards: Sequence[Shard]) -> tuple[str, ...]:
-    """The fingerprints of shards."""
-    return tuple(shard.fingerprint for shard in shards)
-
-
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
-    """The job's retriever, which reports its progress."""
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
     before = getattr(retriever, "progress", None)  # jobs are nested where an entry was damaged
     with watch(recorded_name(type(retriever))) as progress:
@@ -211,8 +202,10 @@ def _required(folder: Path | None, what: str, store: str) -> Path:
 
 @functools.lru_cache(maxsize=KEPT)
 def _retriever(store: str, node: str, expected: str) -> Retriever:
-    """A retriever with its models, for all jobs of this process. node: its config as JSON. Failed where its identity is
-    another one here."""
+    """Return a retriever with its models, for all jobs of this process. node: its config as JSON.
+
+    Raise Failed where it has another identity than expected.
+    """
     config = json.loads(node)
     if digest(component_identity(config)) != expected:
         raise Failed(
@@ -224,58 +217,47 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
     return made
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, "utf-8")
-
-
 PARTS = 16  # of a search, at most: so many rankings come back, whatever the number of shards
-
-if TYPE_CHECKING:
-    from retrievers.dense.encoders import Encoder
-    from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
-    """The shards of documents; () where they are not cut."""
+    """Return the shards of documents; () if they are not cut."""
     return documents.shards if isinstance(documents, ShardedDocuments) else ()
 
 
 def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
-    """Those of the shards that a retriever indexes one by one: all, or () where it works on the whole corpus."""
+    """Return the shards that a retriever indexes one by one: all, or () if it works on the whole corpus."""
     return shards if sharding(node) and reusable(node) else ()
 
 
 def cut_identity(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
-    """What a cut adds to what decides a retriever's ranking; {} where the ranking is that of the whole corpus."""
+    """Return what a cut adds to the identity of a ranking; {} if it gives the ranking of the whole corpus."""
     if sharding(node) != "independent" or len(shards) < 2 or not reusable(node):
         return {}
-    return {"shards": digest(whole(shards))}
+    return {"shards": digest([shard.fingerprint for shard in shards])}
 
 
 def check_cut(node: Node) -> None:
-    """BadInput where the index of a retriever cannot be cut with its arguments."""
+    """Raise BadInput if the index of a retriever cannot be cut with its arguments."""
     retriever = build(node, where="retriever")
     if hasattr(retriever, "check_sharding"):
         retriever.check_sharding()
 
 
 def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str, Any]]:
-    """What decides the index of each shard."""
+    """Return what decides the index of each shard."""
     return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
 
 
 class Shards:
-    """The shards of a corpus, which a retriever indexes and searches.
-
-    node: the retriever's config. shards: at least one. cluster: does the work. progress: of all shards together.
-    """
+    """The shards of a corpus, at least one, as a retriever indexes and searches them. progress: of all together."""
 
     def __init__(self, node: Node, shards: Sequence[Shard], cache: Cache, cluster: Cluster, progress: Progress) -> None:
         self._node, self._shards, self._cache = node, shards, cache
         self._cluster, self._progress = cluster, progress
         self._sizes = [shard.size for shard in shards]
         self._store = cache.location if "://" in cache.location else str(Path(cache.location).absolute())
-        self._expected, names = digest(component_identity(node)), whole(shards)
+        self._expected, names = digest(component_identity(node)), tuple(shard.fingerprint for shard in shards)
         summed = sharding(node) == "summed"
         self._summary = SummaryJob(self._store, node, names, self._expected) if summed else None
 
@@ -285,7 +267,7 @@ class Shards:
         return [ShardJob(self._store, self._node, shard.fingerprint, expected, summary) for shard in self._shards]
 
     def index(self) -> None:
-        """Index all shards that are not indexed yet. BadInput where the retriever's index cannot be cut."""
+        """Index all shards that are not indexed yet. Raise BadInput if the retriever's index cannot be cut."""
         check_cut(self._node)
         missing = self._missing("indexes", lambda job: job.index)
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
@@ -298,7 +280,6 @@ class Shards:
         self._run(index, missing, "documents indexed")
 
     def search(self, queries: Sequence[Query], depth: int) -> Ranking:
-        """The best documents of all shards."""
         name = queries_digest(tuple(queries))
         save_queries(self._cache, name, queries)
         each = -(-len(self.jobs) // PARTS)
@@ -309,13 +290,21 @@ class Shards:
         return merge_rankings(self._run(search_shards, jobs, "shards searched"), depth)
 
     def size(self) -> int:
-        """Bytes of the index of all shards, as far as they are cached."""
+        """Return the bytes of the cached indexes of all shards."""
         summaries = [self._cache.size("summaries", self._summary.identity)] if self._summary else []
         return sum(filter(None, [*(self._cache.size("indexes", job.index) for job in self.jobs), *summaries]))
 
     def opened(self, where: str) -> Opened:
-        """All shards opened in this process, with one model for all. where: the config key of the retriever."""
-        share, made, folders = _Shared(), list[Retriever](), list[Path]()
+        """Open all shards in this process, with one model for all. where: the config key of the retriever."""
+        shared, made, folders = dict[str, _Remembering](), list[Retriever](), list[Path]()
+
+        def share(key: str, node: Node, make: Callable[[], Any]) -> Any:
+            if key not in ("tokenizer", "encoder"):
+                return make()
+            if key not in shared:
+                shared[key] = _Remembering(make())
+            return shared[key]
+
         for job in self.jobs:
             sibling = getattr(made[0], "sibling", None) if made else None
             made.append(sibling() if sibling else build(self._node, share, where))
@@ -323,12 +312,12 @@ class Shards:
         return Opened(made, list(dict.fromkeys(folders)))
 
     def _missing(self, kind: str, identify: Callable[[ShardJob], Mapping[str, Any]]) -> list[tuple[ShardJob, int]]:
-        """(job, documents) of the shards that have no such entry in the cache."""
+        """Return (job, documents) of the shards without such an entry in the cache."""
         sized = zip(self.jobs, self._sizes, strict=True)
         return [(job, size) for job, size in sized if self._cache.size(kind, identify(job)) is None]
 
     def _run(self, do: Callable[[JobT], ResultT], jobs: Sequence[tuple[JobT, int]], unit: str) -> list[ResultT]:
-        """What `do` returns for each of the (job, size)."""
+        """Do jobs, given with their sizes, and return their results."""
         if not jobs:
             return []
         work = ShardWork(
@@ -338,59 +327,35 @@ class Shards:
 
 
 class Opened:
-    """Searches the shards of a corpus one after the other in this process, as a retriever. folders: that it reads."""
+    """Searches the shards of a corpus one after the other in this process. folders: that it reads."""
 
     def __init__(self, retrievers: Sequence[Retriever], folders: Sequence[Path]) -> None:
         self._retrievers, self.folders = retrievers, folders
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k documents per query."""
         return merge_rankings((retriever.search(queries, k) for retriever in self._retrievers), k)
 
 
-class _Shared:
-    """The `wrap` argument of `build` for the retrievers of all shards: they share a tokenizer and an encoder."""
+class _Remembering:
+    """A tokenizer or an encoder that remembers the result for the last texts: every shard asks for the same queries."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
+    def __init__(self, part: Any) -> None:
+        self._part = part
+        self._last: tuple[tuple[str, ...], Any] | None = None
 
-    def __call__(self, key: str, node: Node, make: Callable[[], Any]) -> Any:
-        if key not in ("tokenizer", "encoder"):
-            return make()
-        if key not in self._made:
-            self._made[key] = (_Tokenizing if key == "tokenizer" else _Encoding)(make())
-        return self._made[key]
-
-
-class _Tokenizing:
-    """A tokenizer that remembers the last texts: each shard asks for the same queries."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._last: tuple[tuple[str, ...], Tokens] | None = None
-
-    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+    def _of(self, texts: Sequence[str], compute: Callable[[], Any]) -> Any:
         last, asked = self._last, tuple(texts)  # other threads may ask for others meanwhile
         if last is None or last[0] != asked:
-            self._last = last = asked, self._tokenizer(texts, progress)
+            self._last = last = asked, compute()
         return last[1]
 
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Any:
+        return self._of(texts, lambda: self._part(texts, progress))
 
-class _Encoding:
-    """An encoder that remembers the last queries, as `_Tokenizing` does."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self._last: tuple[tuple[str, ...], np.ndarray] | None = None
-
-    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        last, asked = self._last, tuple(texts)
-        if last is None or last[0] != asked:
-            self._last = last = asked, self._encoder.encode_queries(texts, folder, progress)
-        return last[1]
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> Any:
+        return self._of(texts, lambda: self._part.encode_queries(texts, folder, progress))
 
 
 def _needs(node: Node) -> Literal["cores", "model"]:
-    """Whether a retriever loads a model for documents or queries."""
     loads = hasattr(target_class(node, "retriever"), "require_model")
     return "model" if loads or isinstance(node.get("encoder"), Mapping) else "cores"

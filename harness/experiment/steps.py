@@ -2,8 +2,6 @@
 
 Only `retrieve` and `rerank` are slow, and their results are cached by content: retrievers and models are loaded on a
 miss alone. Everything else is array arithmetic.
-
-What gates read beyond the rankings: computed when a gate asks for it, and cached.
 """
 
 from __future__ import annotations
@@ -46,10 +44,7 @@ if TYPE_CHECKING:
 
 
 class CachedInputs:
-    """The `GateInputs` of a run; everything slow is cached on disk. Creating one computes nothing.
-
-    rankings: name -> component ranking.
-    """
+    """The `GateInputs` of a run, computed when the gate asks for them; everything slow is cached on disk."""
 
     def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> None:
         self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
@@ -104,17 +99,14 @@ class CachedInputs:
 class Outcome:
     """The result of one experiment. All rankings have the rows of `queries`.
 
-    rankings: name -> component ranking at `depth`.
-    candidates: fused and reranked, before the gate.
-    final: gated and cut to top_k.
-    scores: None where the dataset has no labels.
+    rankings: name -> component ranking at `depth`. candidates: fused and reranked, before the gate.
+    final: gated and cut to top_k. scores: None where the dataset has no labels.
     held_out: scores with every query fused and decided by what was learnt without its label, averaged over
         repetitions; None unless the fusion or the gate was fitted to the labels.
     measured: what retrievers report about themselves, such as `index_recall/dense`; and the time of searching and
-        reranking on this machine, in all and for each component: `ms_per_query`, with its least and greatest value. A
-        component that this machine has not timed is left out, and with it the time in all.
-    objective: what ranks the run; None where it has no value.
-    answers: to the queries, for the submission; None without them.
+        reranking on this machine, in all and by component: `ms_per_query`, with its least and greatest value.
+        Components that this machine has not timed are left out, and so is the time in all.
+    objective: the score that ranks the run; None where it has no value.
     fusion: what the fusion learnt from labels, as in `fusion.json`; None if nothing.
     """
 
@@ -154,7 +146,7 @@ def conclude(
     detailed: Collection[str] | None = None,
     ordered: Ordered | None = None,
 ) -> Outcome:
-    """What follows the component rankings: fuse, rerank, gate, cut, score.
+    """Fuse, rerank, gate, cut and score the component rankings.
 
     detailed: the measures that get an interval and a public and a private part; None: all.
     ordered: the result of `order` for the same `Plan.order_key`, if it is known.
@@ -188,8 +180,10 @@ def conclude(
 
 
 def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
-    """(candidates, documents shown, signal) in each repetition, every query by what was learnt without its label; empty
-    where nothing was learnt or no query can be held out."""
+    """Return (candidates, documents shown, signal) in each repetition, each query by what was learnt without its label.
+
+    Empty where nothing was learnt or no query can be held out.
+    """
     learnt = ordered.learnt
     if decision.out_of_fold is None:
         return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
@@ -200,7 +194,7 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
 
 
 def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
-    """The decision of the gate, which learns from the labels first where it learns."""
+    """Return the decision of the gate, fitting it to the labels first if it learns."""
     gate: Gate = plan.made("gate")
     inputs = CachedInputs(plan, rankings, session)
     payoff = payoff_of(plan, plan.objective, ordered.candidates, session.dataset) if gate.learns else None
@@ -210,7 +204,7 @@ def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, sessio
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
-    """What showing a query its first 0 to top_k candidates is worth; None without labels."""
+    """Return what showing a query its first 0 to top_k candidates is worth; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)
@@ -218,7 +212,7 @@ def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
-    """name -> component ranking of the queries at `depth`, with its time if this machine has measured it.
+    """Return name -> component ranking of the queries at `depth`, with its time if this machine has measured it.
 
     Nothing is built for a ranking that is cached.
     """
@@ -232,41 +226,41 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
 
 
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
-    """What decides a retriever's index, or where it has one for each shard, what decides its rankings."""
+    """Return what decides a retriever's index, or where each shard has one, its rankings."""
     by_shards = sharded.cut_identity(node, sharded.shards_of(dataset.documents))
     return {"retriever": component_identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
 
 
 def index_size(node: Node, session: Session) -> int:
-    """The size of a retriever's index in the cache, in bytes; 0 without one."""
+    """Return the bytes of a retriever's index in the cache; 0 without one."""
     if shards := sharded.shards_for(node, sharded.shards_of(session.dataset.documents)):
         return sharded.Shards(node, shards, session.cache, session.cluster, silent).size()
     return cache_for(node, session.cache).size("indexes", index_identity(node, session.dataset)) or 0
 
 
 def learnt_from(index: Mapping[str, Any]) -> str:
-    """Fingerprint of the texts that an encoder in a retriever learns from: the documents, or their passages."""
+    """Return the fingerprint of the texts that an encoder in a retriever learns from: documents, or their passages."""
     documents, how = str(index["documents"]), cut_of(index)
     return digest([documents, how]) if how else documents
 
 
 def cut_of(index: Mapping[str, Any]) -> Any:
-    """How a retriever cuts documents into passages; None if it encodes or indexes them as they are."""
+    """Return how a retriever cuts documents into passages; None if it takes them as they are."""
     return index["retriever"]["arguments"].get("passages")
 
 
 def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
-    """What decides a component ranking, beside its depth. queries: their digest."""
+    """Return what decides a component ranking, except its depth. queries: their digest."""
     return {"index": index, "queries": queries}
 
 
 def is_precomputed(node: Node) -> bool:
-    """Whether a retriever's rankings were made elsewhere, for the queries of the dataset alone."""
+    """Return whether a retriever's rankings were made elsewhere, for the queries of the dataset alone."""
     return getattr(target_class(node, "retriever"), "precomputed", False)
 
 
 def require_search(name: str, node: Node, why: str) -> None:
-    """BadInput for a retriever that cannot search for new queries. why: a sentence without its end."""
+    """Raise BadInput for a retriever that cannot search for new queries. why: a sentence without its end."""
     if is_precomputed(node):
         raise BadInput(
             f"{why}, but retriever.{name} only has rankings made elsewhere, for the queries of its dataset. "
@@ -275,7 +269,7 @@ def require_search(name: str, node: Node, why: str) -> None:
 
 
 def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
-    """Failed where a retriever, which may be of somebody else's, has not returned what the others build upon."""
+    """Raise Failed if a retriever, possibly of a plug-in, breaks the contract that later steps rely on."""
     unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
     broken = {
         "other rows than one for each query, in their order": ranking.query_ids
@@ -291,7 +285,7 @@ def _require_contract(name: str, ranking: Ranking, session: Session, depth: int)
 
 
 def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, cache: Cache) -> Path:
-    """The folder of a retriever's index in the cache, built on a miss."""
+    """Return the folder of a retriever's index in the cache, built on a miss."""
 
     def build_index(folder: Path) -> None:
         retriever.index(dataset.documents, folder)
@@ -300,7 +294,7 @@ def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Datase
 
 
 class _Search:
-    """The search of one retriever for the queries of a session; called with a depth, it returns the ranking."""
+    """Searches with one retriever for the queries of a session: depth -> ranking."""
 
     def __init__(self, name: str, node: Node, session: Session) -> None:
         self._name, self._node, self._session = name, node, session
@@ -322,10 +316,9 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """The time of a query, {} if it is unknown: on this machine, or as the retriever itself measured it. Over
-        shards it is unknown: it depends on the nodes.
+        """Return the time of a query, as measured on this machine or by the retriever itself; {} if it is unknown.
 
-        depth: at which `ranking` is cached now.
+        Over shards it is unknown: it depends on the nodes. depth: at which `ranking` is cached now.
         """
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
@@ -351,14 +344,13 @@ class _Search:
         return found.measured() if found else {}
 
     def _over_shards(self, progress: Progress) -> sharded.Shards:
-        """The shards, each of which is indexed."""
         session = self._session
         shards = sharded.Shards(self._node, self._shards, session.cache, session.cluster, progress)
         shards.index()
         return shards
 
     def _opened(self, progress: Progress) -> tuple[Any, Caching]:
-        """The retriever, its index built or taken from the cache, and what caches its tokens and embeddings."""
+        """Open the index, built or from the cache. Return the retriever, and what caches its tokens and embeddings."""
         if self._open is None:
             wrap = Caching(self._session.cache, learnt_from(self._index), progress)
             retriever = build(self._node, wrap, f"retriever.{self._name}")
@@ -377,7 +369,7 @@ def _scored(
     shown: np.ndarray,
     signal: np.ndarray | None,
 ) -> Scores:
-    """The scores when each query is shown its first `shown` candidates, at most top_k."""
+    """Score the lists if each query is shown its first `shown` candidates, at most top_k."""
     assert dataset.qrels is not None
     lists = ShownLists(
         final=candidates.cut(np.minimum(shown, plan.top_k)),
@@ -394,7 +386,7 @@ def _scored(
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:
-    """What was measured, by component, and the times in all if every component has one."""
+    """Return what was measured, by component, and the times in all if every component has one."""
     parts = {name: ranking.measured for name, ranking in rankings.items()}
     if reranked:
         parts["rerank"] = candidates.measured

@@ -1,7 +1,4 @@
-"""How long work takes once everything is loaded: warm passes over a sample of queries, with their spread.
-
-A time is a fact about a machine, a ranking is not. So times are cached on their own, under the machine's name.
-"""
+"""Time work once everything is loaded: warm passes over a sample of queries. Times are cached by machine."""
 
 from __future__ import annotations
 
@@ -46,12 +43,12 @@ class Timing:
         return Timing(self.median * factor, self.low * factor, self.high * factor)
 
     def measured(self) -> dict[str, float]:
-        """By the names under which a run logs it."""
+        """Return the numbers by the names under which a run logs them."""
         return {MS: self.median, LOW: self.low, HIGH: self.high}
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Of what a run measured, the sums, and the parts of what has none, without the ends of ranges."""
+    """Return the sums of what a run measured, and the parts that have none, without the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]
@@ -61,10 +58,10 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 
 
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
-    """Time `work`, which does its work for some of n >= 1 queries and returns how many units that was.
+    """Time `work`: it does its work for some of n >= 1 queries, and returns how many units that was.
 
-    The first call is not timed: it loads and compiles what nothing has needed before. Then the sample, evenly spread
-    over the queries, grows until it has all of them or takes long enough; slow work is timed on a few queries.
+    The first call, which loads and compiles, is not timed. Then the sample, evenly spread over the queries, grows until
+    it has all of them or takes long enough; slow work is timed on a few queries.
     """
     size = 1
     work([0])
@@ -88,45 +85,42 @@ def _seconds(work: Callable[[Sequence[int]], int], sample: Sequence[int]) -> tup
 
 
 def known(cache: Cache, about: Mapping[str, Any]) -> Timing | None:
-    """The time that this machine has measured before; None if there is none. about: what was timed, by `subject`."""
+    """Return the time that this machine has measured before; None without one. about: what `subject` returned."""
     folder = cache.found(KIND, about)
     return Timing(**json.loads((folder / "timing.json").read_text("utf-8"))) if folder else None
 
 
 def remember(cache: Cache, about: Mapping[str, Any], timing: Timing) -> None:
     """Cache a time under what `subject` returned."""
-    cache.folder(KIND, about, lambda folder: _write(folder / "timing.json", timing))
 
+    def write(folder: Path) -> None:
+        (folder / "timing.json").write_text(json.dumps(asdict(timing)), "utf-8")
 
-def _write(file: Path, timing: Timing) -> None:
-    file.write_text(json.dumps(asdict(timing)), "utf-8")
+    cache.folder(KIND, about, write)
 
 
 def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
-    """What a time depends on: what decides the result, this machine, and the component's arguments under `runtime:`."""
+    """Return what a time depends on: what decides the result, this machine, and the arguments under `runtime:`."""
     runtime = {key: value for key, value in flatten(node).items() if "runtime" in key.split(".")}
     return {**decides, "runtime": runtime, "machine": machine()}
 
 
 def reading(node: Node) -> dict[str, Any]:
-    """What the time of a tokenizer or an encoder is cached under, in milliseconds per 1,000 letters of documents.
-
-    node: its config.
-    """
+    """Return what the time of a tokenizer or an encoder is cached under, in milliseconds per 1,000 letters."""
     return subject({"reads": component_identity(node)}, node)
 
 
 def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
-    """Seconds that a tokenizer or an encoder takes for texts, by what this machine has measured; None: nothing yet."""
+    """Return the seconds that a tokenizer or an encoder takes for texts; None if this machine has not measured it."""
     found = known(cache, reading(node))
     return found.median * letters / 1e6 if found else None
 
 
 @contextmanager
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Keep how long a tokenizer or an encoder takes for texts, unless that is known; from it, costs are estimated.
+    """Cache how long a tokenizer or an encoder takes for texts, if that is unknown: costs are estimated from it.
 
-    Few texts say nothing: most of their time is that of loading.
+    Few texts are left out: most of their time is loading.
     """
     began = time.perf_counter()
     yield
@@ -137,7 +131,7 @@ def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
 
 @functools.cache
 def machine() -> str:
-    """What times depend on, in words: processor, cores that this process may use, GPUs that it may see."""
+    """Return what times depend on, in words: processor, cores that this process may use, GPUs that it may see."""
     from retrievers.base import cores
 
     gpus = _gpus()
@@ -156,7 +150,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Names of NVIDIA's GPUs, without loading torch: a run whose results are all cached does not wait for it."""
+    """Return the names of NVIDIA's GPUs without loading torch, which a run from the cache need not wait for."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
     if files := sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):

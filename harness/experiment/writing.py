@@ -1,11 +1,4 @@
-"""Texts that a language model writes: queries and answers.
-
-Texts that a language model writes for conversations: one for each, after the prompt in a file.
-
-Search queries that a language model writes: each conversation becomes one text that stands alone.
-
-The answers in a submission: none, or written by a language model from the documents that are returned.
-"""
+"""Texts that a language model writes for conversations after the prompt in a file: queries and answers."""
 
 from __future__ import annotations
 
@@ -29,12 +22,11 @@ PROMPTS = Path(__file__).with_name("prompts")
 
 @dataclass(frozen=True)
 class Task:
-    """What a model writes.
+    """A text to be written for each conversation.
 
-    label: the override that asks for it, such as "answer=llm". name: of the text in a reply, which is {name: text}, so
-    that whatever else a model says is no part of it. most: characters of the longest text.
-    expects: output tokens that a text may take, for estimates. prompt: what the model is asked, with a place for the
-    conversation. key: the config key that replaces it.
+    label: the override that asks for it, such as "answer=llm". name: of the text in a reply {name: text}; whatever else
+        a model says is ignored. most: characters of the longest text. expects: output tokens of a usual text, for
+        estimates. prompt: with a place for the conversation. key: the config key that replaces it.
     """
 
     label: str
@@ -45,7 +37,7 @@ class Task:
     key: str
 
     def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
-        """What the model is asked for each conversation. values: for further places of the prompt, by their names."""
+        """Return the prompt for each conversation. values: of further places of the prompt, by their names."""
         more = values or [{}] * len(conversations)
         return [
             Prompt(
@@ -58,9 +50,9 @@ class Task:
         ]
 
     def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
-        """What the model writes for each conversation.
+        """Return what the model writes for each conversation.
 
-        Failed, which names a conversation, where no reply is usable: empty, too long, cut off, or of another form.
+        Raise Failed, naming a conversation, where no reply is usable: empty, too long, cut off, or of another form.
         """
         found = chat.ask(prompts, self._read, self.label)
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
@@ -72,7 +64,7 @@ class Task:
         return [reply.value or "" for reply in found]
 
     def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
-        """(the texts, None unless a usable one is cached for each; how many prompts the model would be asked)."""
+        """Return the texts, None unless a usable one is cached for each; and how many prompts would be asked."""
         prompts = self.prompts(conversations)
         found = chat.known(prompts, self._read)
         texts = [reply.value for reply in found if reply and reply.value is not None]
@@ -94,7 +86,7 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """The prompt in a user's file, or the shipped one. key: the config key that names the file."""
+    """Read the prompt in a user's file, or the shipped one. key: the config key that names the file."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
@@ -106,10 +98,9 @@ WRITTEN = tuple(LENGTHS)  # values of query.text for which a language model writ
 
 @dataclass(frozen=True)
 class QueryWriter:
-    """Has a language model write the text that is searched for each conversation, those of a single turn included.
+    """Has a language model write the text that is searched for each conversation, single turns included.
 
     how: `rewrite`: the model's text is searched for; `expand`: all user turns, then the model's text.
-    llm: the config of the model.
     """
 
     how: str
@@ -136,26 +127,26 @@ class QueryWriter:
         return cls(how, llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
-        """What decides the texts, beside the conversations. identify: as for `retrieval_run.trial_key`."""
+        """Return what decides the texts, beside the conversations. identify: as for `retrieval_trial_key`."""
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
-        """The queries to search for, each with one user turn. chat: with the model of `llm`.
+        """Return the queries to search for, each with one user turn. chat: with the model of `llm`.
 
-        Failed, which names a query, where the model writes nothing that can be searched for.
+        Raise Failed, naming a query, where the model writes nothing that can be searched for.
         """
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
-        """(the queries, how many of them the model would be asked for), without asking it.
+        """Return the queries, and how many of them the model would be asked for, without asking it.
 
-        Unless a usable text is cached for each, they are `stand_ins`.
+        They are `stand_ins` unless a usable text is cached for each.
         """
         texts, missing = self._task.known(conversations, chat)
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 
     def stand_ins(self, conversations: Sequence[Query]) -> tuple[Query, ...]:
-        """Queries with other texts than any that is searched for; the same for the same writer."""
+        """Return queries with other texts than any that is searched for; the same for the same writer."""
         mark = digest(self.identity())
         return tuple(_searched(query, f"{mark} {query.text}") for query in conversations)
 
@@ -203,22 +194,19 @@ class LlmAnswers:
     prompt: ReadPath | None = None
 
     def __post_init__(self) -> None:
-        self.task = Task("answer=llm", "answer", MOST, EXPECTED, _read(self.prompt), "answer.prompt")
+        self.task = Task("answer=llm", "answer", MOST, EXPECTED, _answer_prompt(self.prompt), "answer.prompt")
 
     @classmethod
     def identify(cls, llm: Mapping[str, Any], prompt: str | None) -> dict[str, Any]:
-        """The prompt counts by its text, wherever its file lies."""
-        return {"llm": llm, "prompt": _read(prompt).sha256}
+        """Count the prompt by its text, wherever its file lies."""
+        return {"llm": llm, "prompt": _answer_prompt(prompt).sha256}
 
     def answers(
         self, conversations: Sequence[Query], shown: Ranking, documents: Mapping[str, Document], chat: Chat
     ) -> tuple[str, ...]:
-        """An answer to each conversation.
+        """Return an answer to each conversation. Raise Failed, naming one, where the model writes no usable answer.
 
         shown: the documents returned, with a row for each conversation. documents: doc_id -> document.
-        chat: with the model of `llm`.
-
-        Failed, which names a conversation, where the model writes no usable answer.
         """
         rows = [[documents[doc_id] for doc_id, _ in shown.row(row)] for row in range(len(conversations))]
         prompts = self.task.prompts(conversations, [{"references": _references(row)} for row in rows])
@@ -230,5 +218,5 @@ def _references(documents: Sequence[Document]) -> str:
     return "\n\n".join(numbered) or NO_REFERENCES
 
 
-def _read(file: str | None) -> PromptText:
+def _answer_prompt(file: str | None) -> PromptText:
     return prompt_of("answer.prompt", file, "answer", ["conversation", "references"])
