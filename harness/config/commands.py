@@ -514,9 +514,10 @@ class InitConfig(RunConfig):
 class Command:
     """A command.
 
-    config: the class of its values; its docstring says what the command does. function: module:name, imported when it
-    is called. first: the keys that its help begins with; a word without a key is taken for the first of them. composed:
-    whether the function takes a checked config; otherwise it takes the request, of which it composes many.
+    config: the class of its values; its docstring says what the command does. function: module:name. first: the keys
+        that
+    its help begins with; a word without a key is taken for the first of them. composed: whether the function takes a
+    checked config; otherwise it takes the request, of which it composes many.
     """
 
     config: type[Config]
@@ -530,7 +531,6 @@ class Command:
         return (self.config.__doc__ or "").strip()
 
     def load(self) -> Callable[..., Any]:
-        """Import the function."""
         module, _, name = self.function.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return function
@@ -629,18 +629,18 @@ PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()
 
 
 def config_class(name: str) -> type[Config]:
-    """The class of the config with a primary config's name, `common` included."""
+    """Return the class of the config with a primary config's name, `common` included."""
     return PRIMARY[name].config if name in PRIMARY else CommonConfig
 
 
 def base_class(cls: type[Config]) -> type[Config] | None:
-    """The class of the primary config that another one builds on; None for `common`."""
+    """Return the class of the primary config that another one builds on; None for `common`."""
     known = [command.config for command in PRIMARY.values()]
     return next((one for one in cls.__mro__[1:] if one in known or one is CommonConfig), None)
 
 
 def keys_by_name() -> Mapping[str, Sequence[Key]]:
-    """Dotted name -> the plain keys of that name, of all commands."""
+    """Return dotted name -> the plain keys of that name, of all commands."""
     found: dict[str, list[Key]] = {}
     for command in COMMANDS.values():
         for name, one in keys(command.config).items():

@@ -13,7 +13,6 @@ import functools
 import importlib.metadata
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from operator import or_
@@ -21,6 +20,7 @@ from typing import Any
 
 from harness.config import plugins
 from harness.config.commands import RunConfig
+from harness.config.manual import choice_files
 from harness.config.places import conf_folder
 from harness.config.schema import Key, Node, Role, absolute_path, check_value, keys, one_spelling
 from harness.errors import BadInput, did_you_mean
@@ -44,8 +44,11 @@ GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer"
 
 
 def target_class(node: Node, where: str) -> type:
-    """The class that `_target_` names by its path or its recorded name: a public one of `retrievers.`, `harness.` or
-    an installed plug-in."""
+    """Return the class that `_target_` names by its path or its recorded name.
+
+    Raise BadInput unless it is a public one of `retrievers.`, `harness.` or an installed plug-in. where: the config
+        key.
+    """
     target = node["_target_"]
     if isinstance(target, str) and RECORDED.fullmatch(target):
         return _recorded_class(target, where)
@@ -77,7 +80,7 @@ def _own_class(target: str, where: str) -> type:
 
 
 def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
-    """A class of a plug-in. BadInput, which names the plug-in, if it cannot be used."""
+    """Return a class of a plug-in. Raise BadInput, naming the plug-in, if it cannot be used."""
     if plugin.problem:
         raise plugin.broken(plugin.problem)
     module_name, _, name = target.rpartition(".")
@@ -99,17 +102,17 @@ def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
 
 
 def recorded_name(cls: type) -> str:
-    """The name that stands for a class in identities, trial keys and logged configs, wherever its module moves.
+    """Return the name of a class in identities, trial keys and logged configs, wherever its module moves.
 
-    A class declares it as `recorded_as`, its group and a name in it such as `retriever/bm25`; subclasses do not
-    inherit it. A class without one is recorded under its path, and no config can name it.
+    A class declares it as `recorded_as`, its group and a name in it such as `retriever/bm25`; subclasses do not inherit
+    it. A class without one is recorded under its path, and no config can name it.
     """
     name: str | None = vars(cls).get("recorded_as")
     return name or f"{cls.__module__}.{cls.__qualname__}"
 
 
 def recorded(value: Any) -> Any:
-    """A config as it is logged: every `_target_` is the recorded name of its class."""
+    """Return a config as it is logged: every `_target_` is the recorded name of its class."""
     if isinstance(value, list):
         return [recorded(inner) for inner in value]
     if not isinstance(value, Mapping):
@@ -119,7 +122,7 @@ def recorded(value: Any) -> Any:
 
 
 def arguments(node: Node) -> dict[str, Any]:
-    """The constructor's arguments in a component's config, those under `runtime:` included."""
+    """Return the constructor's arguments in a component's config, those under `runtime:` included."""
     runtime = node.get("runtime") or {}
     return {k: v for k, v in node.items() if k not in ("_target_", "runtime")} | dict(runtime)
 
@@ -147,10 +150,10 @@ def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
 
 
 def component_identity(node: Node) -> dict[str, Any]:
-    """What decides a component's results: class, version, packages, and all arguments but those of `runtime:`.
+    """Return what decides a component's results: class, version, packages, and arguments outside `runtime:`.
 
-    Defaults that the config leaves out are filled in, so that writing out a default changes nothing. A class may
-    have `identify(**arguments)` to replace its arguments, such as a model's path by the checksum of its weights.
+    Defaults are filled in: writing one out changes nothing. A class may have `identify(**arguments)` to replace its
+    arguments, such as a model's path by the checksum of its weights.
     """
     cls: Any = target_class(node, "config")
     runtime = dict(node.get("runtime") or {})
@@ -206,7 +209,7 @@ def with_absolute_paths(document: Node) -> dict[str, Any]:
 
 
 def reusable(node: Node) -> bool:
-    """Whether other processes may use a retriever's results again: unless its argument `cache` is false."""
+    """Return whether other processes may reuse a retriever's results: unless its argument `cache` is false."""
     return arguments(node).get("cache") is not False
 
 
@@ -222,22 +225,24 @@ def _recorded_class(name: str, where: str) -> type:
 
 
 def plugin_of(cls: type) -> plugins.Plugin | None:
-    """The plug-in that a component's class is of; None for those of the harness."""
+    """Return the plug-in that a component's class is of; None for the harness."""
     return None if cls.__module__.startswith(LEASH) else plugins.owner(cls.__module__)
 
 
 def plugin_class(name: str) -> type | None:
-    """The class of a plug-in that is recorded under a name; None if there is none."""
+    """Return the class of a plug-in that is recorded under a name; None if there is none."""
+    return next((cls for cls in _plugin_classes(name.partition("/")[0]) if recorded_name(cls) == name), None)
+
+
+def _plugin_classes(group: str) -> Iterator[type]:
     for plugin in plugins.installed_plugins():
-        for target in plugin_targets(plugin, name.partition("/")[0]):
-            with contextlib.suppress(BadInput):  # of another plug-in, which may be broken
-                if recorded_name(cls := target_class({"_target_": target}, "conf")) == name:
-                    return cls
-    return None
+        for target in plugin_targets(plugin, group):
+            with contextlib.suppress(BadInput):  # of a broken plug-in
+                yield target_class({"_target_": target}, "conf")
 
 
 def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
-    """The dotted paths of the plug-in's own classes that its configs name, those of one group or all."""
+    """Return the dotted paths of the plug-in's own classes that its configs name, in one group or all."""
     if plugin.problem:
         return []
     files = [path for path in plugin.files if not group or path.parent.name == group]
@@ -247,12 +252,11 @@ def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
 
 @functools.cache
 def _recorded_classes() -> dict[str, type]:
-    """Recorded name -> class, of all components that a shipped config names."""
+    """Return recorded name -> class, of all components that a shipped config names."""
     return {recorded_name(cls): cls for cls in _shipped_classes("**")}
 
 
 def _shipped_classes(group: str) -> list[type]:
-    """The classes that the shipped configs of a group name."""
     texts = [path.read_text("utf-8") for path in sorted(conf_folder().glob(f"{group}/*.yaml"))]
     paths = sorted({path for text in texts for path in re.findall(r"_target_: *([\w.]+)", text)})
     return [target_class({"_target_": path}, "conf") for path in paths if path.startswith(LEASH)]
@@ -270,10 +274,9 @@ def _installed(package: str, target: str) -> str:
 
 
 def check_component(node: Any, where: str) -> None:
-    """BadInput where keys or values do not fit the constructor's signature, or the constructor refuses them.
+    """Raise BadInput where keys or values do not fit the constructor's signature, or the constructor refuses them.
 
-    where: the config key, which begins with the component's group. Constructors check their arguments and load nothing,
-    so this is quick.
+    where: the config key, which begins with the component's group. Constructors load nothing, so this is quick.
     """
     _check_arguments(node, where, where.partition(".")[0])
     build(node, where=where)
@@ -285,26 +288,20 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 def classes_of(group: str) -> list[type]:
-    """The classes of a group's components: those of shipped configs, and of plug-ins that can be used."""
-    found = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
-    for plugin in plugins.installed_plugins():
-        for target in plugin_targets(plugin, group):
-            with contextlib.suppress(BadInput):  # of a broken plug-in
-                found.append(target_class({"_target_": target}, "conf"))
-    return found
+    """Return the classes of a group's components, shipped or of plug-ins that can be used."""
+    shipped = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
+    return [*shipped, *_plugin_classes(group)]
 
 
 @functools.cache
 def argument_keys(cls: type) -> dict[str, Key]:
-    """The values that each argument of a constructor accepts; in a group of keys, as group.key."""
-    hints = typing.get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]
-    found = {}
-    for name, hint in hints.items():
-        notes = list(_notes(hint))
+    """Return the values that each argument of a constructor accepts; in a group of keys, as group.key."""
+    hints, found = typing.get_type_hints(cls.__init__), {}  # type: ignore[misc]
+    for name, annotated in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
+        notes = list(_notes(annotated))
         bounds = next((one for one in notes if isinstance(one, AtMost)), None)
-        found[name] = Key(
-            _bare(hint), roles=functools.reduce(or_, (x for x in notes if isinstance(x, Role)), Role.LINES)
-        )
+        roles = functools.reduce(or_, (one for one in notes if isinstance(one, Role)), Role.LINES)
+        found[name] = Key(hints[name], roles=roles)
         if bounds:
             found[name] = dataclasses.replace(found[name], least=-bounds.most, most=bounds.most, why=bounds.why)
         for group in (one for one in notes if isinstance(one, type)):
@@ -313,36 +310,21 @@ def argument_keys(cls: type) -> dict[str, Key]:
 
 
 def _notes(hint: Any) -> Iterator[Any]:
-    """The annotations anywhere in a hint."""
+    """Yield the annotations anywhere in a hint."""
     for one in typing.get_args(hint):
         yield from _notes(one)
     if typing.get_origin(hint) is typing.Annotated:
         yield from hint.__metadata__
 
 
-def _bare(hint: Any) -> Any:
-    """A hint without annotations."""
-    if typing.get_origin(hint) is typing.Annotated:
-        return _bare(hint.__origin__)
-    inner = typing.get_args(hint)
-    if not inner or typing.get_origin(hint) is typing.Literal:
-        return hint
-    bare = tuple(_bare(one) for one in inner)
-    origin = typing.get_origin(hint)
-    return functools.reduce(or_, bare) if origin is types.UnionType or origin is typing.Union else origin[bare]
-
-
 def _kind_in(hint: Any) -> str | None:
-    """The group of the components that an argument takes; None for plain values."""
+    """Return the group of the components that an argument takes; None for plain values."""
     names = [getattr(one, "__name__", "") for one in (hint, *typing.get_args(hint))]
     return next((KINDS[name] for name in names if name in KINDS), None)
 
 
 def _choices(kind: str) -> str:
-    """What may stand where a component of a group is expected."""
-    folders = [folder / kind for folder in (conf_folder(), *plugins.folders())]
-    files = sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
-    if files:
+    if files := sorted(choice_files(kind)):
         return f"Choose one as {kind}=NAME does: {', '.join(files)}."
     return f"Choose one of {', '.join(name for name in _recorded_classes() if name.startswith(f'{kind}/'))}."
 

@@ -35,7 +35,7 @@ ONE = threading.RLock()  # Hydra's state belongs to the whole process
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of a command line. show: the part of the config to print. package: of it, the part below a key."""
+    """The flags of a command line. show: the part of the config to print. package: the key below which to print."""
 
     show: str | None
     resolve: bool
@@ -73,10 +73,9 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """What Hydra is asked to compose for a command.
+    """The overrides of a command, as Hydra's lexer reads them.
 
-    before: the overrides of `harness.yaml` and of recipes. given: those of the words. Both as Hydra's lexer reads them.
-    allowed: the modules that the words allow.
+    before: of `harness.yaml` and of recipes. given: of the words. allowed: the modules that the words allow.
     """
 
     command: str
@@ -107,7 +106,7 @@ class Request:
         return [*self.before, *self.given]
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
-        """The checked config, and what it was made of. given: the overrides of the words, or of a job of theirs."""
+        """Return the checked config, and its command line. given: the overrides of the words, or of one job of them."""
         plugins.permit(self.allowed)  # this may be a worker
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
@@ -119,10 +118,10 @@ Checked = tuple[dict[str, Any], Invocation]
 
 
 def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked:
-    """The checked config that a command line stands for.
+    """Return the checked config that a command line stands for. Raise BadInput and Hydra's errors.
 
     The process stays as it is: arguments, working folder, logging, and Hydra's own state, which the caller may use for
-    other things. Threads compose one after another. Raise BadInput and Hydra's errors.
+    other things. Threads compose one after another.
 
     words: overrides, and `--config-dir=FOLDER`. silent: whether not to say that `harness.yaml` counts.
     """
@@ -139,13 +138,13 @@ def check_flags(words: Sequence[str], refused: tuple[str, ...] = ("-", "hydra.",
 
 
 def compose_request(request: Request) -> Checked:
-    """The checked config that a request stands for; within `hydras_state`."""
+    """Return the checked config that a request stands for; within `hydras_state`."""
     plain, choices = composer(primary(request.command), request.flags.folders)((), request.overrides)
     return request.checked(plain, choices, request.given)
 
 
 def master(request: Request, multirun: bool = True) -> tuple[DictConfig, LeashedLoader]:
-    """(Hydra's whole config of a request, the loader that made it); within `hydras_state`.
+    """Return Hydra's whole config of a request, and the loader that made it; within `hydras_state`.
 
     multirun: whether overrides of several values are left for Hydra's launchers to apply.
     """
@@ -162,7 +161,7 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
 def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
     """Return Hydra's whole config of a sweep without what is swept, and a loader; within `hydras_state`.
 
-    The composer keeps it, so that the trials need not compose it again.
+    The composer keeps it: the trials need not compose it again.
     """
     from hydra.core.hydra_config import HydraConfig
 
@@ -177,7 +176,7 @@ def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
 
 @contextmanager
 def hydras_state() -> Iterator[None]:
-    """Let the block use what Hydra and OmegaConf keep for the whole process; after it, that is the caller's again."""
+    """Let the block use what Hydra and OmegaConf keep for the whole process, and give it back to the caller."""
     from hydra import version
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import setup_globals
@@ -197,7 +196,7 @@ def hydras_state() -> Iterator[None]:
 
 
 def shown_config(request: Request) -> str:
-    """The config of a request as YAML, as `--cfg` prints it; within `hydras_state`."""
+    """Return the config of a request as YAML, as `--cfg` prints it; within `hydras_state`."""
     from omegaconf import OmegaConf
 
     whole, _ = master(request, multirun=request.command == "sweep")
@@ -231,7 +230,7 @@ class Composed:
 
     @classmethod
     def of(cls, whole: DictConfig) -> Composed:
-        """whole: the config with Hydra's own section, to which values may refer, too."""
+        """whole: the config with Hydra's own section, to which values may refer."""
         from hydra.core.hydra_config import HydraConfig
 
         HydraConfig.instance().set_config(whole)
@@ -259,11 +258,11 @@ class Composed:
         )
 
     def refers_to(self, keys: Iterable[str]) -> bool:
-        """Whether other values may refer to one of these keys."""
+        """Return whether other values may refer to one of these keys."""
         return any("${" + key.partition(".")[0] in text for key in keys for text in self.interpolations)
 
     def changed(self, values: Mapping[str, Any]) -> Composed:
-        """With other values of keys that it has; what refers to these follows."""
+        """Return the config with other values of keys that it has; values that refer to these follow."""
         config = copy.deepcopy(self.config)
         for key, value in values.items():  # before resolving
             _set_in(config, key, value)
@@ -277,13 +276,13 @@ class Composer:
     """
 
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
-        self._load, self.is_group = load, functools.cache(is_group)
-        self._composed: dict[Any, Composed] = {}
+        self.is_group = functools.cache(is_group)
+        self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(resolved config, choices). Raise Hydra's exceptions.
+        """Return the resolved config, and the choices. Raise Hydra's exceptions.
 
-        fixed: overrides that several configs share. overrides: those of this one, which come last.
+        fixed: overrides that several configs share. overrides: of this one; they come last.
         """
         from hydra.core.hydra_config import HydraConfig
 
@@ -314,7 +313,7 @@ class Composer:
         return whole
 
     def applicable(self, overrides: Sequence[str]) -> list[str]:
-        """The overrides of a trial without the keys inside groups that its choices do not have.
+        """Return the overrides of a trial without the keys inside groups that its choices do not have.
 
         So gate.threshold applies to gate=score, and not to gate=none. Raise Hydra's exceptions.
         """
@@ -325,7 +324,7 @@ class Composer:
         return [one for one in overrides if one not in inner or _key(one) in keys]
 
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Key that not all swept choices have -> those that have it, as group=choice.
+        """Return key that not all swept choices have -> those that have it, as group=choice.
 
         swept: key -> its overrides. Raise Hydra's exceptions, also for a key inside a group that no choice has.
         """
@@ -348,16 +347,11 @@ class Composer:
         return [_key(one) for one in self.applicable(overrides)]
 
     def _hydras(self, overrides: Sequence[str]) -> Composed:
-        """As Hydra composes these overrides."""
-        place = (tuple(overrides), _environment())
-        if place not in self._composed:
-            if len(self._composed) >= MOST:
-                del self._composed[next(iter(self._composed))]
-            self._composed[place] = Composed.of(self._load(list(overrides)))
-        return self._composed[place]
+        """Return the config as Hydra composes it."""
+        return self._composed(tuple(overrides), _environment())
 
     def _shared(self, hydras: Sequence[str], others: Sequence[str]) -> Composed:
-        """As Hydra composes `hydras`, with the plain values of `others` set."""
+        """Return the config as Hydra composes `hydras`, with the plain values of `others` set."""
         composed = self._hydras(hydras)
         if not others:
             return composed
@@ -366,14 +360,14 @@ class Composer:
         return composed.with_values[words]
 
     def _values(self, overrides: Sequence[str], composed: Composed) -> dict[str, Any]:
-        """Key -> plain value. Raise Hydra's exception for a key that the config does not have."""
+        """Return key -> plain value. Raise Hydra's exception for a key that the config does not have."""
         values = {_key(one): _parsed(one).value() for one in overrides}
         if unknown := next((key for key in values if key not in composed.keys), None):
             raise _unknown(unknown)
         return values
 
     def _sets_value(self, override: Override) -> bool:
-        """Whether an override only replaces a plain value, so that Hydra need not compose again."""
+        """Return whether an override only replaces a plain value: Hydra need not compose again."""
         value, key = override.value(), override.key_or_group
         scalars = value if isinstance(value, list) else [value]
         plain = all(isinstance(one, bool | int | float | str | None) for one in scalars)
@@ -383,7 +377,7 @@ class Composer:
 
 
 def composer(name: str, folders: Sequence[Path] = ()) -> Composer:
-    """The composer of a primary config. Without further folders of configs, whose files may change, it is kept."""
+    """Return the composer of a primary config. It is kept unless there are further folders, whose files may change."""
     return _composer(name, folders) if folders else _kept(name, tuple(plugins.folders()))
 
 
@@ -405,7 +399,6 @@ def _kept(name: str, of_plugins: tuple[Path, ...]) -> Composer:
 
 
 def _loader(folders: Sequence[Path]) -> LeashedLoader:
-    """The loader of configs that finds ours, then those of plug-ins and of further folders."""
     from hydra._internal.utils import create_config_search_path
     from hydra.core.config_search_path import SearchPathQuery
     from hydra.errors import SearchPathException
@@ -421,7 +414,7 @@ def _loader(folders: Sequence[Path]) -> LeashedLoader:
 
 
 def _defaults(name: str, words: Sequence[str], silent: bool) -> tuple[Any, ...]:
-    """The settings of `harness.yaml`; they come first, so the command line overrides them."""
+    """Return the settings of `harness.yaml`; they come first, so the command line overrides them."""
     found = command_defaults(name, words)
     if not silent and (note := found.note()):
         print(note, file=sys.stderr)  # noqa: T201
@@ -452,7 +445,7 @@ def _key(override: str) -> str:
 
 
 def _environment() -> tuple[tuple[str, str], ...]:
-    """The variables that configs may read."""
+    """Return the variables that configs may read."""
     return tuple(one for one in os.environ.items() if one[0].startswith("HARNESS_") or one[0] == "MLFLOW_TRACKING_URI")
 
 

@@ -27,29 +27,29 @@ ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CAC
 
 
 def sends(key: str) -> bool:
-    """Whether a key decides which server gets data or a secret."""
+    """Return whether a key decides which server gets data or a secret."""
     return any(fnmatchcase(part, name) for part in key.split(".") for name in SENDS)
 
 
 def needs_command_line(key: str) -> bool:
-    """Whether only the command line may set a key, whatever its value."""
+    """Return whether only the command line may set a key, whatever its value."""
     return sends(key) or key.partition("/")[0].partition(".")[0] == "hydra" or Role.ACTS in _roles(key)
 
 
 def writes(key: str) -> bool:
-    """Whether a key names a file or folder that is written."""
+    """Return whether a key names a file or folder that is written."""
     return Role.WRITES in _roles(key)
 
 
 def leads_out(key: str, value: object, folder: Path) -> bool:
-    """Whether a key names a place to write to that is not inside a folder: elsewhere, or in a bucket."""
+    """Return whether a key names a place to write to outside a folder: elsewhere, or in a bucket."""
     if not isinstance(value, str) or not writes(key):
         return False
     return is_address(value) or not (folder / value).resolve().is_relative_to(folder.resolve())
 
 
 def _roles(key: str) -> Role:
-    """The roles that a key has in any command, or as an argument of any choice of its group."""
+    """Return the roles that a key has in any command, or as an argument of any choice of its group."""
     found = keys_by_name().get(key, ())
     if not found and "." in key:
         group, *_, argument = key.split(".")
@@ -59,7 +59,7 @@ def _roles(key: str) -> Role:
 
 
 def consent_refusal(key: str, value: object, folder: Path) -> str:
-    """Why a file in a folder may not set a key to a value, as a sentence without its end; empty if it may."""
+    """Return why a file in a folder may not set a key to a value, as a sentence without its end; empty if it may."""
     said = f"the command line{f' or in {ENVIRONMENT[key]}' if key in ENVIRONMENT else ''}"
     if needs_command_line(key):
         return f"{key} can only be given on {said}"

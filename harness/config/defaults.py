@@ -47,25 +47,26 @@ class Setting:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a command takes from the file.
+    """The settings of the file that a command takes.
 
-    settings: those that count. replaced: keys that are left out because the command line chooses another component; a
-    sweep over several keeps them if that of the file is among them.
+    replaced: keys that are left out because the command line chooses another component; a sweep over several keeps them
+        if
+    the component of the file is among them.
     """
 
     settings: tuple[Setting, ...] = ()
     replaced: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """The line that says that the file is used; empty if nothing of it counts."""
+        """Return the line that says that the file is used; empty if nothing of it counts."""
         without = f", without {', '.join(self.replaced)}" if self.replaced else ""
         return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
 
 
 def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
-    """The defaults of a command. BadInput, with file and line, for what no command can mean.
+    """Return the defaults of a command. Raise BadInput, with file and line, for what no command can mean.
 
-    name: of its primary config. words: the command line. folder: where the file is; None: the working folder.
+    name: of its primary config. words: the command line. folder: of the file; None: the working folder.
     """
     settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)
@@ -88,7 +89,7 @@ def command_defaults(name: str, words: Sequence[str], folder: Path | None = None
 
 
 def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
-    """Group -> choice of a command: by the command line, else by the file, else as the command has it."""
+    """Return group -> choice of a command: by the command line, else by the file, else its default."""
     known = manual.manual(name).groups
     found = {group: entry.value for group, entry in known.items()}
     found |= {one.key: one.text for one in file_settings(words).values() if one.is_choice}
@@ -97,12 +98,12 @@ def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def file_settings(words: Sequence[str]) -> dict[str, Setting]:
-    """Key -> setting, of the file in the working folder."""
+    """Return key -> setting, of the file in the working folder."""
     return {one.key: one for one in read_defaults(Path(FILE), config_folders(words))}
 
 
 def commands_with(key: str) -> list[str]:
-    """The primary configs that have a plain key or a group of this name, or a group with such a key."""
+    """Return the primary configs that have a plain key or a group of this name, or a group with such a key."""
     groups = [group for group in sorted(_groups()) if key in manual.all_keys(group) and group not in manual.RECIPES]
     return [
         name for name, one in _manuals().items() if key in one.keys or key in one.groups or {*groups} & {*one.groups}
@@ -110,19 +111,16 @@ def commands_with(key: str) -> list[str]:
 
 
 def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """The settings of a file, () if there is none. folders: further folders of configs, whose choices are known too."""
+    """Return the settings of a file, () if there is none. folders: of further configs, whose choices are known too."""
     if not path.is_file():
         return ()
     if path.stat().st_size > SIZE_LIMIT:
         raise BadInput(f"{path}: more than {SIZE_LIMIT:,} bytes are too many for a file of defaults.")
-    try:
-        return parse_defaults(path.read_text("utf-8"), path, folders)
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: this is not UTF-8: {error}") from None
+    return parse_defaults(yaml_files.text_of(path), path, folders)
 
 
 def parse_defaults(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """The settings in the text of a file. Arguments and errors as for `read_defaults`."""
+    """Return the settings in the text of a file. Arguments and errors as for `read_defaults`."""
     settings = tuple(_parsed(text, path))
     first: dict[str, Setting] = {}
     for one in settings:
@@ -134,7 +132,7 @@ def parse_defaults(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple
 
 
 def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
-    """The folders of `--config-dir` on a command line."""
+    """Return the folders of `--config-dir` on a command line."""
     found = []
     for word, following in zip(words, [*words[1:], ""], strict=bool(words)):
         flag, equals, value = word.partition("=")
@@ -144,7 +142,7 @@ def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """(group -> choice, or choices with commas; all keys) that a command line gives, in the recipes it names too."""
+    """Return group -> choice, or choices with commas, and all keys that a command line and its recipes give."""
     folders = config_folders(words)
     pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
     chosen: dict[str, str] = {}
@@ -161,13 +159,12 @@ def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
 
 
 def _belongs(key: str, group: str) -> bool:
-    """Whether a key means something only with some choices of a group."""
+    """Return whether a key means something only with some choices of a group."""
     return key.startswith(f"{group}.") or key in manual.all_keys(group)
 
 
 @functools.cache
 def _manuals() -> dict[str, manual.Manual]:
-    """Name of each primary config -> its manual."""
     return {name: manual.manual(name) for name in ("common", *PRIMARY)}
 
 
@@ -177,7 +174,7 @@ def _groups() -> frozenset[str]:
 
 
 def every_key(folders: Sequence[Path] = ()) -> list[str]:
-    """Every key that some command has, groups included."""
+    """Return every key that some command has, groups included."""
     found: dict[str, None] = {}
     for one in _manuals().values():
         found |= dict.fromkeys([*one.keys, *one.groups])
@@ -187,18 +184,12 @@ def every_key(folders: Sequence[Path] = ()) -> list[str]:
 
 
 def _parsed(text: str, path: Path) -> Iterator[Setting]:
-    """The lines of a file as settings. BadInput where it is no flat YAML mapping of plain values."""
+    """Yield the lines of a file as settings. Raise BadInput unless it is a flat YAML mapping of plain values."""
     import yaml
 
-    try:
+    with yaml_files.refusing(path):
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
-    except (yaml.MarkedYAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise BadInput(f"{path}{line}: this is not YAML: {getattr(error, 'problem', error)}.") from None
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path}: this is not YAML: {error}") from None
     if root is None:
         return
     if not isinstance(root, yaml.MappingNode):
@@ -211,7 +202,7 @@ def _parsed(text: str, path: Path) -> Iterator[Setting]:
 
 
 def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
-    """A scalar, or a list of scalars, without what a config would look up or run."""
+    """Return a scalar, or a list of scalars, refusing what a config would look up or run."""
     import yaml
 
     if isinstance(node, yaml.MappingNode):
@@ -236,10 +227,7 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
 
 
 def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
-    """BadInput for a key that no command has, for an unknown choice of a group, and for what the command line must say.
-
-    here: the folder of the file.
-    """
+    """Raise BadInput for unknown keys and choices, and for what the command line must say. here: folder of the file."""
     if one.is_choice:
         known = manual.choice_files(one.key, folders)
         if one.value is not None and (not isinstance(one.value, str) or one.value not in known):
@@ -256,7 +244,7 @@ def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
 
 
 def is_free(key: str, folders: tuple[Path, ...]) -> bool:
-    """Whether a key lies in a mapping whose names are free, such as fusion.weights."""
+    """Return whether a key lies in a mapping whose names are free, such as fusion.weights."""
     parent, _, name = key.rpartition(".")
     entry = (
         manual.all_keys(key.partition(".")[0], folders).get(parent) if name.isidentifier() and name[0] != "_" else None

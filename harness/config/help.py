@@ -25,10 +25,7 @@ LONGEST = 40  # characters of a value that is shown whole
 
 
 def help_page(command: str, words: Sequence[str]) -> str:
-    """The help of a command, with the values that a command line and `harness.yaml` give.
-
-    words: the command line without the command.
-    """
+    """Return the help of a command, with the values that `words`, its command line, and `harness.yaml` give."""
     name, folders = primary(command), config_folders(words)
     own, from_file = manual.manual(name), command_defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
@@ -68,7 +65,6 @@ def help_page(command: str, words: Sequence[str]) -> str:
 
 
 def _brief(group: str, picked: str, folders: Sequence) -> list[str]:
-    """The choices of a group without what they are."""
     names = (f"*{one}" if one == picked else one for one in manual.choice_files(group, folders))
     return _wrapped(" | ".join(names), f"  {group}={picked}")
 
@@ -86,7 +82,7 @@ def _group(
     folders: Sequence,
     brief: bool = False,
 ) -> Iterator[str]:
-    """The choices of a group, and the keys of the chosen one unless brief."""
+    """Yield the choices of a group, and the keys of the chosen one unless brief."""
     yield from _wrapped(entry.comment, f"{group}={picked[group]}")
     for choice, path in manual.choice_files(group, folders).items():
         mark = "*" if choice == picked[group] else " "
@@ -107,7 +103,6 @@ def _row(key: str, entry: Entry, given: Mapping[str, str], indent: str = "  ") -
 
 
 def _choice(mark: str, choice: str, about: str) -> str:
-    """A choice with what it is, on one line."""
     head = f" {mark} {choice} ".ljust(CHOICES)
     return head + textwrap.shorten(about.rstrip("."), max(_width() - len(head), 1), placeholder=" …")
 
@@ -117,7 +112,7 @@ def _width() -> int:
 
 
 def _wrapped(text: str, head: str) -> list[str]:
-    """`head`, and beside it the text in a column of its own."""
+    """Return `head`, and beside it the text in a column."""
     if not head:
         return textwrap.wrap(text, _width())
     if not text:
@@ -144,7 +139,7 @@ complete -c harness -f -a '(__harness)'""",
 
 
 def candidates(line: str) -> list[str]:
-    """What the last word of a line may be: commands first, then keys and groups, then the values of a key."""
+    """Return what the last word of a line may be: commands first, then keys and groups, then the values of a key."""
     typed = line.split()[1:]
     word = typed.pop() if typed and not line.endswith(" ") else ""
     before = " ".join(typed[:2])
@@ -158,7 +153,6 @@ def candidates(line: str) -> list[str]:
 
 
 def _arguments(command: str, typed: Sequence[str], word: str) -> list[str]:
-    """The overrides that begin with a word."""
     own = manual.manual(primary(command))
     key, equals, _ = word.partition("=")
     if equals:

@@ -48,7 +48,7 @@ def multirun(request: Request) -> None:
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:
-    """The launcher that a config names. task: what each of its jobs calls with its config."""
+    """Return the launcher that a config names. task: called with the config of each of its jobs."""
     from hydra.core.plugins import Plugins
 
     found = Plugins.instance().instantiate_launcher(

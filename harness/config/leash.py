@@ -1,11 +1,9 @@
 """Hydra on the leash: what flags, config files and overrides may decide about Hydra itself.
 
 Hydra imports, opens and calls what its own section of a config names: logging factories, launchers, callbacks, packages
-of configs. So that section must be the shipped one, except for the launcher, the sweeper and how much is logged.
+of configs. That section must be the shipped one, except for the launcher, the sweeper and the verbosity.
 
 Imports Hydra at the top, since a launcher sends the loader to its workers: import this module only where it is used.
-
-How much the references `${...}` of a config stand for: found before any is resolved, which may take for ever.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
 def check_size(document: Mapping[str, Any]) -> None:
-    """BadInput for a key whose references, with those behind them, stand for more than MOST characters.
+    """Raise BadInput for a key whose references `${...}` stand for more than MOST characters, before any is resolved.
 
     document: a config as plain dicts and lists, unresolved.
     """
@@ -73,7 +71,7 @@ def check_size(document: Mapping[str, Any]) -> None:
 
 
 def _values(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of everything in a config: groups and lists as they are, other values as text."""
+    """Yield (path, value) of everything in a config: groups and lists as they are, other values as text."""
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     yield path, value if isinstance(value, Mapping | list) else str(value)
     for name, one in inner:
@@ -81,7 +79,7 @@ def _values(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _target(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The path that a reference names: from the root, or with dots at its front, from where it stands."""
+    """Return the path that a reference names: from the root, or with dots at its front, from where it stands."""
     bare = name.strip().lstrip(".")
     up = len(name.strip()) - len(bare)
     return (*(path[:-up] if up else ()), *re.findall(r"[^.\[\]]+", bare))
@@ -103,12 +101,12 @@ NUMBERS = {
     "launcher.n_jobs": Key(int, least=-1, most=1024),
     "launcher.nodes": Key(int, least=1, most=1, why=ONE_PROCESS),
     "launcher.tasks_per_node": Key(int, least=1, most=1, why=ONE_PROCESS),
-    "launcher.timeout_min": Key(int, least=1, most=525_600, why="a year"),
-    "launcher.cpus_per_task": Key(int | None, least=1, most=65_536, why="no node has as many"),
-    "launcher.mem_gb": Key(int | None, least=1, most=1_000_000, why="no node has as much"),
-    "launcher.array_parallelism": Key(int, least=1, most=1_000_000, why="SLURM takes no larger arrays"),
-    "launcher.signal_delay_s": Key(int, least=0, most=65_535, why="SLURM takes no more"),
-    "launcher.max_num_timeout": Key(int, least=0, most=1000, why="no job is restarted as often"),
+    "launcher.timeout_min": Key(int, least=1),
+    "launcher.cpus_per_task": Key(int | None, least=1),
+    "launcher.mem_gb": Key(int | None, least=1),
+    "launcher.array_parallelism": Key(int, least=1),
+    "launcher.signal_delay_s": Key(int, least=0),
+    "launcher.max_num_timeout": Key(int, least=0),
 }
 # Of Hydra's section, what a command line may set, what a file of --config-dir may, and what Hydra itself fills in.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
@@ -118,7 +116,7 @@ FREE = ("launcher", "sweeper", "verbose")
 
 
 class Repository(ConfigRepository):
-    """Where config files are found. Raises BadInput, with its name, for a file that is no YAML or has no end."""
+    """The sources of config files. Raises BadInput, with its name, for a file that is not YAML or endless."""
 
     def __deepcopy__(self, _: Any) -> Repository:
         return copy.copy(self)  # Hydra copies it for each config that it composes, in case other sources replace these
@@ -159,9 +157,9 @@ def _loader_in_c() -> Any:
 
 
 class LeashedLoader(ConfigLoaderImpl):
-    """Hydra's loader of configs, which lets nothing through that the leash does not allow.
+    """Hydra's loader of configs, which refuses what the leash does not allow. Raises BadInput.
 
-    Every config goes through it before Hydra uses it in any way, in workers too. Raises BadInput.
+    Every config goes through it before Hydra uses it in any way, in workers too.
     """
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
@@ -244,7 +242,7 @@ def _check_override(override: Override) -> None:
 
 
 def _check_choice(override: Override, repo: Any) -> None:
-    """BadInput for a group that is set to something else than a name."""
+    """Raise BadInput for a group that is set to something else than a name."""
     group, value = override.key_or_group, override.value()
     if not group:
         raise BadInput(f"{override.input_line!r} has no key. Overrides are key=value.")
@@ -271,7 +269,7 @@ def _check_file(content: Any, file: str) -> None:
 
 
 def _check_section(section: DictConfig, config_name: str | None) -> None:
-    """BadInput unless Hydra's section is the shipped one in all that is not free."""
+    """Raise BadInput unless Hydra's section is the shipped one in all that is not free."""
     for name, targets in PLUGINS.items():
         _check_plugin(section, name, targets)
     content: Any = OmegaConf.to_container(section, resolve=False)
@@ -289,7 +287,7 @@ def _check_section(section: DictConfig, config_name: str | None) -> None:
 
 
 def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> None:
-    """Launchers and sweepers are instantiated by Hydra, and so would be every `_target_` inside them."""
+    """Refuse what Hydra would instantiate: other launchers and sweepers, and every `_target_` inside them."""
     content: Any = section[name]
     if not isinstance(content, DictConfig) or content.get("_target_") not in targets:
         known = ", ".join(target.rpartition(".")[2] for target in targets)
@@ -307,7 +305,7 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
 
 @functools.cache
 def _shipped(config_name: str | None) -> dict[str, Any]:
-    """Hydra's section of a command as it is shipped: Hydra's own defaults, then those of the shipped configs."""
+    """Return Hydra's section of a command as shipped: Hydra's own defaults, then those of our configs."""
     stock = Path(next(iter(hydra.conf.__path__))) / "hydra"
     sections = [OmegaConf.structured(hydra.conf.HydraConf), OmegaConf.load(stock / "output" / "default.yaml")]
     for group in ("help", "hydra_help", "hydra_logging", "job_logging"):
@@ -320,7 +318,7 @@ def _shipped(config_name: str | None) -> dict[str, Any]:
 
 
 def _environment(name: str, default: Any = oc._DEFAULT_MARKER_, *, _node_: Node) -> str | None:
-    """The resolver `${oc.env:NAME}`, for variables that hold no secret: whatever it reads may be logged."""
+    """Resolve `${oc.env:NAME}`, for variables that hold no secret: whatever it reads may be logged."""
     key = str(_node_._get_full_key(None))
     if not str(name).startswith("HARNESS_") and (name, key) != ("MLFLOW_TRACKING_URI", "tracking.uri"):
         raise BadInput(

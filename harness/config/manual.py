@@ -38,9 +38,9 @@ class Entry:
 class Page:
     """One file of configs.
 
-    about: its first comment. keys: dotted key -> entry, of every leaf. groups: those of its defaults list, with their
-    choices. bases: the other configs of that list. package: whether its keys are those of the whole config. targets:
-    the names of the classes in it.
+    about: its first comment. keys: dotted key -> entry, of every leaf. groups, bases: of its defaults list, the choices
+        and
+    the other configs. package: whether its keys are those of the whole config. targets: names of the classes in it.
     """
 
     about: str
@@ -53,26 +53,26 @@ class Page:
 
 @dataclass(frozen=True)
 class Manual:
-    """What a command takes: its own keys, and its groups with the choices that they have by default."""
+    """The keys of a command, and its groups with their default choices."""
 
     about: str
     keys: dict[str, Entry]
     groups: dict[str, Entry]
 
     def has(self, key: str) -> bool:
-        """Whether the command takes a key: one of its own, one of its groups, or a key inside such a group."""
+        """Return whether the command takes a key: its own, one of its groups, or a key inside such a group."""
         return key in self.keys or key in self.groups or ("." in key and key.partition(".")[0] in self.groups)
 
 
 def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
-    """Whether an override, as key=value, sets a key inside a group: only some choices of the group may have it."""
+    """Return whether an override sets a key inside a group: only some choices of the group may have it."""
     key = override.partition("=")[0]
     group, dot, _ = key.partition(".")
     return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)
 
 
 def manual(name: str) -> Manual:
-    """The manual of the command whose primary config has this name."""
+    """Return the manual of the command whose primary config has this name."""
     cls, of_groups = config_class(name), dict(_groups_of(name))
     own = {key: Entry(one.written, one.help) for key, one in keys(cls).items()}
     if (task := of_groups.get("task")) and (path := choice_files("task").get(task.value)):
@@ -84,7 +84,7 @@ def manual(name: str) -> Manual:
 
 
 def _groups_of(name: str) -> dict[str, Entry]:
-    """The groups of a primary config, those of the configs that it builds on first."""
+    """Return the groups of a primary config, inherited ones first."""
     page = read_manual(conf_folder() / f"{name}.yaml")
     inherited: dict[str, Entry] = {}
     for base in page.bases:
@@ -93,13 +93,13 @@ def _groups_of(name: str) -> dict[str, Entry]:
 
 
 def shipped(group: str, choice: str) -> dict[str, Any]:
-    """The content of a shipped choice."""
+    """Return the content of a shipped choice."""
     found: dict[str, Any] = yaml_files.load_yaml(conf_folder() / group / f"{choice}.yaml")
     return found
 
 
 def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
-    """Choice -> its file. folders: further folders of configs, which come first."""
+    """Return choice -> its file. folders: of further configs, which come first."""
     found: dict[str, Path] = {}
     for folder in (conf_folder(), *plugins.folders(), *folders):
         found |= {path.stem: path for path in sorted((folder / group).glob("*.yaml"))}
@@ -107,9 +107,9 @@ def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
-    """Dotted key in the whole config -> entry, of every key that a choice brings. {} for an unknown choice.
+    """Return dotted key in the whole config -> entry, of every key that a choice brings; {} for an unknown choice.
 
-    above: the choices that build on this one. BadInput if it is one of them.
+    above: the choices that build on this one. Raise BadInput if it is one of them.
     """
     path = choice_files(group, folders).get(choice)
     if path is None:
@@ -124,7 +124,7 @@ def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Se
 
 
 def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
-    """The names of the classes in a choice and in those that it builds on; [] for an unknown choice."""
+    """Return the names of the classes in a choice and in its bases; [] for an unknown choice."""
     if (path := choice_files(group, folders).get(choice)) is None:
         return []
     page = read_manual(path)
@@ -133,7 +133,7 @@ def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
 
 
 def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
-    """The keys that any choice of a group brings."""
+    """Return the keys that any choice of a group brings."""
     found: dict[str, Entry] = {}
     for choice in choice_files(group, folders):
         found = manual_keys(group, choice, folders) | found
@@ -142,7 +142,7 @@ def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
 
 @functools.cache
 def read_manual(path: Path) -> Page:
-    """A file of configs with its comments. BadInput, with file and line, if it is none."""
+    """Read a file of configs with its comments. Raise BadInput, with file and line, if it is none."""
     import yaml
 
     text = yaml_files.text_of(path)
@@ -164,7 +164,7 @@ def read_manual(path: Path) -> Page:
 
 
 def _pairs(node: Node) -> list[tuple[Node, Node]]:
-    """The (key, value) pairs of a mapping. MarkedYAMLError for anything else, and for a key that is no name."""
+    """Return the (key, value) pairs of a mapping. Raise MarkedYAMLError for other nodes, and keys without a name."""
     from yaml import MappingNode, MarkedYAMLError, ScalarNode
 
     if not isinstance(node, MappingNode):
@@ -185,7 +185,7 @@ def _leading_comments(lines: Sequence[str]) -> list[str]:
 
 
 def _entries(node: Node, text: str, lines: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """(dotted key, entry) of every leaf below a mapping; lists are leaves."""
+    """Yield (dotted key, entry) of every leaf below a mapping; lists are leaves."""
     from yaml import MappingNode
 
     for key, value in _pairs(node):
@@ -212,7 +212,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    """The comment that follows a place in a line, with the lines of comment right below it."""
+    """Return the comment that follows a place in a line, with the lines of comment right below it."""
     place = lines[line].find("#", column) if line < len(lines) else -1  # a block of text may end below the last line
     if place < 0:
         return ""

@@ -1,7 +1,4 @@
-"""Errors as messages for people: Hydra's and OmegaConf's in plain words, with a suggestion for a near miss.
-
-What was probably meant: unknown keys, words without a key, options in the style of other programs.
-"""
+"""Errors as messages for people: Hydra's and OmegaConf's in plain words, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.config import manual, plugins
 from harness.config.check import OTHERS, primary
@@ -26,7 +22,7 @@ FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multir
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(Hydra's flags with their values, the other words): its parser wants all overrides side by side."""
+    """Return Hydra's flags with their values, and the other words: its parser wants all overrides side by side."""
     flags: list[str] = []
     others: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -35,7 +31,7 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_words(command: str, words: Sequence[str], commands: Collection[str]) -> None:
-    """BadInput where a word of a command line is neither KEY=VALUE nor a flag of Hydra's, with what to write instead.
+    """Raise BadInput for a word that is neither KEY=VALUE nor a flag of Hydra's, saying what to write instead.
 
     commands: the names of all commands.
     """
@@ -57,7 +53,7 @@ def check_words(command: str, words: Sequence[str], commands: Collection[str]) -
 
 
 def _check_objective(command: str) -> None:
-    """BadInput if the command reads runs that have an objective already."""
+    """Raise BadInput if the command reads runs that have an objective already."""
     own = manual.manual(primary(command)).keys
     if "metric" in own and "objective" not in own:
         raise BadInput(
@@ -67,35 +63,23 @@ def _check_objective(command: str) -> None:
 
 
 def _names(word: str, flags: Collection[str]) -> bool:
-    """Whether a word is one of the flags, or the beginning of a long one, as Hydra takes it too."""
+    """Return whether a word is one of the flags, or the beginning of a long one, as Hydra accepts."""
     return word in flags or (word[:2] == "--" and len(word) > 2 and any(flag.startswith(word) for flag in flags))
 
 
 def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
-    """The command line with its command first, if the command is there but something precedes it."""
+    """Return the command line with its command first, if something precedes it; None without a command."""
     for n in (2, 1):
         for place in range(1, len(words) - n + 1):
             name = " ".join(words[place : place + n])
             if name in commands:
                 others = [*words[:place], *words[place + n :]]
-                return shlex.join(["harness", *words[place : place + n], *_undashed(others)])
+                return shlex.join(["harness", *words[place : place + n], *others])
     return None
 
 
-def _undashed(words: Sequence[str]) -> list[str]:
-    """Words with `--key value` and `--key=value` as KEY=VALUE."""
-    found: list[str] = []
-    for word in words:
-        if found and "=" not in word and found[-1].startswith("-") and found[-1] not in FLAGS:
-            found[-1] = f"{found[-1].lstrip('-')}={word}"
-        else:
-            flag = word.partition("=")[0] in FLAGS or "=" not in word
-            found.append(word if flag else word.lstrip("-"))
-    return found
-
-
 def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
-    """The message for a key that a composed config does not have, and what to do about it."""
+    """Return the message for a key that a composed config does not have, and what to do about it."""
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
@@ -110,7 +94,7 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     others = [one.replace("_", " ") for one in commands_with(key)]
     if others:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."
-    known = [*own.keys, *own.groups, *_launcher_keys(words)]
+    known = [*own.keys, *own.groups]
     for group, choice in choices.items():
         known += manual.manual_keys(group, choice, folders)
     if near := _near(key, known):
@@ -121,33 +105,18 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     return f"{start}. See `harness {command} --help`."
 
 
-def _launcher_keys(words: Sequence[str]) -> list[str]:
-    """The keys of the chosen launcher, of those that Hydra's plugins define."""
-    from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
-
-    chosen = next((word.partition("=")[2] for word in words if word.startswith("hydra/launcher=")), "")
-    try:
-        node = ConfigStore.instance().load(f"hydra/launcher/{chosen}.yaml").node
-    except OSError:  # there is none of that name
-        return []
-    content: Any = OmegaConf.to_container(node)
-    return [f"hydra.launcher.{key}" for key in content if key != "_target_"]
-
-
 def _near(key: str, known: Sequence[str]) -> str | None:
-    """The known key with the same last name, else one that is spelt alike."""
+    """Return the known key with the same last name, else one that is spelt alike."""
     same = [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
     return next(iter([*same, *difflib.get_close_matches(key, known, n=1, cutoff=0.6)]), None)
 
 
 def _any_of(names: Sequence[str]) -> str:
-    """`a, b or c`."""
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple[str, list[str]] | None:
-    """(group, its choices that bring the key); None if no choice of a component does."""
+    """Return a group and its choices that bring the key; None if no choice of a component does."""
     for group in own.groups:
         if group not in manual.RECIPES:
             found = [
@@ -159,7 +128,7 @@ def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple
 
 
 def _option(flag: str, words: Sequence[str], command: str) -> str:
-    """For `--retriever bm25` and `--format=json`."""
+    """Return the message for `--retriever bm25` and `--format=json`."""
     key, equals, value = flag.lstrip("-").partition("=")
     key = key.replace("-", "_")
     own = manual.manual(primary(command))
@@ -176,7 +145,7 @@ def _option(flag: str, words: Sequence[str], command: str) -> str:
 
 
 def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> str:
-    """For words without a key."""
+    """Return the message for words without a key."""
     own, (word, *rest) = manual.manual(primary(command)), bare
     key = word.rstrip(":")
     if near := did_you_mean(f"{command} {word}", [one for one in subcommands if one.startswith(f"{command} ")]):
@@ -208,7 +177,7 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def explain(error: BaseException, command: str, words: Sequence[str]) -> str | None:
-    """The message for bad input or a bad config; None for a failure of the run."""
+    """Return the message for bad input or a bad config; None for a failure of the run."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -227,7 +196,7 @@ _ERRNO = re.compile(r"\[Errno (\d+)\] [^\n:]+: '([^'\n]+)'(?: -> '([^'\n]+)')?")
 
 
 def failure(error: BaseException) -> str | None:
-    """The message for a failed run whose reason is known, such as a full disk; None for others."""
+    """Return the message for a failed run whose reason is known, such as a full disk; None for others."""
     if isinstance(error, Failed):
         return str(error)
     if type(error).__module__.startswith("mlflow.") and (said := _ERRNO.search(str(error))):

@@ -16,7 +16,7 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """A function from a dotted key to what the schema says about it; None for a key that no chosen component has.
+    """Return a function from a dotted key to its entry in the schema; None for a key that no chosen component has.
 
     name: of the primary config. words: the command line, which chooses the components.
     """
@@ -42,9 +42,9 @@ def lookup(name: str, words: Sequence[str]) -> KeyOf:
 
 
 def quoted_override(word: str, key_of: KeyOf, multirun: bool = False) -> str:
-    """An override that Hydra's lexer accepts: values of text keys are quoted, others where it would refuse them.
+    """Return an override that Hydra's lexer accepts: values of text keys, and others that it would refuse, are quoted.
 
-    In a multirun, commas separate values; each is quoted on its own.
+    In a multirun, commas separate values, and each is quoted.
     """
     key, equals, value = word.partition("=")
     if not equals or word.startswith("-") or _is_plain(value):
@@ -59,7 +59,7 @@ def quoted_override(word: str, key_of: KeyOf, multirun: bool = False) -> str:
 
 
 def unquoted(word: str) -> str:
-    """An override without the quotation marks around its whole value."""
+    """Return an override without the quotation marks around its whole value."""
     key, _, value = word.partition("=")
     if len(value) < 2 or value[0] != "'" or value[-1] != "'":
         return word
@@ -67,7 +67,7 @@ def unquoted(word: str) -> str:
 
 
 def override_of(one: Setting, key_of: KeyOf) -> str:
-    """A setting as an override, never of several values."""
+    """Return a setting as an override, never of several values."""
     if one.is_choice:
         return f"{one.key}={'null' if one.value is None else one.value}"
     about = key_of(one.key)
@@ -76,12 +76,12 @@ def override_of(one: Setting, key_of: KeyOf) -> str:
 
 
 def as_typed(key: str, value: Any) -> str:
-    """The override that sets a key to a plain value, as one types it."""
+    """Return the override that sets a key to a plain value, as people type it."""
     return unquoted(f"{key}={_literal(value)}")
 
 
 def _is_plain(value: str) -> bool:
-    """Whether Hydra reads a value as the text that it is, whatever the key: a name or a path of Latin letters."""
+    """Return whether Hydra reads a value as this text, whatever the key: a name or a path of Latin letters."""
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 
@@ -89,7 +89,7 @@ _WORDS = ("null", "true", "false", "nan", "inf")
 
 
 def _literal(value: Any) -> str:
-    """A plain value, or a list of them, as Hydra's lexer reads it."""
+    """Return a plain value, or a list of them, as Hydra's lexer reads it."""
     if isinstance(value, list):
         return f"[{','.join(map(_literal, value))}]"
     if value is None or isinstance(value, bool):
@@ -104,7 +104,6 @@ def _quote(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A text in quotation marks."""
     escaped = re.sub(r"\\+(?='|$)", lambda slashes: slashes.group() * 2, value)
     return "'" + escaped.replace("'", "\\'") + "'"
 

@@ -1,7 +1,4 @@
-"""Where the cache may be: a folder, or a prefix in a bucket of an object store.
-
-Where the shipped configs are.
-"""
+"""Where the cache may be, a folder or a prefix in a bucket of an object store; and where the shipped configs are."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _S3 = ("s3", "s3a", "s3n")  # names that other tools have for the same
 
 @dataclass(frozen=True)
 class BucketPlace:
-    """A place in an object store. bucket: its name. prefix: what the names of all objects begin with; may be ""."""
+    """A place in an object store. prefix: of the names of all objects; may be ""."""
 
     bucket: str
     prefix: str
@@ -30,9 +27,9 @@ class BucketPlace:
 
 
 def bucket_place(path: str) -> BucketPlace | None:
-    """The place in an object store that `store.path` names; None if it names a folder.
+    """Return the place in an object store that `store.path` names; None if it names a folder.
 
-    BadInput for other addresses, and for secrets in one, which the message does not repeat.
+    Raise BadInput for other addresses, and for secrets in one, which the message does not repeat.
     """
     if not (scheme := _SCHEME.match(path)):
         return None
@@ -51,16 +48,16 @@ def bucket_place(path: str) -> BucketPlace | None:
 
 
 def is_address(path: object) -> bool:
-    """Whether it is meant as an address, right or wrong, not as a folder."""
+    """Return whether a value is meant as an address, right or wrong, not as a folder."""
     return isinstance(path, str) and bool(_SCHEME.match(path))
 
 
 def full_place(path: str) -> str:
-    """A place as every process understands it, whatever its working folder."""
+    """Return a place as every process understands it, whatever its working folder."""
     return place.url if (place := bucket_place(path)) else str(Path(path).absolute())
 
 
 def conf_folder() -> Path:
-    """The shipped configs: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the shipped configs: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"

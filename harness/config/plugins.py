@@ -1,8 +1,8 @@
-"""What other distributions bring, and which modules of the user may be imported.
+"""Plug-ins of other distributions, and the modules of the user that may be imported.
 
 A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`:
-its yaml files are choices of config groups, and its classes are components. It is found without importing it. Where
-one is broken, the command that uses it says so, and `harness doctor`; other commands are not disturbed.
+its yaml files are choices of config groups, and its classes are components. It is found without importing it. Only
+commands that use a broken one say so, and `harness doctor`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plug-in.
+    """An installed plug-in. name: of the entry point. folder: of its configs.
 
-    name: of the entry point. package: that has its configs and classes. folder: of its configs.
     problem: why it cannot be used, a sentence without its end; empty if nothing is wrong with its configs.
     """
 
@@ -59,18 +58,17 @@ class Plugin:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What of the plug-in is part of the identity of its components."""
+        """The part of the identity of its components that names the plug-in."""
         return {"distribution": {"name": self.distribution, "version": self.version}}
 
     def broken(self, problem: str) -> BadInput:
-        """The error for whoever uses it."""
         remedy = f"Mend it, or remove it: pip uninstall {self.distribution}"
         return BadInput(f"The plug-in {self} is broken: {problem}. {remedy}")
 
 
 @functools.cache
 def installed_plugins() -> tuple[Plugin, ...]:
-    """All installed plug-ins, broken ones included."""
+    """Return all installed plug-ins, broken ones included."""
     entries = importlib.metadata.entry_points(group=GROUP)
     found = [_described(entry) for entry in sorted(entries, key=lambda entry: (entry.name, entry.value))]
     names = Counter(plugin.name for plugin in found)
@@ -79,17 +77,17 @@ def installed_plugins() -> tuple[Plugin, ...]:
 
 
 def folders() -> list[Path]:
-    """The folders of configs of the plug-ins that can be used."""
+    """Return the folders of configs of the plug-ins that can be used."""
     return [plugin.folder for plugin in installed_plugins() if not plugin.problem]
 
 
 def owner(target: str) -> Plugin | None:
-    """The plug-in whose package has a class or module, by its dotted path."""
+    """Return the plug-in whose package has a class or module, by its dotted path."""
     return next((plugin for plugin in installed_plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
 
 
 def broken_with(group: str, choice: str) -> Plugin | None:
-    """The broken plug-in that would bring a choice."""
+    """Return the broken plug-in that would bring a choice."""
     return next(
         (plugin for plugin in installed_plugins() if plugin.problem and (group, choice) in plugin.choices), None
     )
@@ -113,7 +111,7 @@ def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
 
 
 def _problem(path: Path, choice: tuple[str, str]) -> str:
-    """What is wrong with a config file; empty if nothing is."""
+    """Return the fault of a config file; empty if it has none."""
     if choice[0] not in GROUPS:
         return f"{path}: a plug-in may bring choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
     try:
@@ -126,7 +124,7 @@ def _problem(path: Path, choice: tuple[str, str]) -> str:
 def _without_clash(
     plugin: Plugin, names: Mapping[str, int], bring: Mapping[tuple[str, str], int], found: Sequence[Plugin]
 ) -> Plugin:
-    """The plug-in, broken if it brings what another one or the harness has."""
+    """Return the plug-in, broken if it brings what another one or the harness has."""
     if plugin.problem:
         return plugin
     if names[plugin.name] > 1:
@@ -151,7 +149,7 @@ def permitted() -> tuple[str, ...]:
 
 
 def allowed_by(overrides: Sequence[str]) -> Iterator[str]:
-    """The modules that the overrides of a command line allow; whatever else is there is refused when it is checked."""
+    """Yield the modules that the overrides of a command line allow; the checks refuse other values."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -172,7 +170,7 @@ def check_allowed(modules: Any) -> None:
 
 
 def require_allowed(place: str, where: str) -> None:
-    """BadInput unless the module of `module:name` is allowed, itself or a package around it."""
+    """Raise BadInput unless the module of `module:name`, or a package around it, is allowed."""
     module = place.partition(":")[0]
     if not any(f"{module}.".startswith(f"{one}.") for one in permitted()):
         raise BadInput(

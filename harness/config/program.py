@@ -13,18 +13,18 @@ _COMMAND = re.compile(r"(^[ \t]*|`|: )harness (?=[a-z])", re.M)
 
 
 def runnable(text: str) -> str:
-    """The text with the commands in it as they run in the user's shell, whether or not an environment is activated."""
+    """Return the text with the commands in it as they run in the user's shell."""
     program = _program()
     return _COMMAND.sub(lambda found: f"{found[1]}{program} ", text) if program != "harness" else text
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is a command alone."""
+    """Return whether a line is a command alone."""
     return line.lstrip().startswith("harness ")
 
 
 def _program() -> str:
-    """What starts this installation in the working folder: its name if the PATH leads to it, otherwise its path."""
+    """Return what starts this installation in the working folder: its name if the PATH leads to it, else its path."""
     installed, found = Path(sysconfig.get_path("scripts")) / "harness", shutil.which("harness")
     if not installed.is_file() or (found and installed.samefile(found)):
         return "harness"

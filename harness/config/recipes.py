@@ -22,10 +22,10 @@ NOTHING = ("null", "~", "")  # how YAML writes it
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
-    """(settings of the recipes among a command's overrides, the other overrides).
+    """Return the settings of the recipes among a command's overrides, and the other overrides.
 
-    name: of the command's primary config. folders: further folders of configs. BadInput for a recipe that does not
-    exist, and for a key in it that no command has.
+    Raise BadInput for a recipe that does not exist, and for a key in it that no command has. name: of the primary
+        config.
     """
     own = manual.manual(name)
     if GROUP in own.groups:
@@ -44,7 +44,7 @@ def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> t
 
 
 def own(content: Any, name: str) -> Any:
-    """The content of a recipe without the keys that only other commands have."""
+    """Return the content of a recipe without the keys that only other commands have."""
     if not isinstance(content, Mapping):
         return content
     known, everywhere = manual.manual(name), every_key()
@@ -77,7 +77,7 @@ def _say(line: str) -> None:
 
 
 def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -> Iterator[Setting]:
-    """What a recipe sets, those that it builds on first. BadInput for a key that no command has.
+    """Yield the settings of a recipe, those of its bases first. Raise BadInput for a key that no command has.
 
     above: the recipes that build on this one.
     """
@@ -119,7 +119,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _values(content: Any) -> dict[str, Any]:
-    """Dotted key -> value of all that a recipe sets, without its list of defaults and without Hydra's section."""
+    """Return dotted key -> value of all that a recipe sets, without its defaults and Hydra's section."""
     if not isinstance(content, Mapping):
         return {}
     return flatten({key: value for key, value in content.items() if key not in ("defaults", "hydra")})

@@ -33,10 +33,10 @@ class Role(enum.Flag):
     READS: it names a file or folder that is read. So does a key whose type is `Path`, unless it is written.
     WRITES: it names a file or folder that is written.
     LOCATES: it says where runs are logged, so commands that follow a run repeat it.
-    ASIDE: it decides where output goes or how it looks, but no result. It enters no name, param or trial key, and
-        cannot be swept.
+    ASIDE: it decides the place or look of output, but no result. It enters no name, param or trial key, and is not
+        swept.
     FIXED: it has one value for a whole sweep.
-    ONCE: it belongs to one run alone, so proposals do not repeat it.
+    ONCE: it belongs to one run alone; proposals do not repeat it.
     ACTS: it runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
     LINES: a text that may have line breaks and tabs.
     """
@@ -75,7 +75,7 @@ class Key:
 
     @property
     def is_text(self) -> bool:
-        """Whether every value is a text, so that `experiment_name=2024` means "2024"."""
+        """Whether every value is a text: then `experiment_name=2024` means "2024"."""
         return all(one in (str, Path, type(None)) for one in _kinds(self.hint))
 
     @property
@@ -150,14 +150,14 @@ def inner(roles: Role = NOTHING) -> Any:
 class Config:
     """The checked config of a command.
 
-    document: the same as plain values; trial keys, params and `config.yaml` are made of it.
+    document: the same as plain values, from which trial keys, params and `config.yaml` are made.
     """
 
     document: Mapping[str, Any]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """The typed values of a config that `check` accepts."""
+        """Return the typed values of a config that `check_config` accepts."""
         return cls(document=document, **_values(cls, document))
 
     def made(self, group: str) -> Any:
@@ -173,22 +173,22 @@ class Config:
         return {}
 
     def changed(self, **values: Any) -> Self:
-        """The config with other values of plain keys."""
+        """Return the config with other values of plain keys."""
         return type(self).of({**self.document, **values})
 
 
 def keys(cls: type) -> Mapping[str, Key]:
-    """Dotted name -> plain key, of a class of configs."""
+    """Return dotted name -> plain key, of a class of configs."""
     return _members(cls)[0]
 
 
 def schema_groups(cls: type) -> Mapping[str, Group]:
-    """Name -> config group, of a class of configs."""
+    """Return name -> config group, of a class of configs."""
     return _members(cls)[1]
 
 
 def with_role(cls: type, role: Role) -> tuple[str, ...]:
-    """The keys and groups of a class, at the top level, that have a role."""
+    """Return the keys and groups of a class, at the top level, that have a role."""
     roles = {name: one.roles for name, one in keys(cls).items()} | {
         name: one.roles for name, one in schema_groups(cls).items()
     }
@@ -196,19 +196,19 @@ def with_role(cls: type, role: Role) -> tuple[str, ...]:
 
 
 def recipes(cls: type) -> tuple[str, ...]:
-    """The groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
+    """Return the groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
     return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 
 def absolute_path(value: Any) -> Any:
-    """A path, or each of a list of paths, in full; None as it is."""
+    """Return a path, or each of a list of paths, in full; None as it is."""
     if isinstance(value, list):
         return [absolute_path(one) for one in value]
     return os.path.abspath(value) if value else value  # noqa: PTH100 (patterns with wildcards stay as they are)
 
 
 def schema_defaults(cls: type, base: type | None = None) -> dict[str, Any]:
-    """The plain keys with their defaults as a nested config. base: a class whose keys are left out."""
+    """Return the plain keys with their defaults as a nested config, without the keys of a base class."""
     found: dict[str, Any] = {}
     known = keys(base) if base else {}
     for name, one in keys(cls).items():
@@ -241,7 +241,6 @@ def _members(cls: type) -> tuple[dict[str, Key], dict[str, Group]]:
 
 
 def _values(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Field -> value, as the constructor of the class takes it."""
     hints = typing.get_type_hints(cls)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
@@ -259,7 +258,7 @@ def _values(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """A value that fits a hint as Python code wants it: tuples for lists, paths for their texts."""
+    """Return a checked value as Python code wants it: tuples for lists, paths for their texts."""
     for one in _kinds(hint):
         if typing.get_origin(one) is tuple and isinstance(value, list):
             return tuple(_typed(inner, typing.get_args(one)[0]) for inner in value)
@@ -309,17 +308,17 @@ def _check_text(text: str, key: Key, name: str) -> None:
 
 
 def _number(value: float) -> str:
-    """A number for people: Python writes no whole number of thousands of digits."""
+    """Write a number for people: Python writes no whole number of thousands of digits."""
     return f"{value}" if abs(value) < 10**30 else f"{'-' if value < 0 else ''}(more than 10^30)"
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the hint alone."""
+    """Return the members of a union, or the hint alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value (JSON types) has the hinted type; any value fits a hint that is not a JSON type."""
+    """Return whether a plain value (JSON types) has the hinted type; any value fits other hints."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return value in inner and not isinstance(value, bool)
@@ -343,7 +342,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def one_spelling(value: Any, hint: Any) -> Any:
-    """A value that fits a hint, in the one spelling that such values have: 1 is 1.0 where a float is expected."""
+    """Return a value that fits a hint in its one spelling: 1 is 1.0 where a float is expected."""
     for one in _kinds(hint):
         inner = typing.get_args(one)
         if one is float and isinstance(value, int | float) and not isinstance(value, bool):

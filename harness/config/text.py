@@ -18,17 +18,17 @@ def plural(noun: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 trial`, `2 trials`, `1,000 labelled queries`."""
+    """Return `1 trial`, `2 trials`, `1,000 labelled queries`."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
 def short_id(run_id: str) -> str:
-    """An id as tables and sentences show it: its first 8 digits. Commands take it for the whole."""
+    """Return an id as tables and sentences show it, its first 8 digits; commands take it for the whole."""
     return run_id[:8]
 
 
 def shortest(value: Any) -> Any:
-    """A value as names, plans and params say it: a whole number without a decimal point, in lists, too."""
+    """Return a value as names, plans and params show it: a whole number without a decimal point, in lists too."""
     if isinstance(value, list):
         return [shortest(one) for one in value]
     whole = isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < WHOLE
@@ -36,13 +36,13 @@ def shortest(value: Any) -> Any:
 
 
 def in_short(word: str) -> str:
-    """An override `key=value` whose number is written as short as it can be: `b=0.50` as `b=0.5`, `b=1e0` as `b=1`."""
+    """Write the number of an override `key=value` as short as possible: `b=0.50` as `b=0.5`, `b=1e0` as `b=1`."""
     key, sign, text = word.partition("=")
     return f"{key}{sign}{short_number(text)}"
 
 
 def short_number(text: str) -> str:
-    """The shortest spelling of what Hydra reads as a number; other texts, such as `007`, as they are."""
+    """Return the shortest spelling of what Hydra reads as a number; other texts, such as `007`, as they are."""
     if not _NUMBER.fullmatch(text):
         return text
     for kind in (int, float):

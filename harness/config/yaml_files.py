@@ -1,7 +1,7 @@
-"""YAML files that a person or a stranger wrote: what is wrong with one is said shortly, with file and line.
+"""YAML files that a person or a stranger wrote, with short errors that name file and line.
 
-An alias may stand within what it refers to, or aliases of aliases for more values than any memory holds. YAML allows
-both; here both are refused before anything is built.
+YAML allows an alias within what it refers to, and aliases of aliases for more values than any memory holds. Both are
+refused before anything is built.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 10_000  # values that the aliases of a file may repeat
 
 
 def text_of(path: Path) -> str:
-    """The text of a YAML file, whose aliases are harmless. BadInput if it cannot be read."""
+    """Return the text of a YAML file, whose aliases are harmless. Raise BadInput if it cannot be read."""
     if not path.is_file():  # reading a pipe or a device could wait for ever
         raise BadInput(f"{path}: this is not a config: it is {'a folder' if path.is_dir() else 'no file'}.")
     with refusing(path):
@@ -30,7 +30,7 @@ def text_of(path: Path) -> str:
 
 
 def load_yaml(path: Path) -> Any:
-    """The content of a YAML file. BadInput, with file and line, if it is none."""
+    """Return the content of a YAML file. Raise BadInput, with file and line, if it is none."""
     import yaml
 
     text = text_of(path)
@@ -54,7 +54,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def why(error: Exception) -> str:
-    """What an error of reading YAML says, as the end of a sentence."""
+    """Return what an error of reading YAML says, as the end of a sentence."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, LookupError | AttributeError):
@@ -63,7 +63,7 @@ def why(error: Exception) -> str:
 
 
 def _check_aliases(text: str, path: Path) -> None:
-    """BadInput for an alias within what it refers to, and for aliases that repeat more than MOST values."""
+    """Raise BadInput for an alias within what it refers to, and for aliases that repeat more than MOST values."""
     import yaml
 
     sizes: dict[str, int] = {}  # anchor -> values below it, repeated ones counted

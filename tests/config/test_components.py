@@ -1,19 +1,23 @@
-"""Recorded names: what identities, trial keys and logged configs call a class, wherever its module moves."""
+"""Components: recorded names, identities, the leash, and messages about keys and values."""
 
 import re
 import sys
 import types
+import typing
+from collections.abc import Mapping
 
 import pytest
 import yaml
 
-from harness.config import components
+from harness.config import canonical, components, schema
 from harness.config.canonical import digest
+from harness.config.commands import CommonConfig, RunConfig
 from harness.config.components import component_identity, conf_folder, recorded, recorded_name, target_class
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.experiment.steps import ranking_identity
 from harness.recording import retrieval_run
+from retrievers.base import AtMost
 
 TARGETS = sorted({
     target
@@ -152,3 +156,224 @@ def test_what_may_not_be_used_again_has_a_name_of_its_own(versions, tmp_path):
     assert cache_for(BM25, shared) is shared
     assert cache_for(fresh, shared).root != tmp_path
     assert cache_for(fresh, shared).root == cache_for(fresh, Cache(tmp_path)).root
+
+
+GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["os.system", "subprocess.Popen", "builtins.eval", "harness", "retrieversx.Evil", "harness.cli.os.system",
+     "harness.gates.gate._private", "harness._x.Y", 7, None, "harness.config.check.check_config",
+     "harness.storage.cache.Path"],
+)  # fmt: skip
+def test_the_leash(target):
+    with pytest.raises(BadInput, match="_target_"):
+        components.target_class({"_target_": target}, "gate")
+
+
+def test_near_misses_of_a_target():
+    with pytest.raises(BadInput, match="Did you mean 'ScoreGate'"):
+        components.target_class({"_target_": "harness.gates.gate.ScoreGat"}, "gate")
+    with pytest.raises(BadInput, match="no module"):
+        components.target_class({"_target_": "harness.gates.gat.ScoreGate"}, "gate")
+
+
+def test_build_makes_inner_parts_first_and_splices_runtime():
+    node = {
+        "_target_": "retrievers.lexical.bm25.BM25",
+        "tokenizer": {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["NNG"], "runtime": {"workers": 1}},
+    }
+    seen = []
+    built = components.build(node, lambda key, part, make: seen.append((key, part["_target_"])) or make())
+    assert seen == [("tokenizer", "retrievers.lexical.tokenize.Kiwi")]
+    assert type(built.tokenizer).__name__ == "Kiwi"
+
+
+def test_identity_fills_defaults_and_leaves_runtime_out():
+    short = {"_target_": "harness.gates.gate.ScoreGate"}
+    full = {**short, "threshold": 0.0, "source": None, "signal": "top_score", "k": 10}
+    assert components.component_identity(short) == components.component_identity(full)
+    assert components.component_identity(full | {"k": 5}) != components.component_identity(full)
+    kiwi = {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["NNG"]}
+    assert components.component_identity(kiwi | {"runtime": {"workers": 1}}) == components.component_identity(
+        kiwi | {"runtime": {"workers": 2}}
+    )
+    assert "kiwipiepy" in components.component_identity(kiwi)["packages"]
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "message"),
+    [
+        (0, schema.Key(int, least=1), "too small: the least is 1"),
+        (9, schema.Key(int, most=5), "too large: the most is 5"),
+        ("3", schema.Key(int), "is not a whole number"),
+        (True, schema.Key(int), "is not a whole number"),
+        (float("nan"), schema.Key(float), "not a finite number"),
+        (float("inf"), schema.Key(float | None), "not a finite number"),
+        ("jsn", schema.keys(CommonConfig)["format"], "one of text, json.*Did you mean 'json'"),
+        ("???", schema.Key(str), "is missing"),
+        ([1], schema.Key(list[str]), "a list of text"),
+        (None, schema.Key(str), "is not text"),
+        ({}, schema.Key(str | None), "is not text or null"),
+        ("x", schema.Key(Mapping[str, str] | None), "is not a group of keys or null"),
+    ],
+)
+def test_values_are_checked_with_words(value, key, message):
+    with pytest.raises(BadInput, match=rf"(?s)name.*{message}"):
+        schema.check_value(value, key, "name")
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (1, float, "1.0"),
+        (-0.0, float | None, "0.0"),
+        (None, float | None, "None"),
+        (1, int, "1"),
+        (True, float, "True"),
+        ("1", str | None, "'1'"),
+        ([1, 0.5], list[float], "[1.0, 0.5]"),
+        ({"bm25": 1}, dict[str, float] | None, "{'bm25': 1.0}"),
+        ({"max_tokens": 16}, Mapping[str, object], "{'max_tokens': 16}"),
+    ],
+)
+def test_a_value_has_one_spelling(value, hint, expected):
+    assert repr(schema.one_spelling(value, hint)) == expected
+
+
+def test_values_inside_components_have_one_spelling():
+    spelled = components.spelled({"gate": GATE | {"threshold": 2, "runtime": {"parallel": 3}}}, {})["gate"]
+    assert repr(spelled["threshold"]) == "2.0"
+    assert spelled["runtime"] == {"parallel": 3}
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (GATE | {"threshhold": 2}, "gate.threshhold is unknown.*Did you mean 'threshold'"),
+        (GATE | {"threshold": "high"}, "gate.threshold='high' is not a finite number"),
+        (GATE | {"signal": "top"}, "'top' is not a gate signal.*Choose one of top_score, margin"),
+        ({"threshold": 1.0}, "must name a component"),
+        (None, "must name a component"),
+        ({"_target_": "harness.gates.rule.FittedGate"}, "lacks file"),
+    ],
+)
+def test_parts_are_checked_against_their_constructor(node, message):
+    with pytest.raises(BadInput, match=message):
+        components.check_component(node, "gate")
+
+
+def test_digest_is_of_canonical_json():
+    assert canonical.digest({"a": 1, "b": "한"}) == canonical.digest({"b": "한", "a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical.digest(float("nan"))
+
+
+CLASSES = sorted(components._recorded_classes().items())
+NUMBERS = (int, float)
+
+
+def parts(hint):
+    """A hint and all hints inside it; an annotated one counts as a whole."""
+    yield hint
+    if typing.get_origin(hint) is not typing.Annotated:
+        for inner in typing.get_args(hint):
+            yield from parts(inner)
+
+
+def arguments():
+    for name, cls in CLASSES:
+        hints = typing.get_type_hints(cls.__init__, include_extras=True)
+        for key in components._signature(cls).parameters:
+            yield pytest.param(name, key, hints[key], id=f"{name}.{key}")
+
+
+@pytest.mark.parametrize(("name", "key", "hint"), arguments())
+def test_numbers_of_components_are_bounded(name, key, hint):
+    """Those of a mapping by the constructor itself, since their names are free."""
+    if typing.get_origin(hint) is dict or any(typing.get_origin(one) is dict for one in typing.get_args(hint)):
+        return
+    assert not any(one in NUMBERS for one in parts(hint)), f"{name}.{key}: annotate it with AtMost"
+    limits = [meta for one in parts(hint) for meta in getattr(one, "__metadata__", ()) if isinstance(meta, AtMost)]
+    if limits:
+        bounds = components.argument_keys(components._recorded_classes()[name])[key]
+        assert bounds.most == limits[0].most
+        assert bounds.why
+        value = int(limits[0].most) + 1
+        with pytest.raises(BadInput, match=rf"{key}={value} is too large: the most is .* \(.+\)\.$"):
+            schema.check_value(value, bounds, key)
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [("fusion/weighted_sum", "weights"), ("fusion/weighted_sum", "floors")])
+def test_numbers_of_mappings_are_bounded(kind, arguments):
+    with pytest.raises(BadInput, match=f"{arguments}.a is 1e\\+308: give a number"):
+        components.check_component({"_target_": kind, arguments: {"a": 1e308}}, "fusion")
+
+
+def test_a_key_without_a_bound_takes_what_floats_tell_apart():
+    key = schema.Key(int)
+    schema.check_value(schema.LARGEST, key, "limit")
+    with pytest.raises(BadInput, match="limit=1000000000000001 is too large: the most is 1000000000000000"):
+        schema.check_value(schema.LARGEST + 1, key, "limit")
+
+
+def test_a_number_of_thousands_of_digits_is_not_written_out():
+    with pytest.raises(BadInput, match=r"top_k=\(more than 10\^30\) is too large"):
+        schema.check_value(10**5000, schema.keys(RunConfig)["top_k"], "top_k")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(conf_folder().glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_a_group_holds_components_recorded_under_its_name(path):
+    group = path.parent.name
+    content = yaml.safe_load(path.read_text("utf-8")) or {}
+    for where, node in canonical.mappings_in({group: content}, ""):
+        if "_target_" in node and not node["_target_"].startswith("hydra"):
+            kind = components.recorded_name(components.target_class(node, where)).partition("/")[0]
+            inner = where.rpartition(".")[2]
+            assert kind in {group, *components.KINDS.values()} if inner != group else {group}, where
+
+
+def test_every_protocol_of_an_argument_has_a_kind():
+    for _, cls in CLASSES:
+        for hint in typing.get_type_hints(cls.__init__).values():
+            for one in parts(hint):
+                if getattr(one, "_is_protocol", False):
+                    assert one.__name__ in components.KINDS
+
+
+@pytest.mark.parametrize(
+    ("node", "where", "message"),
+    [
+        ("tracking/mlflow", "gate", r"gate\._target_: MlflowTracker is no gate\. Choose one as gate=NAME does: auto, "),
+        ("dataset/sample", "tokenizer", r"tokenizer\._target_: Sample is no tokenizer"),
+        ("measure/bertscore", "rerank", r"rerank\._target_: BertScore is no rerank\. Choose one as rerank=NAME does"),
+        ("encoder/lsa", "retriever.x", r"retriever\.x\._target_: LSA is no retriever"),
+        ("harness.gates.gate.Decision", "gate", r"Decision is not a component"),
+        ("harness.gates.learned.Learner", "gate", r"Learner is not a component"),
+        ("retrievers.base.Retriever", "retriever.x", r"Retriever is not a component"),
+    ],
+)
+def test_a_component_of_another_kind_is_refused(node, where, message):
+    with pytest.raises(BadInput, match=message):
+        components.check_component({"_target_": node}, where)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": None}, r"x\.tokenizer must name a component .* Choose one as tokenizer=NAME does: char_ngram"),
+        ({"tokenizer": "word"}, r"x\.tokenizer must name a component"),
+        ({"tokenizer": {"_target_": "index/flat"}}, r"x\.tokenizer\._target_: Flat is no tokenizer"),
+        ({"runtime": 5}, r"x\.runtime must be a group of keys, not 5"),
+        ({"runtime": {"threads": 1000}}, r"x\.runtime\.threads=1000 is too large: the most is 256"),
+        ({"runtime": {"thread": 1}}, r"x\.thread is unknown.*Did you mean 'threads'"),
+    ],
+)
+def test_what_is_inside_a_component_is_checked_too(change, message):
+    node = {"_target_": "retriever/bm25", "tokenizer": {"_target_": "tokenizer/word"}}
+    components.check_component(node, "retriever.x")
+    with pytest.raises(BadInput, match=message):
+        components.check_component(node | change, "retriever.x")

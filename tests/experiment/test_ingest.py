@@ -1,10 +1,9 @@
 """Documents read into shards of the cache: as those in memory, once, and again only where something is lost."""
 
-import errno
 import gzip
 import json
 import logging
-import os
+import random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +18,7 @@ from harness.data.qa import Autorag, Squad
 from harness.data.trec import Beir, Trec
 from harness.errors import BadInput
 from harness.experiment import ingest
-from harness.experiment.ingest import sharded
+from harness.experiment.ingest import DocumentSort, sharded
 from harness.experiment.session import read_dataset
 from harness.storage.cache import Cache
 from retrievers.base import Document
@@ -266,17 +265,6 @@ def test_a_damaged_shard_of_a_source_that_has_changed_since_is_said(tmp_path, ow
         tuple(opened)
 
 
-def test_a_full_disk_names_the_place_and_leaves_nothing(tmp_path, own, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(ingest.ShardWriter, "add", full)
-    with pytest.raises(OSError, match="No space left") as error:
-        sharded(corpus(tmp_path / "f", {"a": "x"}), 5, own)
-    assert error.value.filename == str(own.root / "corpora")
-    assert own.entries() == []
-
-
 def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monkeypatch):
     source, cache = build(SAMPLE), str(tmp_path / "cache")
     whole = read_dataset(source, None, cache, "sample")
@@ -291,3 +279,24 @@ def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monke
         == f"{len(whole.documents)} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
     )
     assert read_dataset(source, 20, cache, "sample").notes == whole.notes
+
+
+def made(count):
+    documents = [Document(str(i % 40 + i // 2), f"본문 {i}", "t" * (i % 3), "s" * (i % 2)) for i in range(count)]
+    documents += [Document(str(-i), "", native_id=-i) for i in range(1, count)]
+    random.Random(0).shuffle(documents)
+    return list(enumerate(documents, start=1))
+
+
+@pytest.mark.parametrize(("characters", "at_once"), [(10**9, 64), (2000, 64), (400, 3), (1, 2)])
+def test_they_come_out_as_sorted_by_python(tmp_path, monkeypatch, characters, at_once):
+    monkeypatch.setattr(ingest, "RUN_CHARACTERS", characters)
+    monkeypatch.setattr(ingest, "RUNS_AT_ONCE", at_once)
+    sort, documents = DocumentSort(tmp_path), made(60)
+    for number, document in documents:
+        sort.add(f"row {number}", document)
+    found = [(one.position, one.document) for one in sort.merged()]
+    # sorted() is stable, so that documents with the same id must stay in their order, too.
+    assert found == [(f"row {n}", one) for n, one in sorted(documents, key=lambda pair: pair[1].doc_id)]
+    assert sort.count == len(documents)
+    assert len(list(tmp_path.iterdir())) <= at_once
