@@ -28,7 +28,7 @@ from harness.data.submissions import submission_rows
 from harness.errors import BadInput, did_you_mean
 from harness.experiment import file_scores, steps
 from harness.experiment.plan import Plan
-from harness.experiment.session import documents_of, open_session
+from harness.experiment.session import open_session, read_documents
 from harness.experiment.timing import LATENCY
 from harness.measures.measures import MeasureFamily, parse_measure, requested
 from harness.measures.scores import ShownLists, score_lists
@@ -139,7 +139,7 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
         fresh = config.fresh and not config.verify_only
         place = str(scratch / "cache") if fresh else config.store.path
         plan = made if isinstance(made, Plan) else None
-        read = partial(documents_of, shard=plan.workers.shard if plan else None, store=place)
+        read = partial(read_documents, shard=plan.workers.shard if plan else None, store=place)
         dataset = load_unchanged(run, made.dataset, DATA[command], REMEDY, read)
         versions = _versions(run, plan, dataset)
         if isinstance(made, ScoreConfig):

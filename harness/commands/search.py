@@ -11,7 +11,7 @@ from harness.data.shards import IndexedTexts
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.experiment.searcher import Searcher
-from harness.experiment.session import documents_of
+from harness.experiment.session import read_documents
 from harness.gates.signals import random_queries
 from harness.reports import markup
 from harness.reports.report import Report, report_html
@@ -72,7 +72,7 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
     plan = Plan.of(config.document)
     source = plan.made("dataset")
-    documents = documents_of(source, plan.workers.shard, plan.store)
+    documents = read_documents(source, plan.workers.shard, plan.store)
     searcher = Searcher(
         plan,
         Dataset(invocation.choices["dataset"], documents, (), None),

@@ -160,18 +160,6 @@ class Config:
         """Return the typed values of a config that `check_config` accepts."""
         return cls(document=document, **_values(cls, document))
 
-    def made(self, group: str) -> Any:
-        """Return the component of a group, such as "dataset", which is built once."""
-        from harness.config.components import build  # which imports this module
-
-        if group not in self._made:
-            self._made[group] = build(self.document[group], where=group)
-        return self._made[group]
-
-    @functools.cached_property
-    def _made(self) -> dict[str, Any]:
-        return {}
-
     def changed(self, **values: Any) -> Self:
         """Return the config with other values of plain keys."""
         return type(self).of({**self.document, **values})

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.commands import ScoreConfig
+from harness.config.components import build
 from harness.config.text import counted
 from harness.data.dataset import conversations
 from harness.data.predictions import Predictions
@@ -25,7 +26,7 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 
     Raise BadInput for predictions without any document of the dataset; unknown documents are counted.
     """
-    source = config.made("dataset")
+    source = build(config.dataset, where="dataset")
     qrels = source.qrels()
     if qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")

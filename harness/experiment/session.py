@@ -131,8 +131,8 @@ def open_dataset(plan: Plan, name: str) -> Dataset:
 
 
 def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Dataset:
-    """Read and check a dataset. shard, store: as for `documents_of`. name: as logs call it."""
-    found = checked_dataset(source, name, documents_of(source, shard, store))
+    """Read and check a dataset. shard, store: as for `read_documents`. name: as logs call it."""
+    found = checked_dataset(source, name, read_documents(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
         note = (
             f"{len(found.documents):,} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
@@ -141,7 +141,7 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
     return found
 
 
-def documents_of(source: Source, shard: int | None, store: str) -> Sequence[Document]:
+def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
     """Return the documents by ascending doc_id: in memory, or in shards of about `shard` documents in a cache.
 
     store: where the cache is, as `open_cache` takes it.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config.commands import TrackedConfig
+from harness.config.components import build
 from harness.config.program import runnable
 from harness.progress import stage
 from harness.storage import locks
@@ -35,8 +36,12 @@ log = logging.getLogger(__name__)
 
 def open_tracker(config: TrackedConfig) -> Tracker:
     """Return the config's tracker, connected, after ending the work of processes that died."""
-    tracker = connected(config.made("tracking"), config.outputs)
-    end_abandoned(tracker)
+    return connect_tracker(build(config.tracking, where="tracking"), config.outputs)
+
+
+def connect_tracker(tracker: Tracker, outputs: Path) -> Tracker:
+    """Connect a tracker, end the work of processes that died, and return it."""
+    end_abandoned(connected(tracker, outputs))
     return tracker
 
 

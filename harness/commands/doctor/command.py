@@ -78,7 +78,7 @@ def retrievers(config: DoctorConfig) -> Iterator[Finding]:
     """Check each rule of the contract, for each retriever of the config on its dataset."""
     if config.retriever is None:
         return
-    dataset = checked_dataset(config.made("dataset"), "dataset")
+    dataset = checked_dataset(build(config.dataset, where="dataset"), "dataset")
     queries, cache = search_queries(dataset)[:QUERIES], open_cache(config.store.path)
     for name, node in config.retriever.items():
         with tempfile.TemporaryDirectory() as folder, watch(name) as progress:
@@ -320,7 +320,7 @@ def _disk(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def _cluster(config: DoctorConfig) -> Iterator[Finding]:
-    cluster: Cluster = config.made("cluster")
+    cluster: Cluster = build(config.cluster, where="cluster")
     try:
         if said := cluster.examined():
             yield Finding("cluster", "ok", said)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.config.check import Invocation
 from harness.config.commands import SyncConfig
+from harness.config.components import build
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.recording.recording import open_tracker
@@ -22,7 +23,7 @@ from harness.tracking.tracker import CLAIM, RunRecord, Tracker
 def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
     """Upload every run saved in `outputs` to the tracking store of this command."""
     outputs = config.outputs.absolute()
-    if not (tracker := config.made("tracking")).keeps_runs:
+    if not (tracker := build(config.tracking, where="tracking")).keeps_runs:
         raise BadInput(
             f"tracking={tracker.choice} cannot store runs. Leave tracking out, or name a server: tracking.uri=..."
         )
