@@ -3,7 +3,6 @@
 import json
 import logging
 import random
-import socket
 import threading
 import time
 import traceback
@@ -12,8 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 from chat_server import ChatServer, Reply, completion
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.errors import BadInput, Failed
 from harness.experiment.session import chat_for
@@ -126,34 +123,11 @@ def test_a_server_of_this_machine_needs_no_key(monkeypatch):
 # Replies as they come in
 
 
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=12), st.integers(1, 5))
-def test_each_reply_belongs_to_its_prompt(texts, parallel):
-    with ChatServer(echo) as server:
-        assert values(ask(server, texts, parallel=parallel)) == [f"re: {text}" for text in texts]
-    assert sorted(server.texts) == sorted(set(texts))
-
-
-def test_requests_go_out_together_and_replies_keep_their_order():
-    """Three requests wait for each other; of these the first is answered last."""
-    together, last = threading.Barrier(3, timeout=30), threading.Event()
-
-    def answer(text, time):
-        if together.wait() == 0 and text != "first":
-            last.set()
-        if text == "first":
-            last.wait(0.1)
-        return text
-
-    with ChatServer(answer) as server:
-        assert values(ask(server, ["first", "second", "third"], parallel=3)) == ["first", "second", "third"]
-    assert server.together == 3
-
-
-def test_no_more_requests_at_a_time_than_asked_for():
+def test_each_reply_belongs_to_its_prompt():
+    texts = ["", "a", "b", "a", "\x00", "달", *"cdefgh"]
     with ChatServer(echo, delay=0.01) as server:
-        ask(server, "abcdefghij", parallel=2)
+        assert values(ask(server, texts, parallel=2)) == [f"re: {text}" for text in texts]
+    assert sorted(server.texts) == sorted(set(texts))
     assert server.together == 2
 
 
@@ -218,8 +192,6 @@ def test_half_characters_become_whole():
     "stumble",
     [
         Reply(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.05"}),
-        Reply(429, "", {"Retry-After": formatdate(0, usegmt=True)}),  # a date that is over
-        Reply(429, "", {"Retry-After": "soon"}),
         Reply(500, "<html>busy</html>"),
         Reply(200, "not JSON"),
         Reply(200, {"choices": []}),
@@ -235,8 +207,7 @@ def test_what_may_pass_is_asked_again(stumble):
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_an_endpoint_with_every_fault_at_once(tmp_path, seed):
+def test_an_endpoint_with_every_fault_at_once(tmp_path):
     """Each request stumbles up to three times, each time differently, and every prompt has its own reply in the end."""
     faults = [
         Reply(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.01"}),
@@ -248,8 +219,8 @@ def test_an_endpoint_with_every_fault_at_once(tmp_path, seed):
     ]
 
     def answer(text, time):
-        fault = random.Random(f"{seed} {text} {time}").choice(faults) if time <= int(text) % 4 else None
-        wrong = sum(isinstance(random.Random(f"{seed} {text} {t}").choice(faults), str) for t in range(1, time))
+        fault = random.Random(f"{text} {time}").choice(faults) if time <= int(text) % 4 else None
+        wrong = sum(isinstance(random.Random(f"{text} {t}").choice(faults), str) for t in range(1, time))
         return fault if fault is not None and (wrong < 2 or isinstance(fault, Reply)) else f'{{"n": {text}}}'
 
     texts = [str(i) for i in range(100)]
@@ -325,15 +296,9 @@ def test_errors_for_ever_end_the_run_after_the_retries(tmp_path):
             Reply(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
             "Incorrect API key: [key]. Check the key in the environment variable",
         ),
-        (Reply(403, {"message": "no access."}), "HTTP 403: no access. Check the key in the environment"),
-        (Reply(404, {"error": "model 'tiny' not found"}), "HTTP 404: model 'tiny' not found."),
-        (Reply(400, {"error": {"message": "use max_completion_tokens"}}), "HTTP 400: use max_completion_tokens."),
         (Reply(400, {"error": {"message": "bad", "code": "invalid_value"}}), "HTTP 400: bad."),
-        (Reply(400, {"error": "bad"}), "HTTP 400: bad."),
         (Reply(400, "bad"), "HTTP 400: bad."),
         (Reply(400, [5]), "HTTP 400: [5]."),
-        (Reply(307, "", {"Location": "http://127.0.0.1:9/v1"}), "HTTP 307: it redirects"),
-        (Reply(429, "", {"Retry-After": "86400"}), "The endpoint asks to wait 86400 s."),
     ],
     ids=lambda one: str(getattr(one, "status", "")),
 )
@@ -347,13 +312,6 @@ def test_what_is_no_completion_is_quoted():
     with ChatServer(lambda text, time: Reply(body="<html>" + "x" * 5000)) as server:
         assert f"the reply is not a chat completion: <html>{'x' * 294}…." in failure(server, retries=1)
     assert len(server.asked) == 2
-
-
-def test_an_address_where_nobody_listens():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/"
-        assert f"at {url.rstrip('/')}: connection refused. Is the server running" in failure(url)
 
 
 def test_replies_on_their_way_are_kept_when_another_fails(tmp_path):

@@ -65,16 +65,6 @@ def test_what_is_no_json_is_refused_and_quoted(text):
     assert len(str(caught.value)) < 300
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.text())
-def test_any_text_is_json_or_refused(text):
-    try:
-        value = json_value(text)
-    except WrongReply:
-        return
-    assert json.loads(json.dumps(value)) == value
-
-
 def test_thoughts_are_left_out():
     assert without_thought("<think>a</think>b<think>c</think>") == "b<think>c</think>"
     assert without_thought("b <think>a</think>") == "b <think>a</think>"
@@ -115,7 +105,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JSON)
 def test_it_agrees_with_another_checker(value):
     """On whatever value, with the reference implementation of JSON Schema."""

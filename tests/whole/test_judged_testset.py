@@ -118,6 +118,7 @@ def test_from_the_shipped_test_set_to_honest_scores(harness, tmp_path, monkeypat
     ran = [harness("run", *data, *words).json for words in retrievers]
     assert all(0.4 < one["metrics"]["modified_map@3"] < 1 for one in ran)
     assert all(one["metrics"]["judged@3"] == 1 for one in ran), "both runs were pooled"
+    assert [harness(command, *data[2:]).code for command in ("export", "reproduce")] == [0, 0]
     compared = harness("compare", "experiment_name=frozen", "format=json").json
     estimates = [one["estimates"]["modified_map@3"] for one in compared["runs"]]
     assert {(one["checked"], one["others"]) for one in estimates} == {(20, 2)}, "two unanswerable ones are not scored"

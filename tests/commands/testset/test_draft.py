@@ -168,15 +168,10 @@ def test_a_larger_limit_pays_for_the_new_documents_only(drafting, model, tmp_pat
     manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
     assert manifest["usage"]["requests"] == 25  # all that were ever paid for
     assert manifest["documents"]["path"] == "../docs"
-
-
-def test_a_finished_draft_sends_nothing_and_changes_no_byte(drafting, model, tmp_path):
-    drafting(model, "limit=3")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()}
-    asked = len(model.asked)
-    done = drafting(model, "limit=3")
-    assert (done.code, len(model.asked)) == (0, asked)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()} == before
+    written, asked = {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()}, len(model.asked)
+    assert drafting(model, "limit=5", "questions=1").code == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()} == written
+    assert len(model.asked) == asked
 
 
 def test_easiness_stands_beside_that_of_the_examples(drafting, model, tmp_path):
@@ -238,29 +233,13 @@ def test_no_draft_at_all_is_a_failure_with_its_reasons(drafting, tmp_path):
         assert not (tmp_path / "ts").exists()
 
 
-def test_examples_and_prompts_of_the_user(drafting, model, tmp_path):
-    (tmp_path / "real.txt").write_text("도자기 언제 구워\n가마 온도")
-    drafting(model, "limit=2", "kinds=[fact,search]", "examples=real.txt")
-    assert all("- 가마 온도" in text and "- 도자기 언제 구워" in text for text in model.texts)
-    (tmp_path / "mine.txt").write_text("Ask {questions} things.\n\nText:\n{text}")
-    done = drafting(model, "testset=mine", "limit=1", "kinds=[fact]", "prompts.fact=mine.txt", "questions=3")
-    assert done.code == 0
-    assert model.texts[-1].startswith("Ask 3 things.\n\nText:\n")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["documents=nowhere"], "documents=nowhere: there is no such folder"),
         (["documents=empty"], "manifest.json is missing"),
-        (["documents=damaged"], "broken JSON"),
-        (["documents=newer"], "reads version 1"),
-        (["limit=0"], "limit=0 is too small"),
-        (["limit=many"], "limit"),
-        (["questions=0"], "questions=0 is too small"),
         (["kinds=[facts]"], r"\['facts'\] is not a list of fact, search.*Did you mean 'fact'"),
         (["kinds=[]"], "kinds is empty"),
-        (["language=de"], "language='de' is not one of auto, ko, en"),
         (["model=null"], "model is missing"),
         (["examples=nowhere.txt"], "examples: .*no such file"),
         (["examples=wrong.jsonl"], "examples: .*eval_id is missing"),
@@ -268,20 +247,14 @@ def test_examples_and_prompts_of_the_user(drafting, model, tmp_path):
         (["prompts.fact=nowhere.txt"], "prompts.fact: .*no such file"),
         (["prompts.fact=real.txt"], r"prompts.fact=real.txt: the prompt lacks \{questions\}"),
         (["prompts.none=bare.txt"], r"prompts.none=bare.txt: nothing is filled in for \{text\}"),
-        (["prompts.facts=bare.txt"], "prompts.facts"),
         (["testset=real.txt"], "testset=real.txt: this is a file"),
         (["testset=docs"], "testset=docs: the folder holds something else"),
         (["filters.copied=1.5"], "filters.copied=1.5 is too large"),
-        (["llm.base_url=http://models.example/v1"], "unencrypted"),
         (["llm.base_url=https://models.example/v1"], "OPENAI_API_KEY holds no key"),
-        (["llm.request.temperature=null", "llm.request.stream=true"], "stream"),
     ],
 )
 def test_what_is_refused(drafting, model, tmp_path, words, message):
-    for name, text in {"empty": None, "damaged": "{", "newer": '{"version": 9}'}.items():
-        (tmp_path / name).mkdir()
-        if text:
-            (tmp_path / name / "manifest.json").write_text(text)
+    (tmp_path / "empty").mkdir()
     (tmp_path / "real.txt").write_text("도자기 언제 구워")
     (tmp_path / "wrong.jsonl").write_text('{"query": "도자기"}')
     (tmp_path / "bare.txt").write_text("{questions} {text}")
@@ -290,24 +263,3 @@ def test_what_is_refused(drafting, model, tmp_path, words, message):
     assert re.search(message, done.err), done.err
     assert not model.asked
     assert not (tmp_path / "ts").exists()
-
-
-def test_a_test_set_is_neither_changed_by_other_settings_nor_over_edits(drafting, model, tmp_path):
-    drafting(model, "limit=2")
-    asked = len(model.asked)
-    for word, message in {
-        "seed=1": "was drafted with seed=0, not 1",
-        "questions=3": "questions=2, not 3",
-        "model=large": "llm.model=tiny, not large",
-        "kinds=[fact]": "kinds=",
-        "filters.copied=0.5": "filters.copied=0.7, not 0.5",
-        "limit=1": "was drafted from 2 documents, and this command shows 1",
-    }.items():
-        done = drafting(model, "limit=2", word)
-        assert done.code == 2
-        assert message in done.err
-    path = tmp_path / "ts" / "queries.jsonl"
-    path.write_text(path.read_text().replace("안녕", "그래"))
-    done = drafting(model, "limit=3")
-    assert (done.code, len(model.asked)) == (2, asked)
-    assert "queries.jsonl has been edited" in done.err

@@ -17,7 +17,6 @@ from harness.config.schema import keys
 from harness.testset.judge.judge_record import read_records
 from harness.testset.judge.judgements import JudgementLog, current
 from harness.testset.pool import pool as pools
-from harness.testset.pool.pool import PooledRun
 
 TOPICS = 8  # of which one needs no retrieval, and six have a document with evidence
 SEEDS = 6
@@ -140,14 +139,6 @@ def test_queries_that_need_no_retrieval_are_left_to_people(judging, made, model)
     assert not (made.folder / "judge.json").exists()
 
 
-def test_pairs_that_people_have_judged_are_judged_by_the_model_as_well(judging, made, model):
-    """Agreement and the honest estimate compare the two on the same pairs; people decide in the end."""
-    made.judge("human:kim", queries=made.query_ids[:3], sample="audit")
-    judging(model)
-    said = JudgementLog(made.folder).read()
-    assert sorted(one.pair for one in said if one.basis == "llm") == pairs(made)
-
-
 def test_a_changed_query_is_judged_anew_after_it_is_pooled_anew(judging, made, model):
     judging(model)
     path = made.folder / "queries.jsonl"
@@ -195,7 +186,8 @@ def test_what_becomes_of_each_reply(judging, made, tmp_path):
     assert found["judge"]["grades"]["null"] == 3
 
 
-def test_a_judge_that_is_fooled_is_named(judging, made):
+def test_a_judge_that_is_fooled_is_named_and_judges_what_people_have_judged(judging, made):
+    made.judge("human:kim", queries=made.query_ids[:3], sample="audit")
     with ChatServer(model=gullible) as server:
         done = judging(server)
     assert (
@@ -206,7 +198,9 @@ def test_a_judge_that_is_fooled_is_named(judging, made):
     record = next(iter(read_records(made.folder).values()))
     assert (record.controls["claiming"].count, record.controls["stuffed"].count) == (SEEDS, 0)
     assert len(record.warnings) == 1
-    assert not any("완벽" in one.quote for one in JudgementLog(made.folder).read()), "controls are no judgements"
+    said = [one for one in JudgementLog(made.folder).read() if one.basis == "llm"]
+    assert sorted(one.pair for one in said) == pairs(made)
+    assert not any("완벽" in one.quote for one in said), "controls are no judgements"
 
 
 def test_answers_to_unanswerable_queries_are_listed(judging, made):
@@ -234,18 +228,6 @@ def test_nothing_tells_the_model_who_retrieved_a_document(judging, made, model):
     assert len({json.dumps({**one.body, "messages": 0}) for one in model.asked}) == 1
 
 
-def test_a_judge_that_is_the_drafter_or_in_the_pooled_runs_is_named(judging, made, model):
-    manifest = json.loads((made.folder / "testset.json").read_text())
-    (made.folder / "testset.json").write_text(json.dumps({**manifest, "settings": {"llm": {"model": "tiny"}}}))
-    pool = pools.read_pool(made.folder)
-    runs = {
-        run_id: PooledRun(run.name, run.depth, {"llm.model": "org/Tiny"}) for run_id, run in pool.about.runs.items()
-    }
-    pools.write_pool(made.folder, replace(pool, about=replace(pool.about, runs=runs)))
-    warnings = judging(model, "limit=1", "judge.controls=1", "format=json").json["judge"]["warnings"]
-    assert ["drafted" in warnings[0], "llm.model of aaaaaaaa, bbbbbbbb" in warnings[1]] == [True, True]
-
-
 def test_a_limit_is_said_before_anything_is_asked_and_how_to_lift_it(judging, made, model):
     assert keys(JudgeConfig)["limit"].default == 200, "nobody pays for thousands of requests by a first command"
     some = f"Judging 7 of {len(pairs(made))} pairs (limit=null: all)"
@@ -267,23 +249,6 @@ def test_the_prompt_is_in_the_language_of_the_documents_or_the_users_own(judging
     assert next(iter(read_records(tmp_path / "ts").values())).language == ""
 
 
-def test_an_endpoint_that_is_down_ends_the_command_and_a_repeat_goes_on(judging, made):
-    down = True
-
-    def answer(asked, count):
-        return Reply(503, "down") if down and len(server.asked) > 4 else judge(asked)
-
-    with ChatServer(model=answer) as server:
-        done = judging(server, "limit=6", "judge.controls=0", "llm.runtime.retries=0", "llm.runtime.parallel=1")
-        assert done.code == 1
-        assert "4 of 6 replies are cached" in done.err
-        assert not (made.folder / "judgements.jsonl").exists()
-        down = False
-        assert judging(server, "limit=6", "judge.controls=0").code == 0
-        assert len(server.asked) == 5 + 2
-    assert len(JudgementLog(made.folder).read()) == 6
-
-
 def spoil(folder, name, old, new):
     path = folder / name
     text = path.read_text()
@@ -302,18 +267,12 @@ def other_documents(folder):
         (["testset=nowhere"], None, "testset=nowhere: there is no such folder"),
         ([], lambda ts: (ts / "pool.json").unlink(), "has no pool.json: nothing is pooled"),
         ([], lambda ts: (ts / "testset.json").unlink(), "testset.json is missing"),
-        (["documents=nowhere"], None, "documents=nowhere: there is no such folder"),
         (["documents=other"], lambda ts: other_documents(ts.parent), "pooled from other documents than those in other"),
         ([], lambda ts: spoil(ts, "queries.jsonl", "가람1호 첫", "가람1호의 첫"), r"1 query \(q00001\) has changed"),
         ([], lambda ts: spoil(ts, "queries.jsonl", '"q00001"', '"q9"'), r"1 query \(q9\) has been added"),
         ([], lambda ts: spoil(ts, "queries.jsonl", (ts / "queries.jsonl").read_text().partition("\n")[0] + "\n", ""),
          r"1 query \(q00000\) has been taken out"),
         ([], lambda ts: spoil(ts, "pool.jsonl", '"doc_id": "', '"doc_id": "f'), "1 pooled document .* not in the"),
-        ([], lambda ts: (ts / "judgements.jsonl").write_text('{"query": "q1"}\n'), "judgements.jsonl:1"),
-        ([], lambda ts: (ts / "judge.json").write_text("[]"), "judge.json"),
-        (["judge.controls=100000"], None, "judge.controls=100000 is too large"),
-        (["limit=0"], None, "limit=0 is too small"),
-        (["prompt=nowhere.txt"], None, "prompt: .*no such file"),
         (["prompt=bare.txt"], None, r"prompt=bare.txt: the prompt lacks \{query\}"),
         (["prompt=last.txt"], None, r"prompt has no \{conversation\}, but 2 queries \(q00002, q00007\)"),
     ],

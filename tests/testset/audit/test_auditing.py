@@ -106,20 +106,6 @@ def test_people_are_compared_with_each_other_and_with_themselves(made):
     assert other in {pair.doc_id for pair in read_pool(made.folder).by_query[query_id]}
 
 
-def test_people_who_disagree_leave_a_pair_open_until_somebody_adjudicates(made):
-    checked_by(made, KIM, 0, 4)
-    checked_by(made, LEE, 0)
-    say(made, LEE, 0, made.doc_ids[0][1], 0, sample="audit")
-    before = shown(made)
-    assert before.progress.open == 1
-    assert before.model.counts[3][3] == 2  # the near-duplicate of topic 0, and the answer of topic 4
-    say(made, "adjudicated:chief", 0, made.doc_ids[0][1], 0, sample="audit")
-    after = shown(made)
-    assert after.progress.open == 0
-    assert after.model.counts[0][3] == 1
-    assert after.model.statistics["specificity"].value < 1
-
-
 def test_the_model_that_judged_last_counts_and_the_threshold_is_given(made):
     checked_by(made, KIM, 0, 4)
     made.judge("llm:lenient#9999ffff", grade=lambda query_id, doc_id: max(1, made.truth(query_id, doc_id)))

@@ -84,57 +84,29 @@ def test_where_the_documents_are(folder, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("name", "change", "message"),
     [
-        ({"doc_id": None}, "doc_id is None"),
-        ({"ranks": [1]}, "ranks is [1], but must be an object"),
-        ({"ranks": {"r": 0}}, "ranks is {'r': 0}"),
-        ({"ranks": {"r": True}}, "ranks.r is True"),
-        ({"ranks": {"r": 1.5}}, "ranks.r is 1.5"),
-        ({"seed": 1}, "seed is 1, but must be true or false"),
-        ({"near_duplicate": "no"}, "near_duplicate is 'no'"),
-        ({"pi": 0}, "pi is 0, but a probability"),
-        ({"pi": 1.1}, "pi is 1.1"),
-        ({"pi": True}, "pi is True"),
+        ("pool.jsonl", {"doc_id": None}, "pool.jsonl:2: doc_id is None"),
+        ("pool.jsonl", {"ranks": {"r": 0}}, "pool.jsonl:2: ranks is {'r': 0}"),
+        ("pool.jsonl", {"ranks": {"r": 1.5}}, "pool.jsonl:2: ranks.r is 1.5"),
+        ("pool.jsonl", {"pi": 0}, "pool.jsonl:2: pi is 0, but a probability"),
+        ("pool.jsonl", {"doc_id": "d0"}, "pool.jsonl:2: the pair ('q1', 'd0') is already at"),
+        ("pool.json", {"version": 2}, "pool.json: version is 2, but must be 1"),
+        ("pool.json", {"documents": {"path": "docs"}}, "pool.json: documents.sha256 is missing"),
+        ("pool.json", {"runs": {"r": 1}}, "pool.json: runs.r is 1, but must be an object"),
+        ("pool.json", None, "nothing is pooled. Run `harness testset pool testset="),
     ],
 )
-def test_a_wrong_pair_is_refused(folder, row, message):
-    (folder / "pool.jsonl").write_text(lines([ROW | {"doc_id": "d0"}, ROW | row]))
+def test_wrong_files_are_refused(folder, name, change, message):
+    if name == "pool.jsonl":
+        (folder / name).write_text(lines([ROW | {"doc_id": "d0"}, ROW | change]))
+    elif change:
+        (folder / name).write_text(json.dumps(ABOUT | change))
+    else:
+        (folder / name).unlink()
     with pytest.raises(BadInput) as refused:
         pools.read_pool(folder)
-    assert f"{folder / 'pool.jsonl'}:2: {message}" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"version": 2}, "version is 2, but must be 1"),
-        ({"documents": "docs"}, "documents is 'docs', but must be an object"),
-        ({"documents": {"path": "docs"}}, "sha256 is missing"),
-        ({"runs": []}, "runs is [], but must be an object"),
-        ({"runs": {"r": 1}}, "runs.r is 1, but must be an object"),
-        ({"queries": {"q1": 3}}, "queries.q1 is 3, but must be text"),
-        ({"seed": True}, "seed is True, but must be a whole number"),
-    ],
-)
-def test_a_wrong_manifest_is_refused(folder, content, message):
-    (folder / "pool.json").write_text(json.dumps(ABOUT | content))
-    with pytest.raises(BadInput) as refused:
-        pools.read_pool(folder)
-    assert f"{folder / 'pool.json'}: " in str(refused.value)
     assert message in str(refused.value)
-
-
-def test_a_pair_twice_is_refused(folder):
-    (folder / "pool.jsonl").write_text(lines([ROW, ROW]))
-    with pytest.raises(BadInput, match=r"pool\.jsonl:2: the pair .* is already at .*pool\.jsonl:1"):
-        pools.read_pool(folder)
-
-
-def test_without_a_pool_the_command_is_named(folder):
-    (folder / "pool.json").unlink()
-    with pytest.raises(BadInput, match=r"nothing is pooled\. Run `harness testset pool testset="):
-        pools.read_pool(folder)
 
 
 def test_a_test_set_may_name_no_documents(tmp_path):

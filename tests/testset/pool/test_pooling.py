@@ -1,7 +1,6 @@
 """What goes into a pool and what it misses: worked out by hand, and rules that hold for any lists."""
 
 import math
-from collections import Counter
 
 import pytest
 from documents_folders import folder_of_testset, query
@@ -12,7 +11,7 @@ from harness.data.testset import read_queries
 from harness.errors import BadInput
 from harness.testset.judge.judgements import Judgement, text_digest
 from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, PooledRun
-from harness.testset.pool.pooling import COPIES, Draw, Sources, missed, pooled, require_documents, reusability
+from harness.testset.pool.pooling import Draw, Sources, missed, pooled, require_documents, reusability
 from harness.testset.review.resolution import resolve
 
 LISTS = {"bm25": {"q1": ["a", "b", "c", "d", "e"], "q2": ["a"]}, "dense": {"q1": ["b", "f", "g"]}}
@@ -63,13 +62,6 @@ def test_few_documents_are_all_taken():
     assert [pair.doc_id for pair in more] == list("abcd"), "there was a draw, though of all"
 
 
-def test_a_thousand_copies_are_not_all_pooled():
-    copies = tuple(f"{n:04}" for n in range(1000))
-    found = pooled(["q1"], (), Sources({}, {"q1": ["0500"]}, dict.fromkeys(copies, copies)), Draw(2, 5, 0))
-    assert sum(pair.near_duplicate for pair in found) == COPIES
-    assert [pair.doc_id for pair in found if pair.seed] == ["0500"]
-
-
 names = st.sampled_from([f"d{n}" for n in range(12)])
 lists = st.dictionaries(
     st.sampled_from(["r1", "r2", "r3"]),
@@ -103,17 +95,6 @@ def test_whatever_is_pooled(first, second, evidence, draw, again):
         assert len(drawn) == min(draw.sample, len(rest))
         assert all(math.isclose(pair.pi, len(drawn) / len(rest)) for pair in drawn)
         assert brought <= {pair.doc_id for pair in pool if pair.query_id == query_id}
-
-
-def test_each_document_is_drawn_equally_often():
-    """2 of 8, over 2,000 seeds: each about 500 times, with a standard deviation below 20."""
-    below = [f"d{n}" for n in range(8)]
-    counts: Counter[str] = Counter()
-    for seed in range(2000):
-        found = pooled(["q"], (), Sources({"r": {"q": ["top", *below]}}), Draw(1, 2, seed))
-        counts.update(pair.doc_id for pair in found if pair.pi < 1)
-    assert sum(counts.values()) == 4000
-    assert all(400 < counts[doc_id] < 600 for doc_id in below)
 
 
 def test_documents_that_are_gone_are_named():

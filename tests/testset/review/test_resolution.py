@@ -1,10 +1,6 @@
 """What judgements come to: who decides, what stays open, and the labels that follow."""
 
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.data.labels import qrels_of
 from harness.data.testset import EvidencedQuery
@@ -175,14 +171,3 @@ def test_a_model_alone_and_people_alone():
     assert dict(people.label(queries[0]).relevant) == {"b": 2}
     assert resolve(judgements, queries, pairs).grades["q1"]["b"].grade == 0, "the repair counts for labels"
     assert Question("people disagree", "q1", "a") in resolve(judgements, queries, pairs).open
-
-
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 3, None]), st.sampled_from([KIM, LEE, CHIEF, MODEL])), max_size=6))
-def test_only_the_order_of_one_kind_of_judge_matters(given_grades):
-    """Judges of one kind in their order, however the others come between them."""
-    judgements = [said("q", "d", grade, by) for grade, by in given_grades]
-    sorted_by_kind = list(itertools.chain.from_iterable(
-        [one for one in judgements if one.basis == basis] for basis in ("llm", "adjudicated", "human")
-    ))  # fmt: skip
-    first, second = (resolve(rows, [query("q")], pool("q/d")) for rows in (judgements, sorted_by_kind))
-    assert (first.grades, first.open) == (second.grades, second.open)

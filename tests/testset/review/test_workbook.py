@@ -414,16 +414,3 @@ def test_a_sheet_that_lies_about_its_size_is_read_at_once(small, blank, tmp_path
     content = packed(blank, in_part("sheet3.xml", b"</sheetData>", corner))
     (tmp_path / "filled.xlsx").write_bytes(content)
     assert small.read(tmp_path / "filled.xlsx").new == ()
-
-
-def test_names_of_files(small, blank, tmp_path):
-    for name, says in (("b.xls", "a workbook is a file .xlsx"), ("none.xlsx", "does not exist"), (".xlsx/", "xlsx")):
-        with pytest.raises(BadInput, match=says):
-            small.read(tmp_path / name)
-    with pytest.raises(BadInput, match=r"the file exists\. Read it back first"):
-        small.write(blank)
-    with pytest.raises(BadInput, match=r"Name it b\.xlsx"):
-        small.write(tmp_path / "b.csv")
-    with pytest.raises(BadInput, match="there is no folder"):
-        small.write(tmp_path / "x" / "b.xlsx")
-    assert list(tmp_path.iterdir()) == []
