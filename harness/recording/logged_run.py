@@ -149,18 +149,14 @@ def load_unchanged(
     reader = build(source, where="dataset")
     name = run.params.get("dataset", "dataset")
     try:
-        only_labels = tuple(names) == ("qrels",)
-        dataset = (
-            Dataset(name, (), (), reader.qrels()) if only_labels else checked_dataset(reader, name, documents(reader))
-        )
+        if tuple(names) == ("qrels",):
+            dataset = Dataset(name, (), (), reader.qrels())
+        else:
+            dataset = checked_dataset(reader, name, documents(reader))
     except BadInput as error:
         raise BadInput(f"The data of run {run.short_id} cannot be read any more: {error} {remedy}") from None
-    require_unchanged(
-        run,
-        {name: dataset.fingerprints[name] for name in names},
-        {name: place_of_part(source, name) for name in names},
-        remedy,
-    )
+    places = {name: place_of_part(source, name) for name in names}
+    require_unchanged(run, {name: dataset.fingerprints[name] for name in names}, places, remedy)
     return dataset
 
 
@@ -171,17 +167,17 @@ def require_unchanged(
 
     fingerprints: name -> sha256 of the data now; None without data. places: name -> where the data were read.
     """
+
+    def short(sha256: str | None) -> str:
+        return f"{sha256[:12]}…" if sha256 else "none"
+
     changed = [
-        f"the {NAMES.get(name, name)} have changed ({places[name]}: sha256 {_short(then)} then, {_short(now)} now)"
+        f"the {NAMES.get(name, name)} have changed ({places[name]}: sha256 {short(then)} then, {short(now)} now)"
         for name, now in fingerprints.items()
         if now != (then := run.tags.get(f"data.{name}"))
     ]
     if changed:
         raise BadInput(f"Run {run.short_id} used other data: {'; '.join(changed)}. {remedy}")
-
-
-def _short(sha256: str | None) -> str:
-    return f"{sha256[:12]}…" if sha256 else "none"
 
 
 AT_ONCE = 8  # downloads

@@ -49,24 +49,18 @@ class FileScores:
         numbers = retrieval_run.scores_by_name(scores)
         made_of = Dataset("", (), (), qrels).fingerprints
         labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
+        lists = {
+            "harness.verb": "score",
+            retrieval_run.LISTS: lists_digest(predictions),
+            retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids),
+        }
+        place = retrieval_run.place_of_part(config.dataset, "qrels")
         record = RunRecord(
             config.experiment_name,
             config.run_name or config.predictions.name,
             params=retrieval_run.plain_params(config.document, choices),
-            tags=provenance.provenance(labels)
-            | {
-                "harness.verb": "score",
-                retrieval_run.LISTS: lists_digest(predictions),
-                retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids),
-            },
-            inputs={
-                "qrels": Input(
-                    name=choices["dataset"],
-                    sha256=str(labels["qrels"]),
-                    source=retrieval_run.place_of_part(config.dataset, "qrels"),
-                    rows=len(qrels.grades),
-                )
-            },
+            tags=provenance.provenance(labels) | lists,
+            inputs={"qrels": Input(choices["dataset"], str(labels["qrels"]), place, len(qrels.grades))},
             metrics=retrieval_run.charted(numbers, objective),
             objective=objective,
             shows_private=True,

@@ -44,7 +44,12 @@ class CsvTracker(Tracker):
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         from filelock import FileLock
 
-        row = row_of(record, status)
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
+        folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
+        row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment}
+        row |= {"name": record.name, "folder": folder}  # what follows has prefixes as in `mlflow.search_runs`
+        for kind, named in {"metrics": record.all_metrics, "params": record.params, "tags": plain_tags(record)}.items():
+            row |= {f"{kind}.{name}": value for name, value in named.items()}
         self.table.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.table.with_name(f".{self.table.name}.lock")):
             columns = self._columns()
@@ -54,16 +59,6 @@ class CsvTracker(Tracker):
 
     def _columns(self) -> dict[str, list[Any]]:
         return dict(read_columns(self.table)) if self.table.exists() else {}
-
-
-def row_of(record: RunRecord, status: str) -> dict[str, Any]:
-    """Return column -> cell of a run that ends; prefixes as in `mlflow.search_runs`."""
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
-    folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
-    row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment, "name": record.name}
-    row |= {"folder": folder, **{f"metrics.{name}": value for name, value in record.all_metrics.items()}}
-    row |= {f"params.{name}": value for name, value in record.params.items()}
-    return row | {f"tags.{name}": value for name, value in plain_tags(record).items()}
 
 
 def plain_tags(record: RunRecord) -> dict[str, str]:

@@ -255,11 +255,6 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
         )
 
 
-def name_server(uri: str) -> None:
-    from_environment = uri == without_login(os.environ.get("MLFLOW_TRACKING_URI"))
-    name_host(uri, "MLFLOW_TRACKING_URI" if from_environment else "tracking.uri")
-
-
 def name_places(database: Path, chosen: bool) -> None:
     """Name the other machines where a database keeps files of runs. chosen: whether the user named the database.
 

@@ -7,6 +7,7 @@ pages, and the charts that a sweep's view opens with.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -24,12 +25,12 @@ from harness.tracking.mlflow_client import (
     database_file,
     make_database,
     name_places,
-    name_server,
     open_client,
     reaching,
     require_sound,
     shown_address,
     uri_of,
+    without_login,
     without_secrets,
 )
 from harness.tracking.tracker import (
@@ -46,6 +47,7 @@ from harness.tracking.tracker import (
     Tracker,
     mlflow_name,
 )
+from retrievers.hosts import name_host
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -174,7 +176,8 @@ class MlflowTracker(Tracker):
         chosen = self.uri is not None
         self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
         if not (named := database_file(self.uri)):
-            name_server(self.uri)
+            from_environment = self.uri == without_login(os.environ.get("MLFLOW_TRACKING_URI"))
+            name_host(self.uri, "MLFLOW_TRACKING_URI" if from_environment else "tracking.uri")
             self._open()
             return
         self.database = database = named.absolute()

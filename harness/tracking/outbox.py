@@ -7,7 +7,6 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -46,7 +45,8 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
 
     record: its `folder` is moved here; None if the files are in the tracking store. run_id: as in `Held`.
     """
-    held = next(_free_names(folder))
+    names = (f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}" for n in itertools.count(1))
+    held = next(place for name in names if not (place := folder.with_name(name)).exists())
     saved = dataclasses.replace(record, folder=None, unsent=None, ended=int(time.time() * 1000))
     unfinished = held.with_name(held.name + UNFINISHED)
     unfinished.mkdir(parents=True)
@@ -83,10 +83,3 @@ def read_saved(folder: Path) -> Held:
 
 def _text(held: Held) -> str:
     return json.dumps(dataclasses.asdict(held), ensure_ascii=False, indent=1) + "\n"
-
-
-def _free_names(folder: Path) -> Iterator[Path]:
-    for n in itertools.count(1):
-        candidate = folder.with_name(f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}")
-        if not candidate.exists():
-            yield candidate

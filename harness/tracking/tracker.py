@@ -65,11 +65,6 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-def _estimate(logged: Mapping[str, float]) -> Estimate | None:
-    value, low, high, checked, others = (logged.get(f"estimate_{name}", math.nan) for name in ESTIMATE)
-    return None if math.isnan(checked) else Estimate(value, low, high, int(checked), int(others))
-
-
 CLAIM = "harness.claim"  # tag of a run: the claim by which the next command ends it if its process dies
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
@@ -173,7 +168,9 @@ class LoggedRun:
         if name is None or kind is None or OBJECTIVE not in self.metrics:
             return None
         low, high = (self.metrics.get(f"{OBJECTIVE}_{end}", math.nan) for end in ("low", "high"))
-        return Objective(name, self.metrics[OBJECTIVE], low, high, cast(Kind, kind), _estimate(self.metrics))
+        mean, least, most, checked, others = (self.metrics.get(f"estimate_{one}", math.nan) for one in ESTIMATE)
+        estimate = None if math.isnan(checked) else Estimate(mean, least, most, int(checked), int(others))
+        return Objective(name, self.metrics[OBJECTIVE], low, high, cast(Kind, kind), estimate)
 
     @property
     def select_on(self) -> str:

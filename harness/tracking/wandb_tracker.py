@@ -55,12 +55,9 @@ class WandbTracker(Tracker):
 
         outputs = self.outputs or Path()
         outputs.mkdir(parents=True, exist_ok=True)
-        unasked: dict[str, Any] = {
-            "console": "off",
-            "disable_git": True,
-            "disable_code": True,
-        }  # W&B would send what it finds
-        unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True, "host": "unnamed"}
+        # W&B would send what it finds on this machine.
+        unasked: dict[str, Any] = {"console": "off", "disable_git": True, "disable_code": True, "host": "unnamed"}
+        unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
         try:
             run = wandb.init(
                 project=record.experiment,

@@ -83,16 +83,12 @@ def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
                 _settle(ledger, config)
             known = tuple(ledger.submissions().values())
     rows = [_row(one, known[-1]) for one in known]
-    document: dict[str, Any] = {
-        "ledger": str(ledger.file),
-        "metric": known[-1].exports[0].metric if known else None,
-        "submissions": rows,
-        "agreement": {part: _agreement(rows, part) for part in PARTS},
-        "picture": None,
-    }
-    if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
-        document["picture"] = str(ledger.folder / "history.png")
-        _draw(rows, document["metric"], Path(document["picture"]))
+    metric = known[-1].exports[0].metric if known else ""
+    agreement, picture = {part: _agreement(rows, part) for part in PARTS}, None
+    if max(one["submissions"] for one in agreement.values()) >= 2:
+        _draw(rows, metric, picture := ledger.folder / "history.png")
+    document = {"ledger": ledger.file, "metric": metric or None, "submissions": rows, "agreement": agreement}
+    document |= {"picture": picture}
     return CommandAnswer(document, history_report(document), lambda _: [submissions_table(document)])
 
 
@@ -247,7 +243,9 @@ def history_report(document: Mapping[str, Any]) -> Report:
         notes.append("out of fold: gate or fusion learnt from these labels; each query's own had no part in its list.")
     if any(row["local"] is None for row in rows):
         notes.append("A dash under `here`: the run has no such score, or used other queries.")
-    scores = replace(whole.for_medium("screen").without_empty(), caption="Scores", notes=notes)
+    shown = whole.for_medium("screen").without_empty()
+    headings = [replace(one, name=one.name.rpartition(" ")[2]) if "drift" in one.name else one for one in shown.columns]
+    scores = replace(shown, caption="Scores", columns=headings, notes=notes)
     columns = [Column("no.", "count"), *map(Column, ("exported (UTC)", "run", "name", "state", "file"))]
     cells = [
         [row["number"], minute(row["time"]), short_id(row["run_id"]), row["run_name"], row["state"], row["file"]]
