@@ -191,7 +191,7 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
             f"experiment_name={name!r}: no such experiment in {shown_address(tracker.uri)}.{did_you_mean(name, known)} "
             "`harness runs experiment_name=null` lists all."
         )
-    return None  # the default's, which nobody asked for
+    return None  # the default name was not asked for
 
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
@@ -211,7 +211,7 @@ def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
 def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
     """Return the trials of a sweep, computed and reused. Raise BadInput if the run is not a sweep."""
     if sweep.tags.get("harness.verb") != "sweep":
-        raise BadInput(f"Run {sweep.named} is no sweep, so it has no trials. `harness runs` lists the sweeps.")
+        raise BadInput(f"Run {sweep.named} is not a sweep, so it has no trials. `harness runs` lists the sweeps.")
     member = member_tag(sweep.tags["sweep.id"])
     return [RunRow(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
 

@@ -55,7 +55,7 @@ CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
 )  # fmt: skip
-UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
+UNSAID = recipes(SweepConfig)  # groups that only set other keys or choose the trials, so they are not params
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:

@@ -67,7 +67,7 @@ def fault(database: Path, thorough: bool = False) -> str | None:
     try:
         with closing(_reading(database)) as connection:
             return _first_fault(connection, thorough)
-    except sqlite3.DatabaseError as error:  # others, such as a lock, are no damage: MLflow will say what they are
+    except sqlite3.DatabaseError as error:  # MLflow describes other errors, such as a lock
         return f"is damaged ({error})" if is_damage(error) else None
     except UnicodeDecodeError:  # of names in it, or of SQLite's message about them
         return "is damaged (it holds text that is not UTF-8)"
@@ -153,7 +153,7 @@ class NoAnswer(Unreachable, BadInput):
 
 
 class Damaged(Unreachable, BadInput):
-    """The file of a local tracking store is damaged, or is no tracking store. A run that has begun is saved."""
+    """The file of a local tracking store is damaged, or is another file. A run that has begun is saved."""
 
 
 def without_login(uri: str | None) -> str:

@@ -87,7 +87,7 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
 
 
 SECTION = "sweep"  # the charts' section; those that MLflow makes of every metric follow below
-SCATTERED = 6  # params with a chart of their own: MLflow limits the length of a saved view
+SCATTERED = 6  # params with a separate chart: MLflow limits the length of a saved view
 RUNS = 100  # drawn in a chart
 
 
@@ -151,7 +151,7 @@ class MlflowTracker(Tracker):
         try:
             urlsplit(uri or "").port  # noqa: B018
         except ValueError as error:  # the address is not shown: it may hold a password
-            raise BadInput(f"uri is no address: {error}.") from None
+            raise BadInput(f"uri is not an address: {error}.") from None
         super().__init__(detail)
         self.uri = uri
         self.database: Path | None = None  # the file of a local tracking store

@@ -8,8 +8,6 @@ import pytest
 from html_pages import data_of
 from logged_runs import RUN, WITHHELD
 
-from harness.tracking.mlflow_tracker import MlflowTracker
-
 BOARD = ("board", "experiment_name=e", "format=json")
 
 
@@ -17,12 +15,6 @@ BOARD = ("board", "experiment_name=e", "format=json")
 def runs(logged):
     """Two runs: the first withholds everything and scores 1/3, the second is right everywhere."""
     return [done.json["run_id"] for done in logged(WITHHELD, RUN)]
-
-
-def tracker(tmp_path):
-    found = MlflowTracker()
-    found.connect(tmp_path / "outputs")
-    return found
 
 
 def test_the_board_of_an_experiment(harness, runs, tmp_path):
@@ -154,14 +146,14 @@ REFUSED = {
 }
 
 
-def test_what_is_no_board(harness, logged, tmp_path):
+def test_what_is_no_board(harness, logged, tmp_path, request):
     one_run = logged(RUN)[0].json["run_id"]
     for word, expected in REFUSED.items():
         done = harness("board", "experiment_name=e", word)
         assert (done.code, expected in done.err) == (2, True), word
     done = harness("board", "experiment_name=e")
     assert (done.code, "at least two are needed" in done.err) == (2, True)
-    store = tracker(tmp_path)
+    store = request.getfixturevalue("tracker")
     running = store.client.create_run(store._experiment_id("e"), tags={"harness.verb": "run"}).info.run_id
     done = harness("board", f"runs=[{one_run},{running}]")
     assert (done.code, "only finished runs" in done.err) == (2, True)

@@ -25,11 +25,6 @@ def runs(logged):
     return [done.json["run_id"] for done in logged((*WITHHELD, "run_name=<b>worse|</b>"), RUN)]
 
 
-@pytest.fixture
-def store(runs, request):
-    return request.getfixturevalue("tracker")
-
-
 def test_the_best_runs_are_compared_best_first(harness, runs):
     worse, better = runs
     found = harness(*COMPARE).json
@@ -147,13 +142,13 @@ def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, store):
+def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tracker):
     found = harness(*COMPARE).json
-    (logged,) = store.runs("e", {"harness.verb": "compare"}, "FINISHED")
+    (logged,) = tracker.runs("e", {"harness.verb": "compare"}, "FINISHED")
     assert logged.run_id == found["run_id"]
     assert logged.metrics["p_holm/A-B"] == 0.5
     assert logged.tags["mlflow.note.content"] == found["verdicts"][0]
-    names = [file.path for file in store.client.list_artifacts(logged.run_id)]
+    names = [file.path for file in tracker.client.list_artifacts(logged.run_id)]
     assert sorted(names) == ["comparison.html", "comparison.json", "comparison.md"]
     assert harness("export", "experiment_name=e", "format=json").json["run_id"] == runs[1]  # and never chosen
     done = harness("compare", f"runs=[{runs[0]},{found['run_id']}]")
@@ -311,19 +306,19 @@ def test_other_data_is_refused(harness, runs, toy, name, before, after, expected
 
 @pytest.mark.slow
 @pytest.mark.local
-def test_runs_that_cannot_be_judged_are_refused(harness, runs, store, toy, tmp_path):
+def test_runs_that_cannot_be_judged_are_refused(harness, runs, tracker, toy, tmp_path):
     def refused(expected):
         done = harness("compare", f"runs=[{runs[0]},{runs[1]}]")
         assert done.code == 2, done.err
         assert runs[1][:8] in done.err
         assert re.search(expected, done.err), done.err
 
-    store.client.set_tag(runs[1], "version.measures", "0")
+    tracker.client.set_tag(runs[1], "version.measures", "0")
     refused("has other version of the measures than run")
-    store.client.set_tag(runs[1], "version.measures", str(measures.VERSION))
-    store.client.set_terminated(runs[1], "FAILED")
+    tracker.client.set_tag(runs[1], "version.measures", str(measures.VERSION))
+    tracker.client.set_terminated(runs[1], "FAILED")
     refused("is FAILED: only finished runs")
-    store.client.set_terminated(runs[1], "FINISHED")
+    tracker.client.set_terminated(runs[1], "FINISHED")
     (place,) = (tmp_path / "outputs" / "artifacts").glob(f"*/{runs[1]}/artifacts/scores.csv")
     place.unlink()
     refused(r"scores\.csv of run .* is gone")

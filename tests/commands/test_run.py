@@ -330,17 +330,6 @@ def test_looks_at_private_scores(harness, toy, words, said):
     assert any("have been seen" in one for one in run_report(result).verdict) == said
 
 
-def test_a_gate_file_is_found_again_from_any_folder(harness, toy):
-    """As a run's data is: its config names the files from the root."""
-    import yaml
-
-    learnt = harness("run", *contest(toy), *QUIET, "gate=auto").json
-    (Path("learnt.json")).write_bytes((Path(learnt["files"]["folder"]) / "gate.json").read_bytes())
-    found = harness("run", *contest(toy), *QUIET, "gate=fitted", "gate.file=learnt.json").json
-    config = yaml.safe_load((Path(found["files"]["folder"]) / "config.yaml").read_text("utf-8"))
-    assert config["gate"]["file"] == str(Path("learnt.json").absolute())
-
-
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [

@@ -91,7 +91,7 @@ def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tr
     written = harness(*RUNS, "format=markdown").out
     assert "| 0.600 [0.500, 0.700] | mine (k=0.6) |" in written.replace("retriever=bm25 ", "")
     assert f" | {reused[:8]} |" in written
-    assert "is no sweep" in harness("runs", f"run={reused}").err
+    assert "is not a sweep" in harness("runs", f"run={reused}").err
 
 
 def test_experiments_are_listed_where_none_is_chosen(harness, tracker):

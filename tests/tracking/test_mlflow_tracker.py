@@ -98,7 +98,7 @@ def test_a_server_that_is_not_there_is_named_without_secrets(harness, toy, monke
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("http://user:secret@host:port", "tracking: uri is no address"),
+        ("http://user:secret@host:port", "tracking: uri is not an address"),
         ("sqlite:////proc/x", "/proc/x is in a virtual file system"),
     ],
 )

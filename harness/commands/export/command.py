@@ -96,7 +96,7 @@ def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, 
     if document["new"]:
         yield f"This is submission {submission.number} of the ledger. Record its leaderboard score."
     else:
-        yield f"This is no new submission: the same content is {submission.about}."
+        yield f"This is not a new submission: the same content is {submission.about}."
 
 
 def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:

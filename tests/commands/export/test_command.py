@@ -62,7 +62,7 @@ def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     assert (again["number"], again["new"], again["written"]) == (1, False, False)
     assert len(ledger.read_text("utf-8").splitlines()) == 1
     copied = harness("export", "experiment_name=e", "submission=b.csv")
-    assert f"no new submission: the same content is submission 1 ({line['time'][:10]}" in copied.out
+    assert f"not a new submission: the same content is submission 1 ({line['time'][:10]}" in copied.out
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     other = harness(*export, f"run={worse['run_id']}").json
     assert (other["run_id"], other["number"], other["new"]) == (worse["run_id"], 2, True)

@@ -12,7 +12,6 @@ from harness.commands.export.history import _agreement, history_report, submissi
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine
 from harness.reports.report import show_report
 from harness.reports.tables import csv, markdown
-from harness.tracking.mlflow_tracker import MlflowTracker
 
 RECORD = ("export record", "submission=best.csv")
 BY = "modified_map_at_3"
@@ -25,14 +24,8 @@ def submitted(harness, logged):
     return harness("export", "experiment_name=e", "submission=best.csv", "format=json").json
 
 
-def tracker(tmp_path):
-    found = MlflowTracker()
-    found.connect(tmp_path / "outputs")
-    return found
-
-
 @pytest.mark.slow
-def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, tmp_path):
+def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, tmp_path, tracker):
     found = harness(*RECORD, "public=0.81", "format=json").json
     assert (found["number"], found["run_id"], found["sha256"]) == (1, submitted["run_id"], submitted["sha256"])
     assert (found["public"], found["private"], found["local"], found["replaced"]) == (0.81, None, 1.0, {})
@@ -47,7 +40,7 @@ def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, 
     lines = (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines()
     assert harness(*moved, "public=0.82").json["replaced"] == {}
     assert (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines() == lines
-    run = tracker(tmp_path).run(submitted["run_id"])
+    run = tracker.run(submitted["run_id"])
     assert (run.metrics["leaderboard/public"], run.metrics["leaderboard/private"]) == (0.82, 0.75)
     assert run.tags["submission.sha256"] == submitted["sha256"]
     [row] = harness("export history", "format=json").json["submissions"]
@@ -57,7 +50,7 @@ def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, 
     assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map@3, in sample): drift -0.3000" in said
     assert "The previous public score, 0.8200, is replaced." in said
 
-    tracker(tmp_path).client.delete_run(submitted["run_id"])
+    tracker.client.delete_run(submitted["run_id"])
     done = harness(*moved, "public=0.9")
     assert done.json["public"] == 0.9
     assert "its run could not be updated" in done.err
@@ -82,7 +75,7 @@ def test_a_changed_file_is_refused(harness, submitted, tmp_path):
     assert "was not exported to this outputs folder" in done.err
 
 
-def test_a_score_in_percent_is_asked_about(harness, submitted, tmp_path):
+def test_a_score_in_percent_is_asked_about(harness, submitted, tracker):
     """And recorded as a fraction, so that the drift has one scale, where it is meant."""
     for words, expected in {
         ("public=81",): "public=81 is above 1, the greatest value of modified_map@3: did you mean 0.81? If",
@@ -98,7 +91,7 @@ def test_a_score_in_percent_is_asked_about(harness, submitted, tmp_path):
     assert harness("export history", "format=json").json["submissions"][0]["public"] is None
     found = harness(*RECORD, "public=81", "scale=percent", "format=json").json
     assert (found["public"], found["drift"]["public"]) == (0.81, pytest.approx(-0.19))
-    assert tracker(tmp_path).run(submitted["run_id"]).metrics["leaderboard/public"] == 0.81
+    assert tracker.run(submitted["run_id"]).metrics["leaderboard/public"] == 0.81
 
 
 @pytest.mark.parametrize(
