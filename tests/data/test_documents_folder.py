@@ -45,11 +45,7 @@ def test_documents_with_their_places(tmp_path):
     ("change", "message"),
     [
         ({"manifest": None}, "this folder is not finished"),
-        ({"manifest": "{"}, "broken JSON"),
-        ({"manifest": "{}"}, "version is missing"),
         ({"manifest": '{"version": 2}'}, "reads version 1"),
-        ({"rows": []}, "no rows"),
-        ({"rows": [ROW, ROW]}, "already at"),
         ({"rows": [ROW | {"spans": []}]}, "at least one place"),
         ({"rows": [ROW | {"spans": [7]}]}, "is not a span"),
         ({"rows": [ROW | {"spans": [{"text": ID, "start": 3, "end": 3}]}]}, "start < end"),

@@ -39,12 +39,10 @@ def test_lines_are_numbered_from_one_and_blank_ones_skipped(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["f.jsonl.gz", "f.jsonl"])
-def test_gzip_is_detected_by_content(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(LINE.encode()))
-    assert list(json_lines(path)) == [(1, json.loads(LINE))]
-    path.write_text(LINE, "utf-8")
-    assert list(json_lines(path)) == [(1, json.loads(LINE))]
+@pytest.mark.parametrize("content", [gzip.compress(LINE.encode()), LINE.encode()])
+def test_gzip_is_detected_by_content(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert list(json_lines(tmp_path / name)) == [(1, json.loads(LINE))]
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
@@ -61,14 +59,14 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
 def test_a_file_that_unpacks_to_more_than_texts_do_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "UNPACKED_FREELY", 1 << 20)
     path = tmp_path / "f.jsonl"
-    path.write_bytes(gzip.compress(b"{}\n" * (1 << 20)))
+    path.write_bytes(gzip.compress(b"{}\n" * (1 << 19)))
     with pytest.raises(BadInput, match=r"f\.jsonl unpacks to more than 1,048,576 bytes, and to more than 200 times"):
         list(json_lines(path))
     with pytest.raises(BadInput, match="unpacks to more"):
         sha256_of(path)
-    text = "".join(f"{number * 7919 % 104_729}\n" for number in range(400_000))  # more than 1 MB, as texts are packed
-    path.write_bytes(gzip.compress(text.encode()))
-    assert sum(1 for _ in numbered_lines(path)) == 400_000
+    monkeypatch.setattr(files, "UNPACKED_FREELY", 1 << 10)
+    path.write_bytes(gzip.compress("".join(f"{number * 7919 % 104_729}\n" for number in range(1000)).encode()))
+    assert sum(1 for _ in numbered_lines(path)) == 1000, "as texts are packed"
 
 
 def test_lines_are_read_one_at_a_time(tmp_path):
@@ -112,15 +110,11 @@ def test_a_json_file_holds_one_object(tmp_path):
         json_file(path)
 
 
-@pytest.mark.parametrize(("text", "value"), [("1e-3", 0.001), (" 2 ", 2.0), ("-0.5", -0.5)])
-def test_finite_numbers(text, value):
-    assert finite_number(text, "grade", "f:1") == value
-
-
-@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "1_0", "", "one"])
-def test_other_numbers_are_refused(text):
-    with pytest.raises(BadInput, match=rf"^f:1: grade '{text}' is not a finite number"):
-        finite_number(text, "grade", "f:1")
+def test_finite_numbers():
+    assert [finite_number(text, "grade", "f:1") for text in ("1e-3", " 2 ", "-0.5")] == [0.001, 2.0, -0.5]
+    for text in ("nan", "inf", "1e999", "1_0", "", "one"):
+        with pytest.raises(BadInput, match=rf"^f:1: grade '{text}' is not a finite number"):
+            finite_number(text, "grade", "f:1")
 
 
 def test_some_ids():

@@ -50,7 +50,6 @@ def test_rows_of_the_contest_do_not_say_what_was_judged(tmp_path):
 
 ROW = {"needs": True, "kind": "fact", "relevant": {"a": 2}, "not_relevant": ["b"], "basis": "human"}
 WRONG = [
-    ({"needs": None}, r"needs is None, but must be true or false\."),
     ({"needs": 1}, r"needs is 1, but must be true or false\."),
     ({"needs": ...}, r"needs is missing, but not_relevant is there\. Add needs: true, or false"),
     ({"needs": ..., "not_relevant": ..., "kind": "unanswerable"}, r"needs is missing, but kind is there"),
@@ -59,19 +58,13 @@ WRONG = [
     ({"kind": "none"}, r"needs is true, but a query of kind none says the opposite"),
     ({"kind": "unanswerable"}, r"the kind is unanswerable, but a is relevant\. Change the kind"),
     ({"kind": "unanswerble"}, r"kind 'unanswerble' is not one of fact, .* Did you mean 'unanswerable'\? Leave kind"),
-    ({"kind": 3}, r"kind is 3, but must be text"),
-    ({"relevant": ...}, r"relevant is missing"),
     ({"relevant": {"a": 0}}, r"the grade of 'a' is 0, but .* Put documents judged not relevant into not_relevant"),
     ({"relevant": {"a": -1}}, r"the grade of 'a' is -1"),
     ({"relevant": {"a": float("inf")}}, r"the grade of 'a' is inf"),
-    ({"relevant": {"a": float("nan")}}, r"the grade of 'a' is nan"),
     ({"relevant": {"a": 2_000_000}}, r"grade 2e\+06 is too large: the most is 1,000,000, since .* Divide all grades"),
-    ({"relevant": {"a": 1e308}}, r"grade 1e\+308 is too large"),
     ({"not_relevant": ["a"]}, r"relevant and not_relevant both name a\. Remove it from one"),
-    ({"not_relevant": ["b", "b"]}, r"not_relevant names 'b' twice"),
     ({"not_relevant": ["1", 1]}, r"not_relevant names '1' twice"),
     ({"not_relevant": {"b": 0}}, r"not_relevant is \{'b': 0\}, but must be a list"),
-    ({"not_relevant": None}, r"not_relevant is None, but must be a list"),
     ({"not_relevant": [""]}, r"an id in not_relevant is ''"),
     ({"basis": ["human"]}, r"basis is \['human'\], but must be text"),
 ]
@@ -119,17 +112,13 @@ PAIRS = st.dictionaries(st.tuples(WORDS, WORDS), st.sampled_from((-1.0, 0.0, 1.0
 
 @quick
 @given(PAIRS)
-def test_trec_labels_are_read_as_they_were_written(pairs):
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "qrels"
-        path.write_text("".join(f"{query} 0 {doc} {grade}\n" for (query, doc), grade in pairs.items()), "utf-8")
-        qrels = Trec(qrels=str(path)).qrels()
-        assert {(query, doc): grade for query, doc, grade in judged_pairs(qrels)} == pairs
-        path.write_text("".join(line + "\n" for line in trec_qrels_lines(qrels)), "utf-8")
-        assert Trec(qrels=str(path)).qrels() == qrels
+def test_trec_labels_are_read_as_they_were_written(tmp_path_factory, pairs):
+    path = tmp_path_factory.getbasetemp() / "qrels"
+    path.write_text("".join(f"{query} 0 {doc} {grade}\n" for (query, doc), grade in pairs.items()), "utf-8")
+    qrels = Trec(qrels=str(path)).qrels()
+    assert {(query, doc): grade for query, doc, grade in judged_pairs(qrels)} == pairs
+    path.write_text("".join(line + "\n" for line in trec_qrels_lines(qrels)), "utf-8")
+    assert Trec(qrels=str(path)).qrels() == qrels
 
 
 def test_what_trec_labels_cannot_say_is_left_out():

@@ -117,17 +117,11 @@ def test_a_ranking_comes_back_from_both_formats(tmp_path, rows):
 
 MALFORMED = [
     ("", r": the file holds no rows"),
-    ("\n \r\n", r": the file holds no rows"),
     ('{"eval_id": 7}', r":1: topk is missing"),
     ('{"eval_id": 7, "top_k": []}', r":1: topk is missing .*There is 'top_k'\. Did you mean 'topk'"),
-    ('{"val_id": 7, "topk": []}', r":1: eval_id is missing .*Did you mean 'eval_id'"),
     ('{"eval_id": 7, "topk": "d1"}', r":1: topk is 'd1', but must be a list"),
-    ('{"eval_id": 7, "topk": null}', r":1: topk is None, but must be a list"),
     ('{"eval_id": 7, "topk": [1.5]}', r":1: an id in topk is 1\.5"),
-    ('{"eval_id": 7, "topk": [true]}', r":1: an id in topk is True"),
-    ('{"eval_id": 7, "topk": [""]}', r":1: an id in topk is ''"),
     ('{"eval_id": 7, "topk": [{"docid": "a"}]}', r":1: an id in topk is \{'docid'"),
-    ('{"eval_id": true, "topk": []}', r":1: eval_id is True"),
     ('{"eval_id": 7, "topk": []}\n\n{"eval_id": "7", "topk": []}', r":3: eval_id '7' is already at .*:1"),
     ('{"eval_id": 7, "topk": []}\n1 Q0 a 1 1.0 run', r":2: broken JSON"),
     ('[{"eval_id": 7, "topk": []}]', r":1: a JSON array where lines are expected"),
@@ -135,18 +129,14 @@ MALFORMED = [
         '{"7": {"d1": 0.5}, "8": {}}',
         r":1: an object that maps queries to lists .* one object per line, \{eval_id, topk",
     ),
-    ('{\n  "7": {"d1": 0.5}\n}', r":1: broken JSON"),
     ("just words", r":1: 2 fields\. A TREC run has six, query_id Q0 doc_id rank score tag; contest predictions are"),
-    ("eval_id,topk", r":1: 1 fields"),
     ("7 Q0 d1 1 0.5", r":1: 5 fields"),
     ("7 Q0 d1 1 0.5 my run", r":1: 7 fields"),
     ("7 Q0 d1 1 high run", r":1: score 'high' is not a finite number"),
     ("7 Q0 d1 1 1.0 run\n7 Q0 d2 1 nan run", r":2: score 'nan' is not a finite number"),
-    ("7 Q0 d1 1 -inf run", r":1: score '-inf' is not a finite number"),
     ("7 Q0 d1 1 1_0 run", r":1: score '1_0' is not a finite number"),
     ("7 Q0 d1 1 1.0 run\n8 Q0 d1 1 1.0 run\n7 Q0 d1 2 0.5 run", r":3: query '7' has document 'd1' already at .*:1\."),
     ("7 Q0 d1 1 1.0 run\n{}", r":2: 1 fields"),
-    (b"7 Q0 d\xff 1 1.0 run", r":1: byte 0xff is not UTF-8"),
 ]
 
 
@@ -156,12 +146,6 @@ def test_malformed_predictions_are_refused_with_place_and_remedy(tmp_path, conte
         read_predictions(write(tmp_path, content))
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    write(tmp_path, "", "run.trec")
-    with pytest.raises(BadInput, match=r"runs\.trec: there is no such file\. Did you mean 'run\.trec'"):
-        read_predictions(tmp_path / "runs.trec")
-
-
 # ---- submissions
 
 QUERIES = [Query("7", (Turn("user", "왜?"),), 7), Query.of("x", 'say "yes"')]
@@ -169,31 +153,14 @@ TEXTS = {"d1": Document("d1", "달은\n위성", "제목"), "3": Document("3", "�
 RANKING = Ranking.from_scores({"7": {"d1": 2 / 3, "3": 1.0}, "x": {}})
 
 
-def test_submission_rows_write_ids_as_they_were_read():
-    assert list(submission_rows(QUERIES, RANKING, TEXTS)) == [
-        {
-            "eval_id": 7,
-            "standalone_query": "왜?",
-            "topk": [3, "d1"],
-            "answer": "",
-            "references": [{"score": 1.0, "content": "물"}, {"score": 0.666667, "content": "달은\n위성"}],
-        },
-        {"eval_id": "x", "standalone_query": 'say "yes"', "topk": [], "answer": "", "references": []},
-    ]
+def test_submissions_are_byte_stable():
+    assert json_text(submission_rows(QUERIES, RANKING, TEXTS)) == (
+        '{"eval_id": 7, "standalone_query": "왜?", "topk": [3, "d1"], "answer": "", "references": '
+        '[{"score": 1.0, "content": "물"}, {"score": 0.666667, "content": "달은\\n위성"}]}\n'
+        '{"eval_id": "x", "standalone_query": "say \\"yes\\"", "topk": [], "answer": "", "references": []}\n'
+    )
     with pytest.raises(ValueError, match="queries of the ranking"):
         list(submission_rows(QUERIES[::-1], RANKING, TEXTS))
-
-
-def test_json_lines_are_byte_stable(tmp_path):
-    path = tmp_path / "s.csv"
-    for _ in range(2):
-        write_text(path, json_text(submission_rows(QUERIES, RANKING, TEXTS)))
-        assert path.read_bytes().decode() == (
-            '{"eval_id": 7, "standalone_query": "왜?", "topk": [3, "d1"], "answer": "", "references": '
-            '[{"score": 1.0, "content": "물"}, {"score": 0.666667, "content": "달은\\n위성"}]}\n'
-            '{"eval_id": "x", "standalone_query": "say \\"yes\\"", "topk": [], "answer": "", "references": []}\n'
-        )
-    assert [entry.name for entry in tmp_path.iterdir()] == ["s.csv"]
 
 
 def test_texts_that_were_left_out_are_put_back(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harness.data.dataset import Dataset
 from harness.data.shards import (
     ENDS,
+    FIRST_EMPTY,
     ID_ENDS,
     IDS,
     NUMBERS,
@@ -23,6 +24,7 @@ from harness.data.shards import (
     ShardedDocuments,
     ShardWriter,
     begins_shard,
+    empty_documents,
     fingerprint_of,
     fingerprint_row,
 )
@@ -74,6 +76,8 @@ def test_they_are_equal_to_a_tuple(tmp_path_factory, documents, sizes, part):
     assert dict(read.by_id) == {one.doc_id: one for one in documents}
     assert read.fingerprint == Dataset("", documents, (), None).fingerprints["documents"]
     assert list(IndexedTexts(read)) == [one.indexed_text for one in documents]
+    count, first = empty_documents(documents)
+    assert empty_documents(read) == (count, tuple(first[:FIRST_EMPTY]))
 
 
 @pytest.mark.parametrize("place", [3, -4, 10**9])
@@ -104,12 +108,6 @@ def test_a_shard_has_its_place_and_the_fingerprint_of_its_documents(tmp_path):
     # The fingerprint is the sha256 of JSON lines, as it has been since before there were shards.
     rows = '["d000","","본문 0"]\n["d001","제목","본문 1"]\n["d002","","본문 2"]\n'
     assert read.shards[0].fingerprint == hashlib.sha256(rows.encode()).hexdigest()
-
-
-def test_empty_documents_are_counted_and_the_first_are_named(tmp_path):
-    documents = tuple(Document(f"d{i}", " " if i else "x") for i in range(9))
-    read = written(tmp_path / "c", documents, [4])
-    assert (read.empty, read.first_empty) == (8, ("d1", "d2", "d3", "d4", "d5"))
 
 
 def test_iterating_opens_one_shard_after_the_other_and_looking_up_keeps_some_open(tmp_path):
@@ -144,7 +142,6 @@ def _ends(change):
 
 DAMAGE = {
     "texts cut": (TEXTS, _cut),
-    "texts gone": (TEXTS, lambda path: path.unlink()),
     "no UTF-8": (TEXTS, lambda path: path.write_bytes(b"\xff" * path.stat().st_size)),
     "ends cut": (ENDS, _cut),
     "ends fall": (ENDS, _ends(lambda ends: np.concatenate([ends[:1], ends[1:-1][::-1], ends[-1:]]))),
@@ -192,10 +189,9 @@ def test_a_damaged_table_is_refused(tmp_path, name, damage):
         ShardedDocuments(tmp_path / "c", lambda one: tmp_path / "c" / one)
 
 
-def test_ids_that_are_no_text_are_refused(tmp_path):
+def test_ids_that_are_not_text_are_refused(tmp_path):
     read = written(tmp_path / "c", made(5), [])
-    (tmp_path / "c" / IDS).write_bytes(b"\xff" * 20)
-    read = ShardedDocuments(tmp_path / "c", lambda one: tmp_path / "c" / one)
+    (tmp_path / "c" / IDS).write_bytes(b"\xff" * 20)  # in place of the mapped file
     with pytest.raises(BadInput, match="is damaged"):
         list(read.by_id)
 

@@ -30,12 +30,22 @@ def made(tmp_path):
     return tmp_path
 
 
+def read(made, **more):
+    return checked_dataset(SpanLabelled(path=str(made / "ts"), **more), "testset")
+
+
+def cut(made, texts, spans):
+    """Put other documents in the place of those that were made."""
+    shutil.rmtree(made / "docs")
+    documents_folder(made / "docs", texts, spans)
+
+
 def contents(dataset, query_id):
     return {dataset.by_id[doc_id].text: grade for doc_id, grade in dataset.qrels.grades[query_id].items()}
 
 
 def test_labels_are_made_of_spans(made):
-    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = read(made)
     assert contents(dataset, "q1") == {SEA[:15]: 1.0}  # [0, 14) of [0, 15)
     # [15, 28) is all in [15, 30); of the crane's [16, 28), 12 characters, [15, 29) has all
     assert contents(dataset, "2") == {SEA[15:30]: 2.0, SKY[15:]: 1.0}
@@ -49,14 +59,13 @@ def test_labels_are_made_of_spans(made):
 
 def test_the_documents_folder_may_be_another(made):
     documents_folder(made / "long", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: [(0, len(text))])
-    dataset = checked_dataset(SpanLabelled(path=str(made / "ts"), documents=str(made / "long")), "testset")
+    dataset = read(made, documents=str(made / "long"))
     assert contents(dataset, "2") == {SEA: 2.0, SKY: 1.0}
 
 
 def test_split_evidence_is_labelled_where_most_of_it_stands(made):
-    shutil.rmtree(made / "docs")
-    documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 5))
-    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+    cut(made, {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 5))
+    dataset = read(made)
     # [0, 14) lies in [0, 5), [5, 10) and [10, 15), which contain 5, 5 and 4 of its 14 characters: none has 7
     assert contents(dataset, "q1") == {SEA[:5]: 1.0}
     assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [(one, "split") for one in ("q1", "2", "2")]
@@ -84,32 +93,23 @@ def first(**changes):
 
 WRONG_ROWS = [
     (first(kind="facts"), r"queries\.jsonl:1: kind 'facts' is not one of fact, .*Did you mean 'fact'"),
-    (first(kind=None), r"queries\.jsonl:1: kind is None, but must be text"),
     (first(needs=1), r"needs is 1, but must be true or false"),
     (first(needs=False), r"needs is false, but a query of kind fact says the opposite"),
     (first(kind="none"), r"needs is true, but a query of kind none says the opposite"),
     (first(kind="unanswerable"), r"of kind unanswerable has evidence, but nothing answers it"),
     (first(evidence=[]), r"of kind fact has no evidence, but something must answer it"),
-    (first(evidence={}), r"evidence is \{\}, but must be a list"),
     (first(evidence=["x"]), r"'x' is not a span"),
     (first(msg=[]), r"msg has no user turn"),
     (first(msg=[{"role": "bot", "content": ""}]), r"role 'bot' is not one of"),
-    (first(eval_id=" "), r"eval_id is ' ', but an id must be"),
     (first(eval_id=2), r"queries\.jsonl:2: eval_id '2' is already at .*queries\.jsonl:1"),
     (evidence(text="ABC"), r"text is 'ABC', but the id of a text is 20 hexadecimal digits"),
     (evidence(start=-1), r"start -1 and end 14 must be whole numbers"),
     (evidence(start=1.5), r"start 1\.5 and end 14 must be whole numbers"),
     (evidence(end=0), r"start 0 and end 0 must be whole numbers, 0 <= start < end"),
-    (evidence(exact=5), r"exact is 5, but must be text"),
     (evidence(exact="해달"), r"exact has 2 characters, but start 0 and end 14 are 14 apart"),
-    (
-        evidence(exact="문어는 조개를 돌로 깬다."),
-        r"other characters from 0 to 14 than exact, '문어는",
-    ),
+    (evidence(exact="문어는 조개를 돌로 깬다."), r"other characters from 0 to 14 than exact, '문어는"),
     (evidence(start=9000, end=9014), r"other characters from 9000 to 9014 than exact"),
     (evidence(grade=0), r"grade is 0, but must be a finite number > 0"),
-    (evidence(grade=1e9), r"grade 1e\+09 is too large: the most is 1,000,000"),
-    (evidence(grade="1"), r"grade is '1', but must be"),
     (evidence(prefix=3), r"prefix is 3, but must be text"),
 ]
 
@@ -118,7 +118,7 @@ WRONG_ROWS = [
 def test_wrong_rows_are_refused(made, change, message):
     rewritten(made / "ts" / "queries.jsonl", change)
     with pytest.raises(BadInput, match=message):
-        checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+        read(made)
 
 
 def manifest(text):
@@ -137,13 +137,9 @@ def moved_by_one(row):
 WRONG_FOLDERS = [
     (lambda folder: (folder / "ts" / "testset.json").unlink(), r"testset\.json is missing, so this folder is not"),
     (lambda folder: (folder / "ts" / "queries.jsonl").unlink(), r"queries\.jsonl: there is no such file"),
-    (lambda folder: (folder / "ts" / "queries.jsonl").write_text(""), r"queries\.jsonl: the file holds no rows"),
-    (manifest("[]"), r"testset\.json: the file must be one JSON object"),
     (manifest("{"), r"testset\.json:1: broken JSON"),
-    (manifest("{}"), r"testset\.json: version is missing"),
     (manifest('{"version": 2}'), r"version is 2, but this harness reads version 1"),
     (manifest('{"version": 1}'), r"testset\.json names no documents folder\. Give it: dataset\.documents=FOLDER"),
-    (manifest('{"version": 1, "documents": null}'), r"names no documents folder"),
     (manifest('{"version": 1, "documents": "docs"}'), r"documents is 'docs', but must be an object"),
     (manifest('{"version": 1, "documents": {}}'), r"path is missing"),
     (manifest('{"version": 1, "documents": {"path": "../no"}}'), r"documents\.path=.*no: there is no such folder"),
@@ -155,7 +151,6 @@ WRONG_FOLDERS = [
     ),
     (documents(lambda row: row | {"content": row["content"] + "!"}), r"is not what text \w{20} has from 0 to 15"),
     (documents(moved_by_one), r"documents\.jsonl: document '\w{20}' is not what text \w{20} has from 1 to 16"),
-    (documents(lambda row: row | {"title": 1}), r"title is 1, but must be text"),
 ]
 
 
@@ -163,15 +158,14 @@ WRONG_FOLDERS = [
 def test_damaged_folders_are_refused(made, damage, message):
     damage(made)
     with pytest.raises(BadInput, match=message):
-        checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+        read(made)
 
 
 def test_a_text_that_is_gone_takes_its_labels_with_it(made):
     """Evidence is never labelled by its place in another text, and its query is no abstention."""
-    shutil.rmtree(made / "docs")
     edited = SEA.replace(OTTER, "수달은 물고기를 잡는다.")
-    documents_folder(made / "docs", {"sea.txt": edited, "sky.txt": SKY}, lambda text: pieces(text, 15))
-    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+    cut(made, {"sea.txt": edited, "sky.txt": SKY}, lambda text: pieces(text, 15))
+    dataset = read(made)
     assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [("q1", "lost"), ("2", "moved")]
     assert "q1" not in dataset.qrels.grades
     assert dataset.qrels.grades["q3"] == {}
@@ -180,9 +174,8 @@ def test_a_text_that_is_gone_takes_its_labels_with_it(made):
 
 
 def test_what_the_documents_leave_out_is_not_labelled(made):
-    shutil.rmtree(made / "docs")
-    documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: [(15, len(text))])
-    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+    cut(made, {"sea.txt": SEA, "sky.txt": SKY}, lambda text: [(15, len(text))])
+    dataset = read(made)
     assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [("q1", "uncovered")]
     assert dataset.qrels.grades.keys() == {"2", "q3"}
 
@@ -190,30 +183,28 @@ def test_what_the_documents_leave_out_is_not_labelled(made):
 def test_equal_documents_are_labelled_by_any_of_their_places(made):
     """The same sentence twice in a text: one document, whose second place has the evidence."""
     twice = OTTER + " " + OTTER
-    shutil.rmtree(made / "docs")
-    documents_folder(made / "docs", {"a.txt": twice}, lambda text: [(0, 14), (15, 29)])
+    cut(made, {"a.txt": twice}, lambda text: [(0, 14), (15, 29)])
     place = quoted(twice, OTTER) | {"start": 15, "end": 29}
     rewritten(
         made / "ts" / "queries.jsonl",
         lambda row: query("q1", "?", [place]) if row["eval_id"] == "q1" else query(row["eval_id"], "안녕"),
     )
-    dataset = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+    dataset = read(made)
     assert contents(dataset, "q1") == {OTTER: 1.0}
 
 
 def test_fingerprints_see_places_and_evidence(made):
-    first = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
-    shutil.rmtree(made / "docs")
-    documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 20, 5))
-    other = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    first = read(made).fingerprints
+    cut(made, {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 20, 5))
+    other = read(made).fingerprints
     assert {name for name in first if first[name] != other[name]} == {"documents", "qrels"}
     rewritten(made / "ts" / "queries.jsonl", evidence(grade=3))
-    graded = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    graded = read(made).fingerprints
     assert {name for name in other if other[name] != graded[name]} == {"qrels", "evidence"}
 
 
 def test_the_contest_reads_the_documents_of_a_folder(made):
     """Titles are indexed, and spans are no field of its own."""
-    ours = checked_dataset(SpanLabelled(path=str(made / "ts")), "testset")
+    ours = read(made)
     theirs = Contest(documents=str(made / "docs" / "documents.jsonl")).documents()
     assert {one.doc_id: one.indexed_text for one in theirs} == {one.doc_id: one.indexed_text for one in ours.documents}
