@@ -88,12 +88,9 @@ def test_sentences_keep_what_ends_them_and_overlap_whole():
 
 
 def test_a_blank_line_ends_a_sentence_and_a_line_break_does_not():
-    assert chunks("제목\n\n첫 줄\n둘째 줄", size=5, overlap=0) == [
-        "제목",
-        "첫 줄",
-        "둘째 줄",
-    ]  # 4 + 9 > 5: cut at a line
-    assert chunks("제목\n\n첫 줄\n둘째 줄", size=9, overlap=0) == ["제목", "첫 줄\n둘째 줄"]
+    text = "제목\n\n첫 줄\n둘째 줄"
+    assert chunks(text, size=5, overlap=0) == ["제목", "첫 줄", "둘째 줄"]  # 4 + 9 > 5: cut at a line
+    assert chunks(text, size=9, overlap=0) == ["제목", "첫 줄\n둘째 줄"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ def test_units_that_begin_at_one_character_stay_together():
 TEXTS = st.text(st.sampled_from("가나 \n\t.?!\"'”다라a1。\u3000😀"), max_size=300)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(TEXTS, st.integers(1, 40), st.data())
 def test_chunks_cover_everything_and_stay_small(text, size, data):
     overlap = data.draw(st.integers(0, size - 1))
@@ -137,7 +134,7 @@ def test_chunks_cover_everything_and_stay_small(text, size, data):
         assert end - following <= overlap
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(1, 12), st.data())
 def test_chunks_of_tokens_cover_everything_and_end(tokenizer, text, size, data):
     overlap = data.draw(st.integers(0, size - 1))
@@ -158,13 +155,10 @@ def test_kiwi_finds_korean_sentences_without_full_stops_and_counts_morphemes():
     assert max(map(len, chunks(second, unit="morphemes", size=2, overlap=1))) <= 6
 
 
-@pytest.mark.parametrize(
-    "options", [{"splitter": "kiwi"}, {"unit": "morphemes"}, {"splitter": "kiwi", "unit": "morphemes"}]
-)
-def test_kiwi_survives_long_runs_without_white_space(options):
+def test_kiwi_survives_long_runs_without_white_space():
     text = "가" * 9000 + " 끝이다. " + "base64" * 1500
     shares = []
-    spans = Chunking(size=500, overlap=50, **options).spans(text, shares.append)
+    spans = Chunking(size=500, overlap=50, splitter="kiwi", unit="morphemes").spans(text, shares.append)
     covered = {place for start, end in spans for place in range(start, end)}
     assert all(place in covered for place, one in enumerate(text) if not one.isspace())
     assert all(0 <= share <= 1 for share in shares)
@@ -179,18 +173,12 @@ def test_separators_cannot_take_for_ever():
     ("options", "message"),
     [
         ({"splitter": "regexp"}, r"chunk\.splitter='regexp' is not one of regex, kiwi\. Did you mean 'regex'"),
-        ({"splitter": None}, "chunk.splitter=None is not one of"),
-        ({"unit": "token"}, r"chunk\.unit='token' is not one of .* Did you mean 'tokens'"),
         ({"size": 0}, "chunk.size=0 is too small: the least is 1"),
         ({"size": 1_000_001}, "chunk.size=1000001 is too large: the most is 1000000"),
-        ({"size": True}, "chunk.size=True is not"),
-        ({"size": "400"}, "chunk.size='400' is not"),
-        ({"size": 10.5}, "chunk.size=10.5 is not"),
         ({"overlap": -1}, "chunk.overlap=-1 is too small: the least is 0"),
         ({"size": 20, "overlap": 20}, "chunk.overlap=20 is not below chunk.size=20"),
         ({"separator": "[.!?"}, r"is no regular expression: unterminated character set"),
         ({"separator": ""}, "chunk.separator is empty"),
-        ({"separator": None}, "chunk.separator=None is not text"),
         ({"separator": r"\s*"}, "can match the empty string"),
         ({"separator": r"(?=가)"}, "can match the empty string"),
         ({"separator": r"([.!?]+\s*)+"}, "repeats a repetition"),
@@ -200,7 +188,6 @@ def test_separators_cannot_take_for_ever():
         ({"unit": "tokens"}, "chunk.unit=tokens needs chunk.tokenizer"),
         ({"tokenizer": "BAAI/bge-m3"}, "chunk.tokenizer does nothing with chunk.unit=characters"),
         ({"note": 3}, "chunk.note=3 is not"),
-        ({"note": ""}, "chunk.note is empty"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options, message):
@@ -208,9 +195,9 @@ def test_settings_that_cannot_work_are_refused(options, message):
         Chunking(**options)
 
 
-@pytest.mark.parametrize("separator", [r"[.!?]\s+", r"(?:[.!?]|다)\s+", r"(?<=\.)\s+|\n{2,}", "。"])
-def test_plain_separators_are_taken(separator):
-    assert Chunking(separator=separator).spans("가. 나. 다.\n\n라。x")
+def test_plain_separators_are_taken():
+    for separator in (r"[.!?]\s+", r"(?:[.!?]|다)\s+", r"(?<=\.)\s+|\n{2,}", "。"):
+        assert Chunking(separator=separator).spans("가. 나. 다.\n\n라。x")
 
 
 def test_settings_of_a_config_are_named_as_there():
@@ -282,16 +269,12 @@ def test_notes(tmp_path, template, path, note):
     ("template", "message"),
     [
         ("", "the note is empty"),
-        (" \n\n", "the note is empty"),
         ("{nmae}", r"there is no placeholder \{nmae\}. Did you mean 'name'"),
-        ("{}", r"there is no placeholder \{\}"),
         ("{0}", r"there is no placeholder \{0\}"),
         ("{name.__class__}", r"there is no placeholder \{name.__class__\}"),
-        ("{name[0]}", "there is no placeholder"),
         ("{name!r}", r"there is no placeholder \{name!r\}"),
         ("{name:>99999999}", "there is no placeholder"),
         ("{name", "expected '}' before end of string"),
-        ("name}", "Single '}' encountered"),
         ("x" * 2001, "the note has 2,001 characters"),
         ("a\x07b", "the control character"),
     ],

@@ -9,20 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from text_files import (
-    encrypted_pdf,
-    hwpx,
-    latin_pdf,
-    paragraph,
-    picture_pdf,
-    section,
-    unicode_pdf,
-    zipped,
-)
+from text_files import encrypted_pdf, hwpx, latin_pdf, paragraph, picture_pdf, section, unicode_pdf, zipped
 
-from harness.corpus import extraction
-from harness.corpus import readers as hwpx_reader
-from harness.corpus import readers as pdf_reader
+from harness.corpus import extraction, readers
 from harness.corpus.extraction import READERS, extract
 from harness.corpus.readers import decoded
 from harness.errors import BadInput
@@ -91,18 +80,15 @@ def test_extracted_text_is_its_own_extraction(tmp_path, text):
     assert text_of(tmp_path, "b.txt", once) == once
 
 
-@pytest.mark.parametrize("text", ["これは日本語の文章です。東京は首都です。", "这是一个中文句子。北京是中国的首都。"])
-@pytest.mark.parametrize("encoding", ["cp932", "euc_jp", "gb18030", "cp950"])
+JAPANESE, CHINESE = "これは日本語の文章です。東京は首都です。" * 3, "这是一个中文句子。北京是中国的首都。" * 3
+WESTERN = "Ein Café, größer als früher; déjà vu à Noël."
+OTHERS = [(text, encoding) for text in (JAPANESE, CHINESE) for encoding in ("cp932", "euc_jp", "gb18030", "cp950")]
+
+
+@pytest.mark.parametrize(("text", "encoding"), [*OTHERS, (WESTERN, "cp1252"), (WESTERN, "iso-8859-15")])
 def test_other_languages_are_not_taken_for_korean(text, encoding):
-    data = (text * 3).encode(encoding, "replace")
-    with pytest.raises(BadInput, match=r"x:1: byte 0x.. at . is not UTF-8"):
-        decoded(data, Path("x"))
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "iso-8859-15"])
-def test_western_text_is_not_taken_for_korean(encoding):
-    with pytest.raises(BadInput, match="not UTF-8"):
-        decoded("Ein Café, größer als früher; déjà vu à Noël.".encode(encoding), Path("x"))
+    with pytest.raises(BadInput, match=r"x:1: byte 0x.. at \d+ is not UTF-8"):
+        decoded(text.encode(encoding, "replace"), Path("x"))
 
 
 # HTML
@@ -200,7 +186,6 @@ def test_the_characters_of_a_font_are_what_it_says(tmp_path):
         ("ab", {1: "\uf0b7"}, "\u2022b"),  # one character of a symbol font is a bullet
         ("ab", {1: "\uf0b7", 2: "\uf0a7"}, None),
         ("ab", {1: "\ue001"}, None),
-        ("ab", {1: "\U000f0001"}, None),
         ("ab", {1: "\ufffd"}, None),
         ("ab", {2: "\ud800"}, None),  # half of a character
         ("ab", {1: "(cid:12)"}, None),
@@ -217,8 +202,7 @@ def test_glyphs_without_a_meaning(tmp_path, text, mapped, expected):
         assert text_of(tmp_path, "a.pdf", unicode_pdf(text, mapped)) == expected
 
 
-@pytest.mark.parametrize("kind", [3, 42])
-def test_a_pdf_that_another_program_has_written(tmp_path, kind):
+def test_a_pdf_that_another_program_has_written(tmp_path):
     import matplotlib as mpl
     from matplotlib import font_manager
     from matplotlib.figure import Figure
@@ -226,7 +210,7 @@ def test_a_pdf_that_another_program_has_written(tmp_path, kind):
     fonts = [one for one in font_manager.findSystemFonts() if Path(one).name == "NanumGothic.ttf"]
     if not fonts:
         pytest.skip("no Korean font")
-    with mpl.rc_context({"pdf.fonttype": kind}):
+    with mpl.rc_context({"pdf.fonttype": 42}):
         figure = Figure()
         font = font_manager.FontProperties(fname=fonts[0])
         figure.text(0.1, 0.6, "가람모터스는 2016년에 설립되었다.", fontproperties=font)
@@ -291,7 +275,6 @@ GOOD = section(paragraph("x"))
 BAD = {
     "empty": ("a.txt", b"", "the file is empty"),
     "blank": ("a.txt", b" \r\n\t\n", "holds no text, only white space"),
-    "only a byte order mark": ("a.txt", b"\xef\xbb\xbf", "holds no text"),
     "binary": ("a.txt", b"one\ntwo\x00\x01", r"a.txt:2: byte 0x00 at 7: the file is binary"),
     "UTF-16 without mark": ("a.txt", "plain text".encode("utf-16-le"), "Is it UTF-16 without a byte order mark"),
     "UTF-32": ("a.txt", "x".encode("utf-32"), "UTF-32"),
@@ -303,14 +286,9 @@ BAD = {
     "half UTF-8, half CP949": ("a.txt", PROSE.encode() + PROSE.encode("cp949"), "not UTF-8"),
     "PDF as text": ("a.txt", latin_pdf(["x"]), "says text, but the file is PDF. Rename it to end in .pdf"),
     "PNG as text": ("a.md", b"\x89PNG\r\n\x1a\n", "PNG picture. It needs OCR"),
-    "old HWP as text": ("a.txt", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old binary HWP"),
-    "gzip as text": ("a.txt", b"\x1f\x8b\x08", "gzip archive. Unpack it"),
     "zip as HTML": ("a.html", zipped({"x": "y"}), "says html, but the file is a zip archive"),
     "old HWP": ("a.hwp", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an old binary HWP .* Save it as HWPX"),
     "Word": ("a.docx", zipped({"word/document.xml": "x"}), "a zip archive, which is not read. Save it as PDF"),
-    "old Word": ("a.doc", b"x", r"there is no reader for \.doc\. Save it as PDF"),
-    "picture": ("a.jpg", b"\xff\xd8\xff", "JPEG picture, which is not read. It needs OCR"),
-    "archive": ("a.zip", zipped({"a.txt": "x"}), "Unpack it"),
     "table": ("a.csv", b"a,b\n", r"no reader for \.csv\. Write what it says as text"),
     "unknown suffix": ("a.htlm", b"x", r"no reader for \.htlm\. Did you mean '\.htm'\? Readable are \.txt"),
     "an empty page": ("a.html", page("<script>x</script>").encode(), "holds no text"),
@@ -318,8 +296,6 @@ BAD = {
         "a.html", b"<meta charset=koi8-r>caf\xe9 x", "or koi8-r, which it declares"),
     "a page in a codec of Python": ("a.html", b"<meta charset=rot13>caf\xe9 x", "or rot13"),
     "no PDF": ("a.pdf", b"hello", "says PDF, but does not begin with b'%PDF-'. Is it complete"),
-    "HTML as PDF": ("a.pdf", page("404").encode(), "says PDF, but does not begin with"),
-    "picture as PDF": ("a.pdf", b"\x89PNG\r\n\x1a\n", "says PDF, but is a PNG picture. It needs OCR"),
     "a cut PDF": ("a.pdf", latin_pdf(["x"])[:150], "the PDF cannot be opened. Is it complete"),
     "an encrypted PDF": ("a.pdf", encrypted_pdf(), "the PDF is encrypted. Save it without a password"),
     "a scanned PDF": ("a.pdf", picture_pdf(), "only pictures. It needs OCR"),
@@ -365,14 +341,14 @@ def test_a_file_beyond_the_limit_of_its_reader_is_refused(tmp_path, name, read):
 
 
 def test_a_pdf_of_too_many_pages_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(pdf_reader, "_MOST_PAGES", 1)
+    monkeypatch.setattr(readers, "_MOST_PAGES", 1)
     (tmp_path / "a.pdf").write_bytes(latin_pdf(["x"], ["y"]))
     with pytest.raises(BadInput, match=r"the PDF has 2 pages, more than 1\. Split it"):
         extraction.extract_here(str(tmp_path / "a.pdf"))
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(hwpx_reader, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(readers, "_MOST_BYTES", 1 << 20)
     path = tmp_path / "a.hwpx"
     path.write_bytes(hwpx(section(paragraph("x" * (2 << 20)))))
     assert path.stat().st_size < 10_000
@@ -389,7 +365,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     ],
 )
 def test_a_page_that_takes_too_much_is_refused(tmp_path, monkeypatch, bomb):
-    monkeypatch.setattr(extraction._apart, "seconds", 3)
+    monkeypatch.setattr(extraction._apart, "seconds", 1)
     extraction._apart.close()
     with pytest.raises(BadInput, match=r"a\.html: reading it takes more than .* of (processor time|memory)"):
         text_of(tmp_path, "a.html", bomb)

@@ -33,8 +33,6 @@ VISIBLE = ["[x].txt", "a-b/e.txt", "a.txt", "a/b/d.txt", "a/c.md", "b.txt"]
 FOUND = [
     (["corpus/**/*"], VISIBLE),
     (["corpus/**"], VISIBLE),
-    (["./corpus/**/*"], VISIBLE),
-    (["corpus/**/**/*"], VISIBLE),
     (["corpus/*.txt"], ["[x].txt", "a.txt", "b.txt"]),
     (["corpus/*/*"], ["a-b/e.txt", "a/c.md"]),
     (["corpus/*/*/*"], ["a/b/d.txt"]),
@@ -44,7 +42,6 @@ FOUND = [
     (["corpus/?.txt", "corpus/a.txt", "corpus/b.txt"], ["a.txt", "b.txt"]),  # once each
     (["corpus/b.txt", "corpus/a.txt"], ["a.txt", "b.txt"]),  # in the order of names
     (["corpus/.*.txt"], [".hidden.txt"]),
-    (["corpus/.hidden.txt"], [".hidden.txt"]),
     (["corpus/.git/*"], [".git/f.txt"]),
     (["corpus/b.txt~"], ["b.txt~"]),
     (["corpus/a/../b.txt"], ["b.txt"]),
@@ -97,7 +94,6 @@ BAD = [
     ([""], "'' is no path"),
     (["a\0b"], "is no path"),
     (["x" * 300 + "/*"], r"files: x{200}: File name too long"),
-    (["x" * 300], r"files: x{200}: File name too long"),
     (["corpse/*.txt"], r"corpse: there is no such file or folder. Did you mean 'corpus'\?"),
     (["corpus/b.text"], r"corpus/b.text: there is no such file or folder. Did you mean 'b.txt'\?"),
     (["corpus/nowhere/x/y.txt"], r"corpus/nowhere: there is no such file or folder. corpus contains: "),

@@ -81,11 +81,6 @@ def test_pairs(near, texts, pairs):
     assert found == pairs
 
 
-def test_chunks_that_overlap_by_a_fifth_are_no_near_duplicates(near):
-    text = text_of(random.Random(0), 4000)
-    assert near([text[start : start + 100] for start in range(0, 4000, 80)]) == []
-
-
 def test_a_chain_is_one_group_whose_pairs_are_all_similar(near):
     generator = random.Random(0)
     texts = [text_of(generator)]

@@ -117,13 +117,4 @@ def test_an_edit_loses_what_it_removes_and_nothing_else(tmp_path):
     edited = {piece.span.text for _, piece in PIECES if text[piece.span.start : piece.span.end] == piece.exact}
     moved = {one.evidence.exact for one in after.qrels.findings if one.what == "moved"}
     assert moved == {piece.exact for _, piece in PIECES if piece.span.text in edited} - {removed}
-    for query_id, grades in after.qrels.grades.items():
-        shown = [after.by_id[doc_id].text for doc_id in grades]
-        assert all(any(cover_of(piece.exact, one) for one in shown) for piece in after.qrels.evidence.get(query_id, ()))
     assert any(note.startswith("1 piece of evidence lost") for note in after.notes)
-
-
-def cover_of(passage, document):
-    """Whether a document contains at least half of a passage, as text."""
-    half = -(-len(passage) // 2)
-    return any(passage[start : start + half] in document for start in range(len(passage) - half + 1))
