@@ -2,8 +2,10 @@
 
 import json
 import logging
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from harness.config.places import bucket_place
 from harness.errors import BadInput, Failed
 from harness.llm.usage import Completion, ReplyLog
 from harness.storage import locks
-from harness.storage.bucket import Bucket
+from harness.storage.bucket import Bucket, _file_system
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
@@ -148,15 +150,10 @@ def test_one_of_two_that_race_wins(machine, place, monkeypatch):
             (folder / "data.txt").write_text(name)
             ready.wait()
 
-        results.append((machine(name).folder("things", {}, build) / "data.txt").read_text())
+        return (machine(name).folder("things", {}, build) / "data.txt").read_text()
 
-    results = []
-    threads = [threading.Thread(target=make, args=(name,)) for name in ("first", "second")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 2
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(make, ("first", "second")))
     assert len(set(results)) == 1
     assert [entry.state for entry in machine("third").entries()] == ["finished"]
     assert (machine("third").folder("things", {}, never) / "data.txt").read_text() == results[0]
@@ -165,12 +162,12 @@ def test_one_of_two_that_race_wins(machine, place, monkeypatch):
 def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
     """It takes longer than the time after which a silent lock is free, and is heard of all the while."""
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(locks, "DEAD_SECONDS", 0.6)
+    monkeypatch.setattr(locks, "DEAD_SECONDS", 0.4)
     built, begun = [], threading.Event()
 
     def slowly(folder):
         begun.set()
-        built.append(time.sleep(1.5))
+        built.append(time.sleep(0.9))
         build(folder)
 
     first = threading.Thread(target=lambda: machine("first").folder("things", {}, slowly))
@@ -195,12 +192,9 @@ def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, l
 
 
 def test_a_lock_is_given_back_after_a_failure(machine, place):
-    def fail(folder):
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError):
-        machine("one").folder("things", {}, fail)
-    assert [name for name in place if name != ".conditions"] == []
+    with pytest.raises(AssertionError):
+        machine("one").folder("things", {}, never)
+    assert list(place) == [".conditions"]
 
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
@@ -356,7 +350,6 @@ def test_who_may_only_read_reads(machine, refusing):
 
 REFUSALS = {
     "InvalidAccessKeyId": "does not accept these credentials",
-    "SignatureDoesNotMatch": "does not accept these credentials",
     "ExpiredToken": "AWS_SESSION_TOKEN",
     "AccessDenied": r"may not read s3://.*s3:ListBucket",
     "SlowDown": "does not answer",
@@ -375,22 +368,21 @@ def test_refusals_say_what_to_do(machine, refusing, code):
 
 SURROUNDINGS = {
     "no bucket": ({}, "has no bucket 'nowhere'"),
-    "no server": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer.*AWS_ENDPOINT_URL"),
+    "no server": ({"AWS_ENDPOINT_URL": f"http://me:{SECRET[:6]}@127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer"),
     "no address": ({"AWS_ENDPOINT_URL": f"minio:{SECRET}"}, "AWS_ENDPOINT_URL is not an address"),
-    "a login in it": ({"AWS_ENDPOINT_URL": f"http://me:{SECRET[:6]}@127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer"),
-    "no credentials": ({"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
-    "half of them": ({"AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
+    "half of the credentials": ({"AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
     "an unknown profile": ({"AWS_PROFILE": "nobody"}, "ProfileNotFound"),
+    "not the extra": ({}, r"needs the package s3fs: pip install -c constraints\.txt -e '\.\[s3\]'"),
 }
 
 
 @pytest.mark.parametrize("case", SURROUNDINGS)
 def test_surroundings_that_will_not_do(place, monkeypatch, case):
-    from harness.storage.bucket import _file_system
-
     variables, message = SURROUNDINGS[case]
     for name, value in variables.items():
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    if case == "not the extra":
+        monkeypatch.setitem(sys.modules, "s3fs", None)
     _file_system.cache_clear()
     try:
         url = "s3://nowhere/x" if case == "no bucket" else place.url
@@ -399,15 +391,6 @@ def test_surroundings_that_will_not_do(place, monkeypatch, case):
     finally:
         _file_system.cache_clear()
     assert SECRET[:6] not in str(raised.value)
-
-
-def test_without_the_extra(place, monkeypatch):
-    from harness.storage.bucket import _file_system
-
-    _file_system.cache_clear()
-    monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
-    with pytest.raises(BadInput, match=r"needs the package s3fs: pip install -c constraints\.txt -e '\.\[s3\]'"):
-        open_cache(f"{place.url}/other").entries()
 
 
 def test_loggers_that_write_headers_stay_quiet(machine, caplog):
