@@ -62,8 +62,6 @@ def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
             for name, value in one.measured.items():
                 measured.setdefault(name, []).append(value)
         best = [_merged([*best, *some], k)]
-    if not best:
-        raise ValueError("there is no ranking to merge")
     means = {name: float(np.mean(values)) for name, values in sorted(measured.items())}
     return replace(best[0], measured=means)
 

@@ -114,7 +114,7 @@ class MilvusIndex(Approximate):
         try:
             self._send(milvus, unfinished, vectors)
             if not _is_complete(milvus, unfinished, len(vectors)):
-                raise Failed(f"Milvus at {milvus.address} took all documents, but does not count as many.")
+                raise Failed(f"Milvus at {milvus.address} took all documents, but reports another number.")
             milvus.call("rename_collection", unfinished, name)
         except BaseException as error:
             with contextlib.suppress(Failed):  # the first error is the one to report

@@ -129,12 +129,10 @@ def locate_model(source: ModelSource) -> Path:
     if source.path is None:
         if cached := _cached(source):
             return cached
-        _ask_hub(source)  # the download itself has no time limit
-        with _reaching_hub(source):
-            folder = _snapshot(source)
-        if not _is_model(folder):
+        downloaded = _ask_hub(source, download=True)
+        if downloaded is None or not _is_model(downloaded):
             raise _unavailable(source, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})")
-        return folder
+        return downloaded
     folder = Path(source.path).expanduser()
     if not folder.is_dir():
         raise BadInput(f"path is {source.path!r}, which is not a folder. Give the folder with the model's config.json.")
@@ -201,7 +199,11 @@ def dtype_for(dtype: str, device: str | None) -> str:
         return dtype
     device = device_for(device)
     if dtype == "auto":
-        return "float32" if device in ("cpu", "mps") else "bfloat16" if _gpu_has_bfloat16(device) else "float16"
+        if not device.startswith("cuda"):
+            return "float32" if device in ("cpu", "mps") else "bfloat16"
+        torch = _torch()
+        with torch.cuda.device(device):
+            return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
     if device == "cpu" and dtype == "float16":
         raise BadInput("dtype=float16 is a hundred times slower on cpu: use dtype=float32 or dtype=bfloat16.")
     return dtype
@@ -335,16 +337,9 @@ def _snapshot(source: ModelSource, **options: Any) -> Path:
     return Path(snapshot_download(str(source.model), revision=source.revision, ignore_patterns=ignored, **options))
 
 
-def _ask_hub(source: ModelSource) -> None:
-    from huggingface_hub import HfApi
-
-    with _reaching_hub(source):
-        HfApi().model_info(str(source.model), revision=source.revision, timeout=TIMEOUT)
-
-
-@contextmanager
-def _reaching_hub(source: ModelSource) -> Iterator[None]:
-    from huggingface_hub import constants
+def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
+    """Return the downloaded snapshot, None without `download`. Raise BadInput if the hub does not offer the model."""
+    from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     # The bases of the hub's own error: OSError and the connection error of its HTTP library.
@@ -352,7 +347,8 @@ def _reaching_hub(source: ModelSource) -> Iterator[None]:
     if not constants.HF_HUB_OFFLINE:
         name_host(constants.ENDPOINT, str(source.model))
     try:
-        yield
+        HfApi().model_info(str(source.model), revision=source.revision, timeout=TIMEOUT)
+        return _snapshot(source) if download else None  # the download has no time limit
     except (*connection_errors, EntryNotFoundError, HFValidationError) as error:
         raise _unavailable(source, _reason(error)) from None
 
@@ -402,14 +398,6 @@ def _may_have_gpu() -> bool:
     if importlib.metadata.version("torch").endswith("+cpu"):
         return False
     return sys.platform != "linux" or any(Path(driver).exists() for driver in GPU_DRIVERS)
-
-
-def _gpu_has_bfloat16(device: str) -> bool:
-    torch = _torch()
-    if not device.startswith("cuda"):
-        return True
-    with torch.cuda.device(device):
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _torch() -> Any:

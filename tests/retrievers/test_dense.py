@@ -163,17 +163,6 @@ def test_the_encoded_folder_is_only_read(tmp_path):
     (tmp_path / "encoded").chmod(0o755)
 
 
-def test_a_search_needs_an_index_and_a_number_of_documents(tmp_path):
-    dense = Dense(TrigramEncoder(), Flat())
-    with pytest.raises(RuntimeError, match="index or load first"):
-        dense.search(QUERIES, 3)
-    dense.index(DOCUMENTS, tmp_path)
-    with pytest.raises(BadInput, match="k is -1"):
-        dense.search(QUERIES, -1)
-    with pytest.raises(ValueError, match="ascending"):
-        dense.index(DOCUMENTS[::-1], tmp_path)
-
-
 # Passages
 
 
