@@ -36,6 +36,7 @@ _ESCAPED = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _ESCAPED_OR_PLAIN = re.compile(f"{_ESCAPED.pattern}|.", _ESCAPED.flags)
+_PLAIN = re.compile(".", re.DOTALL)
 _NOISE = re.compile("[^0-9A-Za-z]+")
 
 
@@ -119,9 +120,8 @@ def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
             bare.append(re.escape(stripped))
     if not plain and not bare:
         return text
-    units = [(_meaning(one), one.start(), one.end()) for one in _ESCAPED_OR_PLAIN.finditer(text)] if escapes else [
-        (one, i, i + 1) for i, one in enumerate(text)
-    ]  # fmt: skip
+    characters = (_ESCAPED_OR_PLAIN if escapes else _PLAIN).finditer(text)
+    units = [(_meaning(one), one.start(), one.end()) for one in characters]
     named = [unit for unit in units if unit[0].isascii() and unit[0].isalnum()]
     spans = [*_spans("".join(one for one, *_ in units), units, plain)]
     spans += _spans("".join(one.lower() for one, *_ in named), named, bare)

@@ -100,14 +100,10 @@ def _encoded(
 
 def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) -> None:
     """Write the vectors of all texts as an array. Raise RuntimeError if a text has none."""
-    about = {"descr": "<f4", "fortran_order": False, "shape": (len(owners), width)}
-    np.lib.format.write_array_header_1_0(file, about)
-    start, written = file.tell(), np.zeros(len(owners), bool)
-    if hasattr(os, "posix_fallocate") and width:
-        os.posix_fallocate(file.fileno(), 0, start + 4 * len(owners) * width)  # or a full disk would kill the process
-    file.truncate(start + 4 * len(owners) * width)
-    file.flush()
-    embeddings = np.memmap(file, np.float32, "r+", start, (len(owners), width)) if width else np.zeros((len(owners), 0))
+    embeddings = np.lib.format.open_memmap(file.name, "w+", np.float32, (len(owners), width))
+    if hasattr(os, "posix_fallocate"):  # a full disk would kill the process
+        os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    written = np.zeros(len(owners), bool)
     for part in blocks.read():
         embeddings[part["rows"]], written[part["rows"]] = part["vectors"], True
     if not written[owners].all():

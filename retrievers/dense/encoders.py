@@ -96,7 +96,6 @@ class SentenceEncoder(models.NeuralModel):
         write_embeddings(texts, folder, lambda rows: self._by_batches(texts, rows, self.document_prefix), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """As in Encoder. `folder` is not read."""
         return collect_embeddings(texts, lambda rows: self._by_batches(texts, rows, self.query_prefix), progress)
 
     @cached_property
@@ -210,7 +209,6 @@ class UseMultilingual:
         write_embeddings(texts, folder, lambda rows: self._vectors(texts, rows), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """As in Encoder. `folder` is not read."""
         return collect_embeddings(texts, lambda rows: self._vectors(texts, rows), progress)
 
     def _vectors(self, texts: Sequence[str], rows: np.ndarray) -> Vectors:

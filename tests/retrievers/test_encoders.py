@@ -223,13 +223,6 @@ def test_a_model_without_a_transformer_is_rejected(tmp_path):
         SentenceEncoder(path=str(tmp_path / "static"), device="cpu").encode_queries(["a"], tmp_path)
 
 
-def test_a_broken_model_is_rejected(tmp_path):
-    path = tiny_sentence_model(tmp_path / "model")
-    (path / "config.json").write_text("{")
-    with pytest.raises(BadInput, match="holds no model that sentence-transformers can load"):
-        SentenceEncoder(path=str(path), device="cpu").encode_queries(["a"], tmp_path)
-
-
 def identified(**arguments):
     defaults = dict.fromkeys(("model", "path", "revision", "max_length", "device", "batch_tokens"))
     texts = {"query_prefix": "", "document_prefix": "", "normalise": True, "dtype": "auto"}
