@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.ranking import Wanted, distinct, rank
+from harness.analysis.ranking import Wanted, distinct, rank, recommended_runs
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.predictions import trec_scores
 from harness.errors import BadInput
-from harness.recording.logged_run import recommended
 from harness.recording.retrieval_run import RUN_FILE
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import one_word
@@ -33,16 +32,14 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 
     Raise BadInput unless all are finished retrieval runs on the documents and queries of the dataset, with full lists.
     """
-    names = _Names(dataset)
-    found: dict[str, FullLists] = {}
-    for word in words:
-        run = recommended(tracker, tracker.run(word))
-        if run.run_id in found:
-            raise BadInput(f"runs names {run.short_id} twice. Name different runs.")
+    names, found = _Names(dataset), []
+    for run in recommended_runs(tracker, words):
         if why := _unfit(run, dataset):
             raise BadInput(f"Run {run.named} {why}.")
-        found[run.run_id] = _read(tracker, run, names, folder)
-    return list(found.values())
+        if (one := _read(tracker, run, names, folder)) is None:
+            raise NoFile(f"Run {run.named} {LIGHT}.")
+        found.append(one)
+    return found
 
 
 def best_repeatable(
@@ -58,12 +55,12 @@ def best_repeatable(
     for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # they may differ before the gate
         if len(found) == top:
             break
-        if why := _unfit(one.run, dataset):
-            left[why] += 1
-        elif (file := _download(tracker, one.run, folder)) is None:
-            left[LIGHT] += 1
+        why = _unfit(one.run, dataset)
+        full = None if why else _read(tracker, one.run, names, folder)
+        if full:
+            found.append(full)
         else:
-            found.append(FullLists(one.run, _lists(file, one.run, names)))
+            left[why or LIGHT] += 1
     notes = [f"Left out: {counted(count, 'run')} that {why}." for why, count in left.items()]
     if not found:
         raise BadInput(f"Experiment {wanted.experiment!r} has no run to pool. {' '.join(notes)}")
@@ -81,7 +78,7 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
     if run.status == "RUNNING":
         return "has not ended. Wait for it"
     if run.status != "FINISHED":
-        return f"is {run.status}, so that its lists may be incomplete. Repeat it"
+        return f"is {run.status}: its lists may be incomplete. Repeat it"
     for name in ("documents", "queries"):
         if run.tags.get(f"data.{name}") != dataset.fingerprints[name]:
             edited = ", or these were edited since" if name == "queries" else ", or these were prepared anew since"
@@ -89,30 +86,23 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
     return None
 
 
-def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> FullLists:
-    if (file := _download(tracker, run, folder)) is None:
-        raise NoFile(f"Run {run.named} {LIGHT}.")
-    return FullLists(run, _lists(file, run, names))
-
-
-def _download(tracker: Tracker, run: LoggedRun, folder: Path) -> Path | None:
+def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> FullLists | None:
+    """Return the full lists of a run; None if it has none. Raise BadInput, which names the run, if they are damaged."""
     try:
-        return tracker.download(run, RUN_FILE, folder / run.run_id)
+        file = tracker.download(run, RUN_FILE, folder / run.run_id)
     except NoFile:
         return None
-
-
-def _lists(file: Path, run: LoggedRun, names: _Names) -> dict[str, list[str]]:
+    damaged = f"{RUN_FILE} of run {run.named} is damaged:"
     try:
-        found = trec_scores(file)
+        lists = {
+            names.queries[query]: [names.documents[one] for one in scores]
+            for query, scores in trec_scores(file).items()
+        }
     except BadInput as error:
-        raise BadInput(f"{RUN_FILE} of run {run.named} is damaged: {error}") from None
-    try:
-        return {names.queries[query]: [names.documents[one] for one in scores] for query, scores in found.items()}
+        raise BadInput(f"{damaged} {error}") from None
     except KeyError as error:
-        raise BadInput(
-            f"{RUN_FILE} of run {run.named} is damaged: the test set has no query or document {error.args[0]!r:.60}."
-        ) from None
+        raise BadInput(f"{damaged} the test set has no query or document {error.args[0]!r:.60}.") from None
+    return FullLists(run, lists)
 
 
 class _Names:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.board import expected, page, runs
-from harness.analysis.board.choice import Asked
 from harness.analysis.board.leaderboard import ALPHA
 from harness.analysis.board.page import Board, assembled
-from harness.analysis.ranking import needed_metric, settled
+from harness.analysis.ranking import Wanted, needed_metric, settled
 from harness.config.check import Invocation
 from harness.config.commands import BoardConfig
 from harness.config.text import counted, plural
@@ -41,7 +40,7 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
         raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
         config, notes = settled(tracker, config, RunKind(config.task).name)
-        found = runs.read_board_runs(tracker, Asked.of(config), Path(folder))
+        found = runs.read_board_runs(tracker, Wanted.of(config), Path(folder))
         found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
             whole = config.runs is None

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.board.choice import Asked, chosen_runs, recommended_runs
-from harness.analysis.board.runs import BoardRun, check_by_query, judging, read_board_runs
-from harness.analysis.ranking import needed_metric, settled
+from harness.analysis.board.runs import check_by_query, judging, read_board_runs
+from harness.analysis.ranking import RankedRun, Wanted, chosen_runs, needed_metric, recommended_runs, settled
 from harness.config.check import Invocation
 from harness.config.commands import PowerConfig
 from harness.config.text import counted
@@ -44,8 +43,8 @@ class PairValues:
     """
 
     metric: str
-    first: BoardRun
-    second: BoardRun
+    first: RankedRun
+    second: RankedRun
     gaps: np.ndarray
     judges: str
     notes: Sequence[str]
@@ -70,7 +69,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files")
         tracker = files or open_store(config)
         config, notes = settled(tracker, config)
-        pair = read_pair(tracker, Asked.of(config), Path(folder))
+        pair = read_pair(tracker, Wanted.of(config), Path(folder))
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):
@@ -80,7 +79,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     return CommandAnswer(_document(found), power_report(found, steps), lambda _: [power_curve(found)])
 
 
-def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
+def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     """Return the named runs (of a sweep its recommended trial), or the best run and the best that differs from it.
 
     Raise BadInput unless they compare query by query, by labels from people alone. folder: for downloads.
@@ -107,7 +106,7 @@ def read_pair(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
     return pair
 
 
-def _pair(tracker: Tracker, asked: Asked, ids: list[str], notes: Sequence[str], folder: Path) -> PairValues:
+def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str], folder: Path) -> PairValues:
     found = read_board_runs(tracker, replace(asked, runs=ids), folder)
     first, second = found.runs
     if partly := [one.run.named for one in found.runs if CHECKED in one.run.tags]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # for an objective that is no mean over queries or depends on the gate itself
+FALLBACK = "modified_map@3"  # for an objective that is not a mean over queries or depends on the gate
 
 
 @dataclass(frozen=True)

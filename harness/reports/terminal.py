@@ -82,7 +82,7 @@ def score_notes(scores: Scores) -> list[str]:
     """Return how many queries were scored, documents that are unknown, and why measures lack a value or an interval."""
     unknown = scores.counts.get(UNKNOWN)
     warning = (
-        f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists, which so count as not "
+        f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists; they count as not "
         "relevant. Were the lists made for an earlier state of the corpus?"
     )
     return [counted_queries(scores), *([warning] if unknown else []), *notes_of(scores)]

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.board import page
-from harness.analysis.board.choice import Asked, of_runs
 from harness.analysis.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
 from harness.analysis.board.runs import SCORES, of_chosen, tables
-from harness.analysis.ranking import RankedRun, distinct
+from harness.analysis.ranking import RankedRun, Wanted, distinct, of_runs
 from harness.config.commands import RunConfig
 from harness.config.text import counted
 from harness.errors import BadInput
@@ -279,7 +278,7 @@ def expected(
     try:
         if all(result.run_id for result in own):
             like = tracker.run(own[0].run_id or "")
-            asked = Asked(config.experiment_name, objective, config.select_on, like=like)
+            asked = Wanted(config.experiment_name, objective, config.select_on, like=like)
             return of_experiment(tracker, asked, replay=replay)
     except Unreachable:
         return None

@@ -22,11 +22,10 @@ from judged_sets import judged_set
 from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
 from fuzzing.trial import Files, Wrong, again, each, lines, reads, same, text_again, written
 from harness.analysis.board import runs as board_runs
-from harness.analysis.board.choice import Chosen
 from harness.analysis.board.lists import ListReader
 from harness.analysis.board.queries import Collected, ReadAgain
 from harness.analysis.comparison.scored_runs import TaskRuns, compare_runs, read_retrieval_runs
-from harness.analysis.ranking import RankedRun
+from harness.analysis.ranking import Chosen, RankedRun
 from harness.analysis.submissions import read_submissions
 from harness.commands import reproduce as reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
@@ -198,12 +197,12 @@ def _retrieval(folder: Path) -> None:
         runs = read_retrieval_runs(tracker, {"A": a, "B": b}, Path(name))
         compare_runs(runs, CompareConfig.of({"metric": "modified_map@3", **COMPARED}))
         ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
-        board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))
+        board_runs.of_chosen(tracker, Chosen("all", ranked), "mrr", Path(name))
 
 
 def _lists(tracker: Any, run: LoggedRun, folder: Path) -> None:
     """Read the lists of a run as a board shows them."""
-    flags, one = np.ones(2, bool), board_runs.BoardRun(run, run.name, Objective("x", 0.5, 0.4, 0.6))
+    flags, one = np.ones(2, bool), RankedRun(run, Objective("x", 0.5, 0.4, 0.6), name=run.name)
     losses = np.ones((1, 2), np.int8)
     board = board_runs.BoardRuns("x", "all", (one,), ("7", "q3"), flags, flags, flags, np.ones((1, 2)), losses)
     reader, collected = ListReader(Ahead(tracker, [], folder)), Collected(board, [ReadAgain()])  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
     ("one", "message"),
     [
         (run("r", status="RUNNING"), "has not ended. Wait for it"),
-        (run("r", status="FAILED"), "is FAILED, so that its lists may be incomplete"),
+        (run("r", status="FAILED"), "is FAILED: its lists may be incomplete"),
         (run("r", **{"harness.verb": "score"}), "is a file that was scored"),
         (run("r", **{"harness.verb": "compare"}), "is a record of `harness compare`"),
         (run("r", task="answers"), "is of task=answers, which ranks no documents"),
@@ -96,11 +96,6 @@ def test_a_damaged_file_is_named(tmp_path, content, message):
         named(Store(tmp_path, {"r": content}, run("r")), ["r"], DATA, tmp_path)
     assert str(refused.value).startswith("run.trec of run r (bm25-r) is damaged: ")
     assert message in str(refused.value)
-
-
-def test_a_run_twice_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="runs names r twice"):
-        named(Store(tmp_path, {"r": {"q2": {"d": 1.0}}}, run("r")), ["r", "r"], DATA, tmp_path)
 
 
 def test_the_best_that_fit_are_taken(tmp_path):

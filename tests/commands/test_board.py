@@ -136,7 +136,7 @@ def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_pat
 
 
 REFUSED = {
-    "metric=abstention_auroc": "is no mean over queries",
+    "metric=abstention_auroc": "is not a mean over queries",
     "metric=mrr@99": "no finished run of experiment 'e' has it",
     "experiment_name=f": "no such experiment",
     "runs=[ffffffff]": "no such run",

@@ -139,7 +139,7 @@ def test_what_no_config_can_have_is_refused(harness, tmp_path):
         "alpha=0": "alpha=0 is too small",
         "task=answers": "task=answers: harness power goes by values of each query.*harness board task=answers",
         "experiment_name=none_such": "no such experiment",
-        "metric=abstention_f1": "is no mean over queries",
+        "metric=abstention_f1": "is not a mean over queries",
     }.items():
         done = harness("power", word)
         assert done.code == 2, word

@@ -63,14 +63,6 @@ def test_the_font_that_draws_boxes_is_not_taken(installed, monkeypatch):
     assert figure.hangul_font() is None
 
 
-def test_a_font_may_have_a_hyphen_in_its_name(installed):
-    installed("DejaVu Sans", "Un-Dotum")
-    assert font_manager.findfont(font_manager.FontProperties(family=["Un-Dotum"])) == DEJAVU
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure, "hangul_font", lambda: "Un-Dotum")
-        assert ord("a") in figure.fonts()[1]
-
-
 SYLLABLES = {"가": "ga", "힣": "hit", "닭": "dak", "조사": "josa", "왜": "wae", "의": "ui", "값": "gap", "x": "x"}
 
 

@@ -13,7 +13,7 @@ from html_pages import Parts, data_of
 
 from harness.gates.gate import Decision
 from harness.recording import provenance
-from harness.reports import gate_view, run_page
+from harness.reports import gate_view
 from harness.reports.gate_view import SignalRule
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -101,16 +101,6 @@ def test_the_page_lists_found_and_missed_documents(run):
     missed = [[(ids[place], grade, rank) for place, grade, rank in one] for one in page["missed"]]
     assert top == [[("d3", 2)], [("d2", 1)], []]
     assert missed == [[("d1", 1, None)], [], []]
-
-
-def test_a_relevant_document_further_down_has_its_rank(harness):
-    done = harness("run", "tokenizer=word", "top_k=1", "tracking=none", "format=json").json
-    page = page_data(done["files"]["folder"])
-    ranks = [rank for one in page["missed"] for _, _, rank in one]
-    assert set(ranks) - {None}
-    assert all(rank is None or rank > 1 for rank in ranks)
-    found = [row["first_hit"] for row in rows(page["queries"]) if row["first_hit"] and row["first_hit"] > 1]
-    assert set(found) <= set(ranks)
 
 
 @pytest.mark.drawn
@@ -203,16 +193,6 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path)
     }  # fmt: skip
 
 
-def test_a_light_run_has_no_page(harness, toy, tmp_path):
-    done = harness("run", *TOY, "tracking.detail=light", "experiment_name=e").json
-    assert sorted(file.name for file in Path(done["files"]["folder"]).iterdir()) == [
-        "config.yaml", "predictions.jsonl", "scores.csv",
-    ]  # fmt: skip
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path / "outputs")
-    assert "mlflow.note.content" not in tracker.runs("e", {})[0].tags
-
-
 def test_scored_predictions_are_described(harness, toy, tmp_path):
     made = harness("run", *TOY, "tracking=none").json["files"]["predictions"]
     harness("score", f"predictions={made}", "dataset=contest", "dataset.path=toy", "experiment_name=s")
@@ -235,13 +215,6 @@ def test_hostile_texts_are_texts(run, hostile):
     assert page["queries"]["data"][0][1].endswith(HOSTILE)
     assert HOSTILE.split("\u2028")[0] in page["documents"][0][2]
     assert "d3<b>|" in [one[0] for one in page["documents"]]
-
-
-def test_many_documents_are_cut_short(run, monkeypatch):
-    monkeypatch.setattr(run_page, "LEAST", 5)
-    monkeypatch.setattr(run_page, "TEXTS", 10)
-    page, _ = run()
-    assert {len(text) for _, _, text in page["documents"]} == {5}
 
 
 def test_requirements_are_pinned_names():

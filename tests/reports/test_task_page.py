@@ -5,24 +5,23 @@ import hashlib
 import html
 import json
 import re
-import shutil
 from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
 import pytest
+from browsers import CHROMIUM, launched
 from html_pages import Parts, data_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.measures.scores import Summary
 from harness.reports import run_page, task_page
-from harness.reports.page import TEMPLATES, fill_page
+from harness.reports.page import fill_page
 from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
 from harness.tracking.tracker import TAG_LIMIT, as_note
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = (
     "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} {{policy}} \"'"
 )
@@ -30,23 +29,15 @@ HOSTILE = (
 
 def corrections():
     """Three sentences: the second is right, the first has one of two mistakes put right, the third a needless edit."""
-    texts = {
-        "source": ["감자기 침대에서 일어 났다", "날씨가 좋다", "밥을 먹었다"],
-        "reference": ["갑자기 침대에서 일어났다", "날씨가 좋다", "밥을 먹었다"],
-        "prediction": ["갑자기 침대에서 일어 났다", "날씨가 좋다", "밥을 먹엇다"],
-    }
+    tail = [[("날씨가 좋다", "")], [("밥을 ", ""), ("먹었다", "fr")]]
     marked = {
-        "source": [
-            [("감자기", "tp"), (" 침대에서 ", ""), ("일어 났다", "fn")],
-            [("날씨가 좋다", "")],
-            [("밥을 ", ""), ("먹었다", "fr")],
-        ],
-        "prediction": [
-            [("갑자기", "tp"), (" 침대에서 ", ""), ("일어 났다", "fn")],
-            [("날씨가 좋다", "")],
-            [("밥을 ", ""), ("먹엇다", "fr")],
-        ],
-    }
+        "source": [[("감자기", "tp"), (" 침대에서 ", ""), ("일어 났다", "fn")], *tail],
+        "prediction": [[("갑자기", "tp"), (" 침대에서 ", ""), ("일어 났다", "fn")], tail[0],
+                       [("밥을 ", ""), ("먹엇다", "fr")]],
+    }  # fmt: skip
+    texts = {name: ["".join(piece for piece, _ in pieces) for pieces in rows] for name, rows in marked.items()}
+    texts = {"source": texts["source"], "reference": ["갑자기 침대에서 일어났다", "날씨가 좋다", "밥을 먹었다"],
+             "prediction": texts["prediction"]}  # fmt: skip
     counts = {"tp": [1, 0, 0], "fp": [0, 0, 1], "fn": [1, 0, 0], "fr": [0, 0, 1]}
     ids, kinds = ("문장 1", "문장 2", "문장 3"), ("맞춤법", "없음", "없음")
     table = {
@@ -104,12 +95,12 @@ def test_items_without_a_value_come_last_and_in_order():
     assert [row[0] for row in found["rows"]] == ["q0", "q1"]
 
 
-@pytest.mark.parametrize("n", [task_page.LIMIT - 1, task_page.LIMIT, task_page.LIMIT + 1])
-def test_the_worst_thousand(n):
+def test_the_worst_thousand():
+    n = task_page.LIMIT + 1
     values = np.arange(n)[::-1] / n
     page = data_of(made(answers(["글"] * n), values, "rouge_1"))
     rows = page["items"]["rows"]
-    assert (len(rows), page["total"]) == (min(n, 1000), n)
+    assert (len(rows), page["total"]) == (1000, n)
     assert rows[0][0] == f"q{n - 1}"
     np.testing.assert_allclose([row[-1] for row in rows], sorted(values)[:1000], atol=1e-6)
 
@@ -183,21 +174,10 @@ def test_only_its_own_styles_and_scripts_may_run(template):
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\((?!#)|@import|innerHTML|\{\{", text)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15)
 @given(st.dictionaries(st.text(), st.text() | st.lists(st.text()) | st.floats(allow_nan=False, allow_infinity=False)))
 def test_a_page_contains_its_data(data):
     assert data_of(fill_page(task_page.TEMPLATE, data)) == data
-
-
-def test_marks_differ_by_sign_and_line_as_well_as_by_colour():
-    """Without colours, or to people who cannot distinguish red from green, the four differ by line and by sign."""
-    text = (TEMPLATES / "page.css").read_text("utf-8")
-    signs = [re.search(rf'mark\.{mark}::after {{ content: "(.)"', text)[1] for mark in ("tp", "fp", "fn", "fr")]
-    lines = [re.search(rf"mark\.{mark} {{ text-decoration-style: (\w+)", text)[1] for mark in ("fp", "fn", "fr")]
-    assert len(set(signs)) == 4
-    assert len({"solid", *lines}) == 4  # the first has the line that all begin with
-    script = (TEMPLATES / "page.js").read_text("utf-8")
-    assert re.search(r"MEANS = { tp: .*fp: .*fn: .*fr: ", script)
 
 
 def described(judged=None, shown="exact_match", summary=None, public=None, files=(), totals=None, facts=None):
@@ -255,13 +235,10 @@ def test_a_long_description_ends_at_a_line():
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_the_page_answers(tmp_path):
     """Three sentences in a browser: coloured words, and a table that sorts, searches and filters by mark and kind."""
-    from playwright.sync_api import sync_playwright
-
     summary = {"correction_recall": Summary(0.5, 3, 0.25, 0.75), "correction_precision": Summary(np.nan, 0)}
     page = made(corrections(), [0.5, 1, 0], summary=summary, totals={"tp": 1, "fp": 1, "fn": 1, "fr": 1, "items": 3})
     (tmp_path / "report.html").write_text(page, "utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with launched() as browser:
         tab = browser.new_page()
         errors = []
         tab.on("pageerror", lambda error: errors.append(str(error)))
@@ -291,5 +268,4 @@ def test_the_page_answers(tmp_path):
         tab.get_by_role("button", name="missed correction").click()
         tab.get_by_role("button", name="없음").click()
         assert listed() == ["문장 3", "문장 2"]
-        browser.close()
     assert not errors

@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 
-from harness.analysis.board.runs import LOSSES, BoardRun, BoardRuns
+from harness.analysis.board.runs import LOSSES, BoardRuns
+from harness.analysis.ranking import RankedRun
 from harness.measures.objective import Objective
 from harness.tracking.tracker import LoggedRun
 
@@ -57,4 +58,4 @@ def made_run(number, retriever, gate, top_k, value):
         tags={"harness.verb": "run", "objective.name": score.name, "objective.kind": kind},
         began=1_790_000_000_000 + number,
     )
-    return BoardRun(logged, f"{retriever} · {gate} · top {top_k}", score)
+    return RankedRun(logged, score, name=f"{retriever} · {gate} · top {top_k}")

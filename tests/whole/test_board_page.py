@@ -115,6 +115,10 @@ def test_nothing_is_wider_than_the_window_and_no_serious_fault_is_found(opened, 
     for name in names(tab):
         assert narrow(tab), name
         assert not serious_faults(tab), name
+    tab.evaluate("go('queries', 'q0001')")
+    tab.locator("#query").wait_for()
+    assert narrow(tab)
+    assert not serious_faults(tab)
     ground = [int(one) for one in re.findall(r"\d+", tab.evaluate("getComputedStyle(document.body).backgroundColor"))]
     assert max(ground) < 60 if scheme == "dark" else min(ground) > 200
 
@@ -278,18 +282,12 @@ def test_a_comparison_has_its_own_title_and_says_its_verdict_first(browser, boar
     tab = browser.new_page()
     tab.goto((tmp_path / "c.html").as_uri())
     assert tab.title() == tab.locator("h1").inner_text() == made.report.title
-    verdict, first = tab.locator("#verdicts"), tab.locator("#tabs")
+    verdict = tab.locator("#verdicts")
     assert verdict.inner_text() == made.report.verdict[0]
     assert verdict.bounding_box()["y"] < tab.locator("#main").bounding_box()["y"]
-    assert first.is_visible()
-    tab.close()
-
-
-def test_the_board_of_an_experiment_has_no_verdict_above_its_tabs(browser, board, tmp_path):
     (tmp_path / "b.html").write_text(page.html(replace(board, report=None)), "utf-8")
-    tab = browser.new_page()
-    tab.goto((tmp_path / "b.html").as_uri())
-    assert tab.locator("#verdicts").is_hidden()
+    tab.goto((tmp_path / "b.html").as_uri())  # the board of an experiment
+    assert verdict.is_hidden()
     tab.close()
 
 
@@ -475,14 +473,6 @@ def test_words_are_marked_as_the_page_says(opened):
         queryMarks.markedText(text, words).filter((one) => typeof one !== "string").map((one) => one.textContent));
     }""")
     assert marks == [["모양"], ["달의"], [], ["river", "rivers", "rive"], ["H2O", "DNA"], [], []]
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (820, "light")])
-def test_narrow_windows_show_an_open_query(opened, width, scheme):
-    tab = opened("#queries/q0001", width=width, locale="ko", color_scheme=scheme, bypass_csp=True)
-    tab.locator("#query").wait_for()
-    assert narrow(tab)
-    assert serious_faults(tab) == []
 
 
 def test_the_matrix_shows_colours_of_the_cells(opened, runs):

@@ -200,15 +200,10 @@ def test_the_own_page_of_a_run_answers(tab, pages, work):
     keep(tab, "report")
 
 
-def test_the_own_page_of_a_run_opens_from_the_disk(tab, work):
-    auto = work[2]
-    tab.goto((Path(auto["files"]["folder"]) / "report.html").as_uri())
-    tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
-    keep(tab, "report-alone")
-
-
-def test_the_thumb_stands_below_the_line_that_it_moves(tab, work):
+def test_the_own_page_of_a_run_opens_from_the_disk_and_its_threshold_moves_and_is_copied(tab, work):
     tab.goto((Path(work[2]["files"]["folder"]) / "report.html").as_uri())
+    tab.get_by_text(f"{work[2]['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
+    keep(tab, "report-alone")
     slider = tab.get_by_role("slider", name="threshold")
     for key in ("Home", "End", "PageDown"):
         slider.press(key)
@@ -216,11 +211,6 @@ def test_the_thumb_stands_below_the_line_that_it_moves(tab, work):
         line = tab.locator(".tracker > line").last.bounding_box()
         thumb = box["x"] + box["height"] / 2 + moved * (box["width"] - box["height"])  # as wide as high
         assert abs(thumb - line["x"] - line["width"] / 2) < 1
-
-
-def test_the_command_of_a_threshold_is_copied_by_keyboard(tab, work):
-    tab.goto((Path(work[2]["files"]["folder"]) / "report.html").as_uri())
-    slider = tab.get_by_role("slider", name="threshold")
     slider.press("Home")
     slider.press("Enter")
     tab.get_by_text("copied", exact=True).wait_for()

@@ -17,9 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis.board.choice import Asked, chosen_runs
-from harness.analysis.board.runs import BoardRun, BoardRuns, check_by_query, tables
-from harness.analysis.ranking import RankedRun, differ
+from harness.analysis.board.runs import BoardRuns, check_by_query, tables
+from harness.analysis.ranking import RankedRun, Wanted, chosen_runs, differ
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE, folds
@@ -149,7 +148,7 @@ class RunFamily:
 
     metric: str
     select_on: str
-    runs: Sequence[RankedRun | BoardRun]
+    runs: Sequence[RankedRun]
     of: int
     read: Callable[[int], QueryValues]
     alone: bool = False
@@ -213,7 +212,7 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """Return what to expect of the best run of a board; None for text tasks, whose measures are no means over items.
+    """Return what to expect of the best run of a board; None for text tasks.
 
     whole: whether all runs of the experiment that compare are on it.
     """
@@ -222,7 +221,7 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
     best, of = runs.runs[0], len(runs.runs)
     if not whole:
         with suppress(BadInput):  # no two compare
-            of = len(chosen_runs(tracker, Asked(best.run.experiment, runs.metric, runs.select_on, like=best.run)).runs)
+            of = len(chosen_runs(tracker, Wanted(best.run.experiment, runs.metric, runs.select_on, like=best.run)).runs)
     known = QueryValues(runs.values, runs.needs, runs.public)
     return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, known.first))
 
@@ -241,7 +240,7 @@ def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: st
     """
     select_on = select_on or run.select_on
     score = run.score(metric, select_on)
-    found = of_experiment(tracker, Asked(run.experiment, metric, select_on, like=run), MOST) if score else None
+    found = of_experiment(tracker, Wanted(run.experiment, metric, select_on, like=run), MOST) if score else None
     return found if found and score and score.value > found.best - CLOSE else None
 
 
@@ -254,7 +253,7 @@ def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str |
 
 
 def of_experiment(
-    tracker: Tracker, asked: Asked, most: int | None = None, replay: Replay | None = None
+    tracker: Tracker, asked: Wanted, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
     """Return what to expect of the best run of an experiment; None if nothing was chosen among runs that compare.
 

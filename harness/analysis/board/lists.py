@@ -81,7 +81,7 @@ class ListReader:
     _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
 
     def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
-        """query_id -> what the run returned; None if its file is gone. BadInput, which names the run, if damaged."""
+        """Return query_id -> what the run returned; None if its file is gone. Raise BadInput if it is damaged."""
         file = self._download(run, RunKind().predictions(run))
         if file is None:
             return None
@@ -91,7 +91,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def read(self, file: Path) -> dict[str, Returned]:
-        """query_id -> what a predictions file returns, in the contest's format or as a TREC run."""
+        """Return query_id -> what a predictions file returns, in the contest's format or as a TREC run."""
         _, first = next(numbered_lines(file), (0, ""))
         return self._contest(file) if is_contest(first) else _trec(file)
 

@@ -76,7 +76,7 @@ class Plateau:
             reach = f"spike, only {best} reaches it"
         beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
         if self.grows and self.best == len(self.values) - 1:
-            beyond = " The measure grows with it by construction, so that this is no reason to go beyond."
+            beyond = " The measure grows with it by construction: no reason to go beyond."
         return f"{name}: {reach}; {gap}{over}.{beyond}"
 
 

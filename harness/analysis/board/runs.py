@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from harness.analysis.board.choice import Asked, Chosen, chosen_runs
 from harness.analysis.board.settings import short_names
+from harness.analysis.ranking import Chosen, RankedRun, Wanted, chosen_runs
 from harness.analysis.submissions import Submissions, read_submissions
 from harness.data.files import some
 from harness.errors import BadInput
 from harness.measures.measures import KINDS, LOSING, MeasureFamily, parse_measure
-from harness.measures.objective import Objective
 from harness.measures.score_table import ScoreTable, read_score_table
 from harness.progress import watch
 from harness.recording.logged_run import Ahead
@@ -40,25 +39,6 @@ CLOSE = 1e-9  # values that differ by less are equal
 
 
 @dataclass(frozen=True, eq=False)
-class BoardRun:
-    """A finished run on a board.
-
-    name: short, unique on the board, such as "hybrid_light · auto". score: what ranks the run. also: the runs that are
-    the same, for which it stands.
-    """
-
-    run: LoggedRun
-    name: str
-    score: Objective
-    also: tuple[LoggedRun, ...] = ()
-
-    @property
-    def twins(self) -> str:
-        """The same runs, as a row says them: `also first.csv, 7cd4c06a`; "" without any."""
-        return f"also {some(dict.fromkeys(one.called for one in self.also), 3)}" if self.also else ""
-
-
-@dataclass(frozen=True, eq=False)
 class BoardRuns:
     """R runs that compare by a measure, the best first, on the same Q queries or items.
 
@@ -75,7 +55,7 @@ class BoardRuns:
 
     metric: str
     select_on: str
-    runs: tuple[BoardRun, ...]
+    runs: tuple[RankedRun, ...]
     query_ids: tuple[str, ...]
     needs: np.ndarray
     multi_turn: np.ndarray
@@ -134,12 +114,12 @@ class BoardRuns:
         return self.submissions.take(rows).tallies([self.metric])
 
 
-def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
+def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
     """Return the runs that are asked for, with their scores by query. folder: for downloads.
 
-    BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
+    Raise BadInput if the measure is not a mean over queries, the runs do not compare, or one has no scores by query.
     """
-    if asked.kind.task is None:
+    if asked.task == RETRIEVAL:
         check_by_query(asked.metric)
     return of_chosen(tracker, chosen_runs(tracker, asked), asked.metric, folder)
 
@@ -147,57 +127,50 @@ def read_board_runs(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
 def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
     """Return the runs with their scores by query. folder: for downloads. Raise BadInput as `read_board_runs` does."""
     runs = [one.run for one in found.runs]
-    names = short_names(runs)
-    placed = [BoardRun(one.run, name, one.score, one.also) for one, name in zip(found.runs, names, strict=True)]
+    named = [replace(one, name=name) for one, name in zip(found.runs, short_names(runs), strict=True)]
+    found = replace(found, runs=named)
     if runs[0].tags.get("task", RETRIEVAL) != RETRIEVAL:
-        return of_submissions(metric, found.select_on, placed, read_submissions(tracker, runs, folder), found.notes)
-    scored = tables(tracker, runs, metric, folder)
-    return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), found.notes)
+        return of_submissions(found, metric, read_submissions(tracker, runs, folder))
+    return of_tables(found, metric, tables(tracker, runs, metric, folder))
 
 
-def of_submissions(
-    metric: str, select_on: str, runs: Sequence[BoardRun], found: Submissions, notes: Sequence[str] = ()
-) -> BoardRuns:
-    """Return the runs of a text task, the best first, in the order of their submissions."""
-    values = found.values(metric)
+def of_submissions(found: Chosen, metric: str, submissions: Submissions) -> BoardRuns:
+    """Return the runs of a text task with their submissions, in the same order."""
+    values = submissions.values(metric)
     return BoardRuns(
         metric=metric,
-        select_on=select_on,
-        runs=tuple(runs),
-        query_ids=found.item_ids,
+        select_on=found.select_on,
+        runs=tuple(found.runs),
+        query_ids=submissions.item_ids,
         needs=np.ones(values.shape[1], bool),
         multi_turn=np.zeros(values.shape[1], bool),
-        public=found.files[0].public,
+        public=submissions.files[0].public,
         values=values,
         losses=np.zeros(values.shape, np.int8),
-        notes=tuple(notes),
-        submissions=found,
+        notes=tuple(found.notes),
+        submissions=submissions,
     )
 
 
-def of_tables(
-    metric: str,
-    select_on: str,
-    scored: Sequence[tuple[BoardRun, ScoreTable]],
-    notes: Sequence[str] = (),
-) -> BoardRuns:
-    """Return the runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
-    first = scored[0][1]
-    values = np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored])
-    losses = np.stack([_losses(table) for _, table in scored])
+def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> BoardRuns:
+    """Return the runs with their scores by query. scored: of the same queries, by ascending id."""
+    first = scored[0]
+    values = np.stack([table.oof.get(metric, table.values[metric]) for table in scored])
+    unknown = [""] * len(first.query_ids)
+    losses = np.array([[CODES[kind] for kind in table.loss or unknown] for table in scored], np.int8)
     if metric != LOSING:  # a list may be the best possible by one measure and not by another
         losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
         metric=metric,
-        select_on=select_on,
-        runs=tuple(one for one, _ in scored),
+        select_on=found.select_on,
+        runs=tuple(found.runs),
         query_ids=first.query_ids,
         needs=first.needs,
         multi_turn=first.multi_turn,
         public=first.public,
         values=values,
         losses=losses,
-        notes=tuple(notes),
+        notes=tuple(found.notes),
     )
 
 
@@ -211,7 +184,7 @@ def check_by_query(metric: str) -> None:
     """Raise BadInput for a measure that has no value for each query."""
     if parse_measure(metric).family is MeasureFamily.POOLED:
         raise BadInput(
-            f"metric={metric} is no mean over queries, so that nothing can be said query by query. Choose another "
+            f"metric={metric} is not a mean over queries and has no value for each query. Choose another "
             "measure, such as metric=modified_map@3."
         )
 
@@ -225,7 +198,7 @@ def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.nda
         return np.ones(len(public), bool)
     if public.all():
         raise BadInput(
-            f"select_on=public: all {len(public):,} {unit} of these runs are public, so that none are left to "
+            f"select_on=public: all {len(public):,} {unit} of these runs are public: none are left to "
             "judge. Score the runs with a smaller share: public=0.4."
         )
     judges: np.ndarray = ~public
@@ -261,8 +234,3 @@ def _table(files: Ahead, run: LoggedRun, metric: str | None) -> ScoreTable:
     if metric and metric not in table.values:
         raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure or other runs: metric=NAME.")
     return table.by_id()
-
-
-def _losses(table: ScoreTable) -> np.ndarray:
-    """int8 [Q], the place in LOSSES of each query's kind of loss; 0 also where it is unknown."""
-    return np.array([CODES[kind] for kind in table.loss or [""] * len(table.query_ids)], np.int8)

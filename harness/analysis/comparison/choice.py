@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.analysis.board.choice import Asked, Chosen, chosen_runs, recommended_runs
 from harness.analysis.board.expected import Expected, of_board
 from harness.analysis.board.runs import judging, of_chosen
-from harness.analysis.ranking import RankedRun, require_finished
+from harness.analysis.ranking import Chosen, RankedRun, Wanted, chosen_runs, recommended_runs, require_finished
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.errors import BadInput
@@ -63,7 +62,7 @@ def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choic
 
 
 def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
-    found = chosen_runs(tracker, replace(Asked.of(config), runs=None))
+    found = chosen_runs(tracker, replace(Wanted.of(config), runs=None))
     ranked, notes = found.runs, [*found.notes]
     best = [one.run for one in ranked[: config.top]]
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {_kinds(ranked)}.")
@@ -115,7 +114,7 @@ def tested_family(
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED
     if not ranked or pooled:
         return None, None
-    found = of_chosen(tracker, Chosen(choice.select_on, ranked, ()), metric, folder)
+    found = of_chosen(tracker, Chosen(choice.select_on, ranked), metric, folder)
     found = replace(found, seed=config.seed, resamples=config.resamples)
     judges = judging(found.public, choice.select_on)
     return found.against_first(judges)[1], of_board(tracker, found, whole=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from harness.analysis.board import page as board_page
-from harness.analysis.board.runs import BoardRun
 from harness.analysis.board.settings import changed_settings, short_names
 from harness.analysis.comparison.comparison import (
     ALPHA,
@@ -22,6 +21,7 @@ from harness.analysis.comparison.comparison import (
     ShownDocument,
 )
 from harness.analysis.comparison.scored_runs import ScoredRuns
+from harness.analysis.ranking import Chosen, RankedRun
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.measures.objective import Objective
@@ -275,7 +275,10 @@ def _pasted_runs(comparison: Comparison) -> Table:
     what = "estimates" if comparison.estimated else "means"
     caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {_kinds(runs)}."
     legend = f"Bold: the highest. {MARK} differs from {comparison.best} at {ALPHA}: {_test(comparison)}."
-    found = replace(found, caption=caption, notes=[legend, *_other_counts(comparison)])
+    n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
+    fewer = {count: [name for name in n if n[name] == count] for count in n.values()}
+    notes = [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in fewer.items()]
+    found = replace(found, caption=caption, notes=[legend, *notes])
     columns = [Column("run"), *(Column(name, "value") for name in measures)]
     rows: Rows = [[*row] for row in found.for_medium("paste").rows]
     if len(measures) > WIDE:
@@ -371,12 +374,6 @@ def _test(comparison: Comparison) -> str:
     return f"{test}, Holm's correction over {comparison.pairs:,} pairs{others}"
 
 
-def _other_counts(comparison: Comparison) -> list[str]:
-    n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
-    of = {count: [name for name in n if n[name] == count] for count in n.values()}
-    return [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in of.items()]
-
-
 # ---- As a page
 
 
@@ -390,9 +387,9 @@ def board_html(comparison: Comparison, runs: ScoredRuns, tracker: Tracker, folde
     for one, name, mean in zip(comparison.runs, names, means, strict=True):
         kind = kind_of_value(bool(one.out_of_fold), select_on)
         score = one.run.score(metric, select_on) or Objective(metric, mean, kind=kind)
-        placed.append(BoardRun(one.run, f"{one.label}: {name}", score))
+        placed.append(RankedRun(one.run, score, name=f"{one.label}: {name}"))
     best_first = sorted(range(len(placed)), key=lambda place: -placed[place].score.value)
-    found = runs.on_board(metric, select_on, [placed[place] for place in best_first], best_first)
-    found = replace(found, notes=tuple(comparison.notes), seed=config.seed, resamples=config.resamples)
+    chosen = Chosen(select_on, [placed[place] for place in best_first], comparison.notes)
+    found = replace(runs.on_board(chosen, metric, best_first), seed=config.seed, resamples=config.resamples)
     said = comparison_report(comparison, details=True, changed=False)
     return board_page.html(board_page.assembled(found, tracker, folder, comparison.expected, said))

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.analysis.board.lists import ListReader, Returned
 from harness.analysis.board.queries import read_again
-from harness.analysis.board.runs import BoardRun, BoardRuns, judging, known_mean, of_submissions, of_tables, tables
+from harness.analysis.board.runs import BoardRuns, judging, known_mean, of_submissions, of_tables, tables
 from harness.analysis.comparison.comparison import (
     Changed,
     Comparison,
@@ -27,7 +27,7 @@ from harness.analysis.comparison.comparison import (
     UnjudgedDocument,
     pair_verdict,
 )
-from harness.analysis.ranking import require_labels
+from harness.analysis.ranking import Chosen, require_labels
 from harness.analysis.submissions import Submissions
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
@@ -59,6 +59,11 @@ CHANGED = 10  # queries or items shown of each pair
 DOCUMENTS = 3  # shown of each list
 GAP = 0.05  # difference in the share of judged documents from which on it is said
 NAMED = 10  # documents named in a sentence
+CHECKED_NOTE = (
+    "The labels of {} % of the queries are a model's: the verdict goes by estimates of what people's labels would give "
+    "(PPI++). Numbers called raw, and those by query or kind of query, rest on labels of both origins: neither their p "
+    "nor their size knows what the model gets wrong."
+)
 
 
 # ---- Runs of retrieval
@@ -252,15 +257,16 @@ class RetrievalRuns:
         about = {"query_id": query_id, "query": known.queries.get(query_id)}
         return Changed(pair, query_id, values, about, documents=documents)
 
-    def on_board(self, metric: str, select_on: str, placed: Sequence[BoardRun], order: Sequence[int]) -> BoardRuns:
-        """Return the runs of a board. placed: the best first; order: the place of each among these runs."""
-        scored = [self.runs[place].table for place in order]
-        return of_tables(metric, select_on, list(zip(placed, scored, strict=True)))
+    def on_board(self, found: Chosen, metric: str, order: Sequence[int]) -> BoardRuns:
+        """Return the runs of a board. order: the place of each among these runs."""
+        return of_tables(found, metric, [self.runs[place].table for place in order])
 
     def notes(self) -> list[str]:
         """Return what a reader must know of these runs."""
-        notes = [checked_note(float((~self._checked[0].checked).mean()))] if self._checked else []
-        notes += self._holes[1]
+        notes = [*self._holes[1]]
+        if self._checked:
+            share = float((~self._checked[0].checked).mean())
+            notes.insert(0, CHECKED_NOTE.format(f"{100 * share:.0f}"))
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
                 f"{', '.join(honest)} learnt from these labels: values and losses are out of fold, decided without the "
@@ -336,8 +342,7 @@ def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) -> dict[str, tuple[float, float]]:
-    """Return the intervals of a run's means: as logged where all queries judge, so that they are the same everywhere;
-    computed where they are not logged, and for the private queries alone."""
+    """Return the intervals of a run's means: as logged where all queries judge, else computed."""
     logged = {name: run.run.score(name, "all") for name in names} if config.select_on != "public" else {}
     ends = {name: (one.low, one.high) for name, one in logged.items() if one and one.low == one.low}
     if missing := [name for name in names if name not in ends]:
@@ -351,16 +356,7 @@ def _estimates(checked: CheckedValues, names: Sequence[str]) -> dict[str, Any]:
     return {name: found for name in names if (found := checked.estimate(name))}
 
 
-def checked_note(share: float) -> str:
-    """Return what to know of a comparison by labels that come partly from a model. share: of the queries."""
-    return (
-        f"The labels of {100 * share:.0f} % of the queries are a model's: the verdict goes by estimates of what "
-        "people's labels would give (PPI++). Numbers called raw, and those by query or kind of query, rest on labels "
-        "of both origins: neither their p nor their size knows what the model gets wrong."
-    )
-
-
-# ---- Documents that nobody has judged: which runs the holes in the labels punish
+# ---- Unjudged documents: which runs the holes in the labels punish
 
 
 def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
@@ -369,7 +365,13 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
         labels = _labels(runs)
     except (BadInput, OSError) as error:
         return None, [f"How much of the documents shown was judged is unknown, since labels could not be read: {error}"]
-    notes = _unmet(labels[runs[0].label], runs[0].table.query_ids)
+    notes = []
+    if unmet := [query_id for query_id in runs[0].table.query_ids if query_id in labels[runs[0].label].unmet]:
+        need = "needs" if len(unmet) == 1 else "need"
+        notes.append(
+            f"{counted(len(unmet), 'query')} {need} retrieval, and no document that was judged is relevant, so that "
+            f"every run scores 0 there: {some(unmet)}."
+        )
     if not all(any((qrels.not_relevant or {}).values()) for qrels in labels.values()):
         return None, notes
     k = min(int(read_config(run.config).get("top_k", SHOWN)) for run in runs)
@@ -385,7 +387,7 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
             punished[less] = None
             warnings.append(
                 f"Warning: less of {less} was judged than of {more}: judged@{k} is {judged[less]:.3f} against "
-                f"{judged[more]:.3f}. Documents that nobody has judged count as not relevant, which punishes {less}."
+                f"{judged[more]:.3f}. Unjudged documents count as not relevant, which punishes {less}."
             )
     named = [_named(label, documents[label]) for label in punished]
     listed = [one for label in punished for one in documents[label]]
@@ -405,19 +407,8 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
     return {run.label: found[run.run.tags["data.qrels"]] for run in runs}
 
 
-def _unmet(qrels: Qrels, query_ids: Sequence[str]) -> list[str]:
-    unmet = [query_id for query_id in query_ids if query_id in qrels.unmet]
-    if not unmet:
-        return []
-    need = "needs" if len(unmet) == 1 else "need"
-    return [
-        f"{counted(len(unmet), 'query')} {need} retrieval, and no document that was judged is relevant, so that every "
-        f"run scores 0 there: {some(unmet)}."
-    ]
-
-
 def _shown(run: ComparedRun, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
-    """Return (mean share of judged documents among the first k, those that nobody has judged)."""
+    """Return (mean share of judged documents among the first k, the unjudged ones)."""
     lists = read_predictions(run.predictions)
     found = judge_lists(lists, qrels, [query_id for query_id in run.table.query_ids if query_id in qrels.grades])
     assert found.holes is not None
@@ -517,8 +508,8 @@ class TaskRuns:
         said = {label: item.get("prediction") for label, item in zip(values, items, strict=True)}
         return Changed(pair, item_id, values, {"id": item_id, **texts}, predictions=said)
 
-    def on_board(self, metric: str, select_on: str, placed: Sequence[BoardRun], order: Sequence[int]) -> BoardRuns:
-        return of_submissions(metric, select_on, placed, Submissions([self.found.files[place] for place in order]))
+    def on_board(self, found: Chosen, metric: str, order: Sequence[int]) -> BoardRuns:
+        return of_submissions(found, metric, Submissions([self.found.files[place] for place in order]))
 
     def notes(self) -> list[str]:
         bare = [label for label, file in zip(self.labels, self.found.files, strict=True) if not file.items]

@@ -19,9 +19,9 @@ from harness.analysis import full_lists
 from harness.analysis.board.plateau import plateau_of
 from harness.analysis.board.settings import varied
 from harness.analysis.proposals.catalogue import (
+    BEYOND,
     ENCODERS,
     NOT_INSTALLED,
-    Beyond,
     Proposal,
     Setup,
     gain,
@@ -106,7 +106,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """A configuration that a proposal stands for. values: those of the proposal's changes. line: that runs it."""
+    """A configuration of a proposal. values: of the proposal's changes. line: runs it."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -177,7 +177,7 @@ MOST = 100  # runs whose scores by query are read, the best first
 SCORES = "scores.csv"
 KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
 ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
-NOT_CACHED = "The run's rankings are not in the cache (store.path), so that its component rankings are unknown."
+NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
 NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
 
 
@@ -219,7 +219,14 @@ class RunToImprove:
 
 def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None) -> RunToImprove:
     """Return the run that is named, or the best of the experiment. Raise BadInput for one without labels or scores."""
-    run = _chosen(tracker, config)
+    if config.run is None:
+        run = best_run(tracker, Wanted(config.experiment_name, config.metric, config.select_on))
+    else:
+        run = recommended(tracker, tracker.run(config.run))
+        if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
+            raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
+        require_finished(run)
+        require_labels(run)
     peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
     peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
     evidence, situation, notes = _known(tracker, run, config, config_dir)
@@ -237,17 +244,6 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
         tried = frozenset(one.tags.get("trial_key", "") for one in (run, *peers))
         situation = replace(situation, setup=setup, tried=tried)
     return RunToImprove(run, evidence, situation, others, notes)
-
-
-def _chosen(tracker: Tracker, config: AdviseConfig) -> LoggedRun:
-    if config.run is None:
-        return best_run(tracker, Wanted(config.experiment_name, config.metric, config.select_on))
-    run = recommended(tracker, tracker.run(config.run))
-    if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
-        raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
-    require_finished(run)
-    require_labels(run)
-    return run
 
 
 def _known(
@@ -382,8 +378,8 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
     return {key: len(values) for key, values in found.items()}
 
 
-def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Beyond]:
-    """Return the numbers whose best value lies at the end of what was tried, with one step beyond it."""
+def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:
+    """Return proposals of one step beyond the numbers whose best value lies at the end of what was tried."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -393,7 +389,11 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
         shape = plateau_of(key, keys, rows, None, grows) if key.places[0] >= 0 and key.name not in KNOWN else None
         if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
             beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
-            found.append(Beyond(key.name, _step(shape.values[shape.best], beside), shape.sentence(key.name)))
+            gated = key.name.startswith("gate.")
+            bound = perfect_gate(evidence) if gated else ranked(evidence.perfect, evidence)
+            why, changes = shape.sentence(key.name), {key.name: [_step(shape.values[shape.best], beside)]}
+            title = f"Beyond what was tried: {key.name}"
+            found.append(Proposal(f"beyond {key.name}", title, why, changes, bound, BEYOND))
     return found
 
 

@@ -87,15 +87,6 @@ class Proposal:
         return self.bound * self.share
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """A number whose best value is the least or the greatest that was tried. value: one just beyond it, as text."""
-
-    key: str
-    value: str
-    why: str
-
-
 @dataclass(frozen=True, eq=False)
 class Setup:
     """A configuration and what is known of its data: what the catalogue is made for.
@@ -103,7 +94,7 @@ class Setup:
     choices: config group -> choice. documents: how many. needless: how many labelled queries need no documents.
     conversations: how many of the others have several user turns.
     encoders, rerankers: choices that can be used on this machine. evidence: of a run; None before there is one.
-    varied: key -> how many other values were tried. beyond: where runs got better up to the end of what was tried.
+    varied: key -> how many other values were tried. beyond: what to try where the best value was the last tried.
     """
 
     plan: Plan
@@ -116,7 +107,7 @@ class Setup:
     rerankers: Sequence[str] = ()
     evidence: RunEvidence | None = None
     varied: Mapping[str, int] = field(default_factory=dict)
-    beyond: Sequence[Beyond] = ()
+    beyond: Sequence[Proposal] = ()
 
     @property
     def names(self) -> set[str]:
@@ -169,7 +160,7 @@ def catalogue(setup: Setup) -> list[Proposal]:
     ]
     tried = (max(setup.varied.get(key, 0) for key in one.changes) for one in found)
     fresh = (replace(one, share=one.share * STALE**count) for one, count in zip(found, tried, strict=True))
-    return [*fresh, *_beyond(setup)]
+    return [*fresh, *setup.beyond]
 
 
 def _gates(setup: Setup) -> Iterator[Proposal]:
@@ -344,15 +335,6 @@ def _queries(setup: Setup) -> Iterator[Proposal]:
     if setup.plan.llm.get("model") and own != "rewrite":
         title = "Let the language model rewrite conversations"
         yield Proposal("query", title, why, {"query.text": ["rewrite"]}, bound, REWRITTEN)
-
-
-def _beyond(setup: Setup) -> Iterator[Proposal]:
-    """Values beyond the end of what was tried, where the best lies there."""
-    for one in setup.beyond:
-        gated = setup.evidence is not None and one.key.startswith("gate.")
-        bound = perfect_gate(setup.evidence) if setup.evidence and gated else setup.rankings
-        title = f"Beyond what was tried: {one.key}"
-        yield Proposal(f"beyond {one.key}", title, one.why, {one.key: [one.value]}, bound, BEYOND)
 
 
 def gain(values: np.ndarray, evidence: RunEvidence) -> float:

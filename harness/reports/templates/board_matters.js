@@ -7,7 +7,7 @@ if (DATA.matters) {
   const rounded = (text) => (text !== "" && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(4))) : text);
   const list = (words) => words.join(", ");
   const WHY = {
-    only: { en: "it is the only key that varies there, so that all of the variance is its own", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
+    only: { en: "it is the only key that varies there and explains all of the variance", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
     runs: { en: "there are too few runs for so many keys", ko: "키의 수에 비해 실행이 너무 적습니다" },
     queries: { en: "too few queries have a value in every run", ko: "모든 실행에서 값이 있는 질의가 너무 적습니다" },
     mixed: { en: "these runs cannot tell its effect from that of other keys", ko: "이 실행들로는 다른 키의 효과와 구별할 수 없습니다" },
@@ -104,7 +104,7 @@ if (DATA.matters) {
     if (none || !one.clear) return say({ en: `${none ? "No clear effect: " : ""}${at(0)} to ${at(one.values.length - 1)} differ no more than by chance${over}.`,
       ko: `${none ? "뚜렷한 효과 없음: " : ""}${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
     const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) :
-      one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with it by construction, so that this is no reason to go beyond.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
+      one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with it by construction: no reason to go beyond.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
     return (one.shape === "spike" ? say({ en: `Spike: only ${at(one.best)} reaches it; ${at(one.beside)} is ${below} below${over}.`, ko: `뾰족함: ${at(one.best)}에서만 이 점수가 나옵니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` }) :
       say({ en: `Plateau from ${at(one.low)} to ${at(one.high)}, best at ${at(one.best)}; ${at(one.beside)} is ${below} below${over}.`,
         ko: `고원: ${at(one.low)}부터 ${at(one.high)}까지 비슷하며 ${at(one.best)}에서 가장 좋습니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` })) + beyond;

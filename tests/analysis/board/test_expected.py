@@ -9,6 +9,7 @@ import pytest
 from boards import made_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logged_runs import SWEEP
 
 from harness.analysis.board.expected import (
     FOLDS,
@@ -189,32 +190,27 @@ AUTO = (
 
 
 @pytest.mark.parametrize(
-    ("words", "how"), [(GRID, "choice"), ((*GRID, "select_on=public"), "private"), (AUTO, "replay")]
+    ("words", "how"), [(SWEEP[1:-1], "choice"), ((*SWEEP[1:-1], "select_on=public"), "private"), (AUTO, "replay")]
 )
-def test_the_same_number_and_the_same_words_everywhere(harness, words, how):
-    done = harness("sweep", *words, "format=json")
-    assert done.code == 0, done.err
-    found = done.json["expected"]
+def test_the_same_number_and_the_same_words_everywhere(harness, logged, words, how):
+    found = logged(("sweep", *words, "format=json"))[0].json["expected"]
     assert (found["how"], found["runs"]) == (how, found["of"])
     for command in ("runs", "export", "board", "compare", "advise"):
         said = harness(command, "experiment_name=e", "format=json").json
         assert (command, (said["groups"][0] if command == "runs" else said)["expected"]) == (command, found)
-        if words is GRID:
+        if how == "choice":
             assert harness(command, "experiment_name=e").out.count(found["sentence"]) == 1, command
-    if words is GRID:
-        assert found["sentence"].endswith("(Cross-validated choice among 3 runs.)")
-        assert found["sentence"] in harness("sweep", *GRID).out
+    if how == "choice":
+        assert found["sentence"] in harness("sweep", *words).out
 
 
-def test_a_better_run_than_those_of_the_sweep_is_named(harness):
+def test_a_better_run_than_those_of_the_sweep_is_named(harness, tracker):
     better = harness("run", *GRID[:2], "retriever=hybrid_lexical", "experiment_name=e", "format=json").json
-    done = harness("sweep", *GRID, "format=json").json
-    assert done["expected"]["run_id"] == better["run_id"]
-    assert done["expected"]["of"] == 4
     shown = harness("sweep", *GRID).out
     assert f"The best run of the experiment is another one, {better['run_id'][:8]}" in shown
     # A board of some runs says how many it lacks; another run than the best has no such number.
-    some = harness("board", f"runs=[{done['run_id'][:8]}]", "experiment_name=e", "format=json").json["expected"]
+    [sweep] = tracker.runs("e", {"harness.verb": "sweep"})
+    some = harness("board", f"runs=[{sweep.short_id}]", "experiment_name=e", "format=json").json["expected"]
     assert (some["runs"], some["of"]) == (3, 4)
-    worse = done["best"]["run_id"]
+    worse = sweep.tags["best.run_id"]
     assert harness("export", f"run={worse}", "experiment_name=e", "format=json").json["expected"] is None

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from boards import GATES, RETRIEVERS, made_run, made_runs
+from boards import made_run, made_runs
 
 from harness.analysis.board.matters import REASONS, matters
-from harness.analysis.board.runs import BoardRun
+from harness.analysis.ranking import RankedRun
 
 
 def board(params, values, **parts):
@@ -18,7 +18,7 @@ def board(params, values, **parts):
     runs = []
     for number in order:
         one = made_run(int(number), "bm25", "none", 3, 0.0)
-        runs.append(BoardRun(replace(one.run, params=params[number]), str(number), one.score))
+        runs.append(RankedRun(replace(one.run, params=params[number]), one.score, name=str(number)))
     return replace(base, runs=tuple(runs), values=values[order], losses=np.zeros(values.shape, np.int8), **parts)
 
 
@@ -57,22 +57,17 @@ def test_a_full_grid():
 def test_maps_have_every_two_keys():
     runs = made_runs(queries=30)
     found = matters(runs)
+    values = {one.key.name: one.key.values for one in found.groups[0].keys}
     assert len(found.maps) == 3
-    [one] = [one for one in found.maps if {one.first, one.second} == {"retriever", "gate"}]
-    whole = {
-        (key.name, value): place
-        for key in (one.key for one in found.groups[0].keys)
-        for place, value in enumerate(key.values)
-    }
-    for retriever, gate in itertools.product(RETRIEVERS, GATES):
-        own = [
-            row.mean()
-            for row, run in zip(runs.values, runs.runs, strict=True)
-            if (run.run.params["retriever"], run.run.params["gate"]) == (retriever, gate)
-        ]
-        places = whole["retriever", retriever], whole["gate", gate]
-        cell = places if one.first == "retriever" else places[::-1]
-        assert one.means[cell] == pytest.approx(np.mean(own))
+    for one in found.maps:
+        for places in np.ndindex(one.means.shape):
+            both = {one.first: values[one.first][places[0]], one.second: values[one.second][places[1]]}
+            own = [
+                row.mean()
+                for row, run in zip(runs.values, runs.runs, strict=True)
+                if both.items() <= run.run.params.items()
+            ]
+            assert one.means[places] == pytest.approx(np.mean(own))
 
 
 def test_keys_of_some_runs_are_compared_among_them():
@@ -143,7 +138,7 @@ def test_what_grows_by_construction_is_no_reason_to_go_beyond():
     rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
     grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
     [line] = [line for line in matters(grown).table.notes if line.startswith("dataset.chunk.size")]
-    assert line.endswith("The measure grows with it by construction, so that this is no reason to go beyond.")
+    assert line.endswith("The measure grows with it by construction: no reason to go beyond.")
     plain = matters(replace(grown, metric="span_precision@3")).table.notes
     assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 

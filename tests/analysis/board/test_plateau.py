@@ -26,22 +26,21 @@ def test_a_plateau_ends_where_a_value_is_more_than_a_standard_error_below():
     assert found.sentence("top_k") == "top_k: plateau from 4 to 6, best at 5; 8 is 0.2000 below."
 
 
-def test_a_spike():
-    found = shape({4: 0.7, 5: 0.8, 6: 0.6})
-    assert found.shape == "spike"
-    assert found.sentence("top_k") == "top_k: spike, only 5 reaches it; 4 is 0.1000 below."
-
-
-def test_a_value_beyond_a_gap_is_not_on_the_plateau():
-    found = shape({4: 0.5, 5: 0.8, 6: 0.5, 7: 0.8})
-    assert (found.low, found.high) == (found.best, found.best)
-
-
-def test_flat():
-    found = shape({4: 0.79, 5: 0.8, 6: 0.79})
-    assert found.shape == "flat"
-    assert found.at_end == ""
-    assert found.sentence("top_k") == "top_k: 4 to 6 differ no more than by chance, all else as in the best run."
+@pytest.mark.parametrize(
+    ("scores", "kind", "end", "sentence"),
+    [
+        ({4: 0.7, 5: 0.8, 6: 0.6}, "spike", "", "spike, only 5 reaches it; 4 is 0.1000 below."),
+        ({4: 0.5, 5: 0.8, 6: 0.5, 7: 0.8}, "spike", "", "spike, only 5 reaches it; 4 is 0.3000 below."),
+        ({4: 0.79, 5: 0.8, 6: 0.79}, "flat", "", "4 to 6 differ no more than by chance, all else as in the best run."),
+        ({4: 0.8, 5: 0.7, 6: 0.6}, "spike", "least",
+         "spike, only 4 reaches it; 5 is 0.1000 below. 4 is the least value tried: go beyond it."),
+        ({4: 0.6, 5: 0.7, 6: 0.8}, "spike", "greatest",
+         "spike, only 6 reaches it; 5 is 0.1000 below. 6 is the greatest value tried: go beyond it."),
+    ],
+)  # fmt: skip
+def test_the_shape_in_words(scores, kind, end, sentence):
+    found = shape(scores)
+    assert (found.shape, found.at_end, found.sentence("top_k")) == (kind, end, f"top_k: {sentence}")
 
 
 def test_a_best_value_within_chance_is_no_spike():
@@ -49,15 +48,6 @@ def test_a_best_value_within_chance_is_no_spike():
     assert (found.shape, found.clear, found.at_end) == ("spike", False, "")
     assert found.sentence("top_k") == "top_k: 4 to 6 differ no more than by chance, all else as in the best run."
     assert shape({4: 0.75, 5: 0.8, 6: 0.75}).clear
-
-
-@pytest.mark.parametrize(
-    ("scores", "end"), [({4: 0.8, 5: 0.7, 6: 0.6}, "least"), ({4: 0.6, 5: 0.7, 6: 0.8}, "greatest")]
-)
-def test_the_best_at_an_end_asks_for_more(scores, end):
-    found = shape(scores)
-    assert found.at_end == end
-    assert found.sentence("top_k").endswith(f"is the {end} value tried: go beyond it.")
 
 
 def test_only_runs_that_differ_in_nothing_else_are_compared():

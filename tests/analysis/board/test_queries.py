@@ -23,7 +23,8 @@ from harness.analysis.board.queries import (
     packed_matrix,
     packed_places,
 )
-from harness.analysis.board.runs import LOSSES, BoardRun, BoardRuns
+from harness.analysis.board.runs import LOSSES, BoardRuns
+from harness.analysis.ranking import RankedRun
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
 from harness.tracking.tracker import LoggedRun, NoFile
@@ -43,7 +44,7 @@ def board(count=2, **tags):
     """Runs of two queries that all have the same value."""
     every = {"harness.verb": "run"} | tags
     logged = [LoggedRun(f"{n:032x}", f"run {n}", "e", "FINISHED", {}, {}, every) for n in range(count)]
-    runs = [BoardRun(one, f"r{n}", None) for n, one in enumerate(logged)]
+    runs = [RankedRun(one, None, name=f"r{n}") for n, one in enumerate(logged)]
     flags = np.zeros(2, bool)
     values = np.full((count, 2), 0.5)
     losses = np.full((count, 2), LOSSES.index("misranked"), np.int8)

@@ -61,17 +61,6 @@ def test_short_names_say_no_more_than_they_must():
     ]
 
 
-def test_the_setting_that_splits_most_comes_first_and_choices_stand_alone():
-    grid = [(tokenizer, k1) for tokenizer in ("kiwi", "word") for k1 in ("0.5", "0.9", "1.2")]
-    runs = [
-        run(place, retriever="bm25", gate="none", tokenizer=tokenizer, retriever__bm25__k1=k1)
-        for place, (tokenizer, k1) in enumerate(grid)
-    ]
-    assert short_names(runs)[:2] == ["bm25 · none · k1 0.5 · kiwi", "bm25 · none · k1 0.9 · kiwi"]
-    two = [run(0, retriever__a__k1="1", retriever__b__k1="1"), run(1, retriever__a__k1="2", retriever__b__k1="2")]
-    assert short_names(two) == ["run 0", "run 1"]  # scored files have no retriever, and names of their own
-
-
 def test_a_name_says_what_differs_and_not_what_most_runs_have():
     """One run has another weight; its neighbour in the ranking, and most others, have the usual one."""
     weights = [("1", "0.5"), ("1", "1"), ("2", "1"), ("0.5", "1"), ("1", "2"), ("1", "3")]
@@ -170,11 +159,6 @@ def test_a_reranker_that_a_run_lacks_is_a_value_and_a_fusion_is_none():
     )
     assert found["rerank"].values == ("cross_encoder", "none")
     assert found["fusion"].having.tolist() == [True, True, False]
-
-
-def test_nothing_varies():
-    assert varied([{"retriever": "bm25", "seed": "0"}] * 3) == []
-    assert varied([{"retriever": "bm25"}]) == []
 
 
 def test_what_follows_from_another_key_is_named_by_it():

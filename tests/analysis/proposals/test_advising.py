@@ -228,11 +228,12 @@ def test_numbers_that_are_best_at_the_end_go_on():
     own, tried = {"retriever": "bm25", "retriever.bm25.k1": "2.4"}, ("1.2", "0.6")
     others = OtherRuns([run(n, 0.1, **{"retriever.bm25.k1": k1}) for n, k1 in enumerate(tried)], values)
     [one] = beyond(own, evidence(), others)
-    assert (one.key, one.value) == ("retriever.bm25.k1", "4.8")
-    [idea] = [idea for idea in proposals(setup(beyond=[one])) if idea.kind.startswith("beyond")]
-    assert idea.changes == {"retriever.bm25.k1": ["4.8"]}
+    assert one.changes == {"retriever.bm25.k1": ["4.8"]}
+    assert one in proposals(setup(beyond=[one]))
     middle = {"retriever": "bm25", "retriever.bm25.k1": "0.9"}
     assert beyond(middle, evidence(), others) == []
+    files = [replace(one, tags=one.tags | {"harness.verb": "score"}) for one in others.runs]  # without settings
+    assert beyond(own, evidence(), OtherRuns(files, values)) == []
 
 
 def test_runs_that_the_queries_do_not_tell_apart():
@@ -241,15 +242,6 @@ def test_runs_that_the_queries_do_not_tell_apart():
     assert untold(run(1, 0.2), evidence(), near) is None  # the run itself, or one that returns the same
     assert untold(run(0, 0.2), evidence(), OtherRuns([run(1, 0.2)], VALUES[None])) is None  # equal values
     assert untold(run(0, 0.2), evidence(), OtherRuns([], np.zeros((0, 5)))) is None
-
-
-def test_scored_files_have_no_settings_to_go_beyond():
-    own = {"retriever": "bm25", "retriever.bm25.k1": "2.4"}
-    rows, tried = np.stack([VALUES - 0.1, VALUES - 0.2]) + np.arange(5) / 1000, ("1.2", "0.6")
-    made = [run(n, 0.1, **{"retriever.bm25.k1": k1}) for n, k1 in enumerate(tried)]
-    files = [replace(one, tags=one.tags | {"harness.verb": "score"}) for one in made]
-    assert beyond(own, evidence(), OtherRuns(made, rows))
-    assert beyond(own, evidence(), OtherRuns(files, rows)) == []
 
 
 WORDS = [
