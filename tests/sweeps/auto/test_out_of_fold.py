@@ -13,7 +13,7 @@ from harness.gates.calibration import folds
 from harness.storage.typed import encoded, row_as
 from harness.sweeps.auto import loop, out_of_fold
 from harness.sweeps.auto.out_of_fold import FOLDS, Arithmetic, Automatic, Budget, Replayed, judge_procedure, replay
-from harness.sweeps.auto.space import Candidate, SearchSpace, best_of
+from harness.sweeps.auto.space import Candidate, SearchSpace
 from harness.sweeps.trials import dataset_of
 
 PLAIN = ("gate=none",)
@@ -159,37 +159,6 @@ def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatc
     # Nothing was chosen: only what a gate and a fusion learn from a tenth fewer labels differs.
     assert found["procedure"]["value"] == pytest.approx(found["best"]["value"], abs=0.1)
     assert found["procedure"]["queries"] == (60 if select_on == "all" else 24)
-
-
-def test_labels_of_other_queries_brought_together_bring_no_gain(arithmetic, monkeypatch):
-    """Each query gets the labels of another: nothing finds them, and the luckiest of six systems is no better."""
-    kinds, tokenizers = ("bm25", "hybrid_lexical"), ("word", "whitespace", "char_ngram")
-    systems = [system(f"retriever={kind}", f"tokenizer={tokenizer}") for kind in kinds for tokenizer in tokenizers]
-    space = SearchSpace(tuple(systems), (PLAIN,))
-    gains, lucks = [], []
-    for draw in range(16):
-
-        def permuted(trial, draw=draw):
-            dataset = dataset_of(trial)
-            names = [one for one, grades in dataset.qrels.grades.items() if grades]
-            others = np.random.default_rng(draw).permutation(names)
-            grades = dict(dataset.qrels.grades) | {
-                one: dataset.qrels.grades[other] for one, other in zip(names, others, strict=True)
-            }
-            return replace(dataset, qrels=replace(dataset.qrels, grades=grades))
-
-        monkeypatch.setattr(out_of_fold, "dataset_of", permuted)
-        one = Arithmetic(arithmetic.planner, _rankings=arithmetic._rankings)
-        labelled = one.labelled(space.baseline)
-        baseline = one.values(space.baseline, labelled.rows)[labelled.rows].mean()
-        found = replay(space, one.values, labelled, seed=0, number=0)
-        rows = labelled.rows
-        best = best_of(space, lambda asked, one=one, rows=rows: {w: one.values(w, rows)[rows].mean() for w in asked})
-        gains.append(np.mean(found.values) - baseline)
-        lucks.append(one.values(best, labelled.rows)[labelled.rows].mean() - baseline)
-    error = np.std(gains, ddof=1) / 4  # of the mean of 16
-    assert abs(np.mean(gains)) < 3 * error + 1e-9
-    assert np.mean(lucks) > np.mean(gains) + 2 * error
 
 
 def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypatch):
