@@ -279,7 +279,7 @@ RULE = {"features": [["a", "top_score"]], "k": 2, "levels": [3, 0], "thresholds"
         ({"embedding": [1, 2]}, r"rule: embedding_centre must be as long as embedding, which has 2"),
         (
             {"treshold": 1},
-            r"rule: treshold is not a field here\. Did you mean .thresholds.\? The fields are features, k, levels",
+            r"rule: treshold is not a field here\. Did you mean .thresholds.\? The fields are features, k",
         ),
     ],
 )
@@ -289,37 +289,30 @@ def test_a_damaged_rule_is_refused_by_the_name_of_its_key(tmp_path, changes, mes
         FittedGate(str(tmp_path / "gate.json"))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_other_files_are_refused(tmp_path):
+    for content, message in (
         ("", r"gate\.json:1: broken JSON"),
         ("[]", r"gate\.json: the file must be one JSON object"),
         ("{}", r"gate\.json: rule is missing"),
         ('{"rule": 3}', r"gate\.json: rule: the row is 3, but must be an object"),
         ('{"rule": {"features": []}}', r"gate\.json: rule: k is missing"),
-        (None, r"gate\.json: there is no such file"),
-    ],
-)
-def test_other_files_are_refused(tmp_path, content, message):
-    if content is not None:
+    ):
         (tmp_path / "gate.json").write_text(content)
-    with pytest.raises(BadInput, match=message):
-        FittedGate(str(tmp_path / "gate.json"))
+        with pytest.raises(BadInput, match=message):
+            FittedGate(str(tmp_path / "gate.json"))
+    with pytest.raises(BadInput, match=r"no\.json: there is no such file"):
+        FittedGate(str(tmp_path / "no.json"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "names", "message"),
-    [
-        ({"signals": ["top_scor"]}, ["a"], "Did you mean 'top_score'"),
-        ({"signals": []}, ["a"], "signals is empty"),
-        ({"signals": ["agreement"]}, ["a"], "compares component rankings"),
-        ({"sources": ["b"]}, ["a"], "gate.sources='b' is not a component ranking"),
-        ({"folds": 1}, ["a"], "folds=1: at least 2"),
-        ({"repeats": 0}, ["a"], "repeats=0: at least 1"),
-        ({"k": 1}, ["a"], "k=1 is too small"),
-    ],
-)
-@pytest.mark.parametrize("gate", GATES)
-def test_bad_arguments(gate, arguments, names, message):
-    with pytest.raises(BadInput, match=message.replace(".", r"\.")):
-        gate(**arguments).check(names)
+def test_bad_arguments():
+    for arguments, message in (
+        ({"signals": ["top_scor"]}, "Did you mean 'top_score'"),
+        ({"signals": []}, "signals is empty"),
+        ({"signals": ["agreement"]}, "compares component rankings"),
+        ({"sources": ["b"]}, r"gate\.sources='b' is not a component ranking"),
+        ({"folds": 1}, "folds=1: at least 2"),
+        ({"repeats": 0}, "repeats=0: at least 1"),
+        ({"k": 1}, "k=1 is too small"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            AutoGate(**arguments).check(["a"])

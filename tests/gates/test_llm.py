@@ -194,20 +194,3 @@ def test_the_shipped_config_says_the_defaults():
     assert components.component_identity(chosen) == components.component_identity(
         {"_target_": chosen["_target_"], "model": "tiny"}
     )
-
-
-def test_what_decides_an_answer():
-    def identity(prompt=None, request=None, **arguments):
-        chosen = {"_target_": "llm/chat", "model": "tiny", "base_url": "http://localhost/v1", **arguments}
-        return components.component_identity(
-            {"_target_": "gate/llm", "llm": chosen, "prompt": prompt, "request": request}
-        )
-
-    base = identity()
-    same = {"base_url": "http://localhost/v1/", "price": {"input": 1}, "runtime": {"timeout": 1, "parallel": 9}}
-    assert base == identity(**same)
-    others = [
-        identity(model="big"), identity(base_url="http://localhost/v2"), identity("x"),
-        identity(None, {"temperature": 1}), identity(replies="text"),
-    ]  # fmt: skip
-    assert all(other != base for other in others)

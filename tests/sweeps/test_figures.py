@@ -55,18 +55,15 @@ def test_values_drawn_at_random_have_no_best_at_each():
     assert set(lines(panel)) == {"best trial"}
 
 
-@pytest.mark.parametrize(
-    ("values", "scale"),
-    [
+def test_numbers_spread_by_their_logarithm_get_a_logarithmic_axis():
+    for values, scale in (
         ([0.001, 0.01, 0.1, 1.0], "log"),
         ([10, 30, 60, 100, 200], "linear"),  # less than two decades
         ([0, 0.01, 0.1, 1.0], "linear"),  # no logarithm of 0
         ([0.001, 0.2, 0.4, 0.6, 0.8, 1.0], "linear"),  # evenly spread as it is
-    ],
-)
-def test_numbers_spread_by_their_logarithm_get_a_logarithmic_axis(values, scale):
-    (panel,) = draw_by_key({"k": values}, "map", np.linspace(0, 1, len(values)), len(values) - 1).axes
-    assert panel.get_xscale() == scale
+    ):
+        (panel,) = draw_by_key({"k": values}, "map", np.linspace(0, 1, len(values)), len(values) - 1).axes
+        assert panel.get_xscale() == scale
 
 
 def test_numbers_mixed_with_texts_are_texts_and_an_absent_key_stands_last():
@@ -89,17 +86,13 @@ def test_of_many_keys_those_that_matter_most_are_shown():
     assert names == [name for name in swept if name in names]
 
 
+THREE = GRID | {"k": [0.001, 0.1, 10.0] * 2}
 DEGENERATE = {
     "one trial": ({"k": [5], "tokenizer": ["kiwi"]}, [0.5]),
-    "all failed": (GRID | {"k": [0.001, 0.1, 10.0] * 2}, [np.nan] * 6),
-    "constant": (GRID | {"k": [0.001, 0.1, 10.0] * 2}, [0.25] * 6),
-    "one finished": (GRID | {"k": [0.001, 0.1, 10.0] * 2}, [np.nan] * 5 + [0.5]),
-    "long names": (
-        {"encoder." + "x" * 80: ["organisation/" + "y" * 80 + str(n) for n in range(6)], "k": list(range(6))},
-        [0.1 * n for n in range(6)],
-    ),
-    "hangul": ({"모델": KOREAN * 2, "depth": [20, 20, 20, 50, 50, 50]}, VALUES.tolist()),
-    "no Hangul font": ({"모델": KOREAN * 2}, VALUES.tolist()),
+    "all failed": (THREE, [np.nan] * 6),
+    "constant": (THREE, [0.25] * 6),
+    "long names": ({"encoder." + "x" * 80: ["y" * 80 + str(n) for n in range(6)], "k": list(range(6))}, VALUES),
+    "no Hangul font": ({"모델": KOREAN * 2, "depth": [20, 20, 20, 50, 50, 50]}, VALUES),
     "many values": ({"k": list(range(150)), "name": [f"name {n}" for n in range(150)]}, [0.5] * 75 + [0.6] * 75),
 }
 
@@ -110,10 +103,9 @@ def test_degenerate_tables_are_drawn(monkeypatch, name):
     if name == "no Hangul font":
         monkeypatch.setattr(reports_figure, "hangul_font", lambda: None)
     fonts.cache_clear()
-    swept, given_values = DEGENERATE[name]
-    values = np.array(given_values)
+    swept, values = DEGENERATE[name]
     best = None if np.isnan(values).all() else int(np.nanargmax(values))
-    assert png(draw_by_key(swept, "modified_map@3", values, best)).startswith(b"\x89PNG")
+    assert png(draw_by_key(swept, "modified_map@3", np.array(values), best)).startswith(b"\x89PNG")
     fonts.cache_clear()
 
 

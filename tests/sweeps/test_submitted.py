@@ -52,18 +52,6 @@ def test_the_queue_tells_where_each_element_is(cluster):
             submitted.states("12")
 
 
-def test_accounts_tell_how_jobs_ended(cluster):
-    assert submitted.ended("12") == {}
-    cluster.answers("sacct", "12_0|OUT_OF_MEMORY|n1\n12_1|CANCELLED by 1000|n2\n12_2|COMPLETED|n1\n12_[3-9]|PENDING|")
-    assert {name: state.name for name, state in submitted.ended("12").items() if state.is_over} == {
-        "12_0": "OUT_OF_MEMORY", "12_1": "CANCELLED", "12_2": "COMPLETED",
-    }  # fmt: skip
-    cluster.answers("sacct", err="Slurm accounting storage is disabled", code=0)  # as some versions do
-    assert submitted.ended("12") == {}
-    (cluster.folder / "sacct").unlink()
-    assert submitted.ended("12") == {}
-
-
 REFUSALS = [
     ("sbatch: error: invalid partition specified: x\nallocation failure: Invalid partition name specified",
      r"of this sweep: Invalid partition name specified\. `sinfo` lists"),
