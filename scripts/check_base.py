@@ -3,9 +3,9 @@
     make base                                       # in an environment that has nothing but the base packages
     python scripts/check_base.py README.md docs/runs.md
 
-The commands of a document run in its order, in a folder of their own; where sections depend on nothing before them,
+The commands of a document run in its order, in one folder; where sections depend on nothing before them,
 several chains of commands run at the same time, each in its folder. A hint ("Next:", "To try:", a command in
-backticks, "set KEY=VALUE") runs as printed, in the folder and in the state in which it was printed. Exit code 1 with a
+backticks, "set KEY=VALUE") runs as printed, in the folder and state of that moment. Exit code 1 with a
 table of what failed; 2 where more than the base packages is installed.
 """
 

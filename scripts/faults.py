@@ -1,4 +1,4 @@
-"""Start something, disturb it at a random moment, run it again, and compare with what was never disturbed.
+"""Start something, disturb it at a random moment, run it again, and compare with an undisturbed run.
 
 python scripts/faults.py --minutes 60                       # every command in every way
 python scripts/faults.py --only run/sigterm/3 --seed 0      # one case of these again

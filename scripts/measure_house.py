@@ -3,7 +3,7 @@
     python scripts/measure_house.py --against v0.8.0     # a column for a revision, one for the working tree
     python scripts/measure_house.py --check              # exit code 1 if a bound of BOUNDS is exceeded
 
-Lines are those of `wc -l`. Product: harness/ and retrievers/. Rules of what is counted in the product's syntax trees:
+Lines are those of `wc -l`. Product: harness/ and retrievers/. Counted in the product's syntax trees:
 
 - dict configs: parameters named `config`, `node` or `cfg` that are annotated `dict[str, Any]` or `Mapping[str, Any]`
 - class names, function names in >= 2 modules: top-level ones without a leading underscore, but in `__init__.py`

@@ -1,4 +1,4 @@
-"""What the scripts share: cases by name, whose options are arguments of functions; times, memory, tables, processes."""
+"""Cases by name, with options from the arguments of their functions; times, memory, tables, processes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def best_of(times: int, call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def in_turns(calls: Sequence[Callable[[], Any]], passes: int, warm_up: bool = True) -> np.ndarray:
-    """Return float64 [passes, calls]: seconds of each call in alternating passes, so that a slow minute affects all."""
+    """Return float64 [passes, calls]: seconds of each call in alternating passes: a slow minute affects all."""
     for call in calls if warm_up else ():
         call()
     spent = np.zeros((passes, len(calls)))
@@ -155,7 +155,7 @@ RATIO = ("ours, {}/s", "theirs, {}/s", "median ratio", "min - max")  # columns o
 
 
 def compared(spent: np.ndarray, count: int) -> tuple[Any, ...]:
-    """Return the cells of RATIO. spent: seconds of both in alternating passes. count: of what is done in a pass."""
+    """Return the cells of RATIO. spent: seconds of both in alternating passes. count: of items in a pass."""
     rates = count / spent
     ratios = np.sort(rates[:, 0] / rates[:, 1])
     ours, theirs = map(float, np.median(rates, axis=0))
@@ -207,7 +207,7 @@ class Peak:
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function of a module returns in a fresh process."""
+    """Return the result of a function of a module in a fresh process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -222,7 +222,7 @@ def opened_tracker(outputs: Path, uri: str | None = None) -> Any:
 
 
 def harness(*words: str, folder: Path | None = None) -> tuple[float, Any]:
-    """Return the seconds of a `harness` command in a process of its own, and its JSON document. Exit if it fails."""
+    """Return the seconds of a `harness` command in a new process, and its JSON document. Exit if it fails."""
     command = [*HARNESS, *words, "format=json"]
     spent, done = timed(lambda: subprocess.run(command, cwd=folder, capture_output=True, text=True))
     if done.returncode:
@@ -235,9 +235,9 @@ _numbers = itertools.count()
 
 @dataclass
 class Child:
-    """A fork of this process, which has imported everything, in a folder and a session of its own.
+    """A fork of this process, which has imported everything, in a folder and a new session.
 
-    out, err: files of what it prints. code: its exit code once it has ended. processor: seconds of one, likewise.
+    out, err: files with its output. code: its exit code once it has ended. processor: seconds of one, likewise.
     """
 
     pid: int
@@ -285,7 +285,7 @@ class Child:
             (os.killpg if whole else os.kill)(self.pid, number)
 
     def said(self) -> tuple[str, str]:
-        """Return what it has printed so far, to stdout and to stderr."""
+        """Return its output so far, to stdout and to stderr."""
         return self.out.read_text("utf-8", "replace"), self.err.read_text("utf-8", "replace")
 
 

@@ -1,1 +1,1 @@
-"""Measures of ranked lists: judged lists, their scores query by query, and what a run is ranked by."""
+"""Measures of ranked lists: judged lists, their scores query by query, and the objective of a run."""

@@ -1,4 +1,4 @@
-"""What a run is ranked by: one measure with its interval, and which queries and labels its value rests on."""
+"""The objective that ranks runs: one measure with its interval, and the queries and labels behind its value."""
 
 from __future__ import annotations
 

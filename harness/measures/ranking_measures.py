@@ -44,7 +44,7 @@ GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which 
 def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
     """Register a function with the family's signature under its name (without the trailing underscore of `map_`).
 
-    grows_with: keys whose greater values can only raise the measure, so that its best value says nothing of them.
+    grows_with: keys whose greater values can only raise the measure, which makes their greatest value the best.
     """
 
     def register(function: _Function) -> _Function:

@@ -35,7 +35,7 @@ from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
-DEEP = 100  # documents from which on a list that may be cut counts as whole: what a run retrieves by default
+DEEP = 100  # documents from which on a list that may be cut counts as whole: the default depth of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class ShownLists:
     deep: the gated lists before the cut to `top_k`; None if unknown.
     candidates: the full-depth lists before the gate, for losses and ceilings; None if unknown.
     keep: bool [rows of final], whether the gate shows documents.
-    signal: float64 [rows of final], what the gate decided by.
+    signal: float64 [rows of final], the signal of the gate.
     rankings: component rankings, for the oracle fusion.
     complete: False for lists that may have been cut, such as those of a file.
     """
@@ -77,7 +77,7 @@ class ShownLists:
 
     @property
     def are_cut(self) -> bool:
-        """Whether the lists may be cut and end where the score does, so that found documents may be missing."""
+        """Whether the lists may be cut and end where the score does: found documents may be missing."""
         return not self.complete and self._longest <= SHOWN
 
     @property

@@ -176,7 +176,7 @@ def estimates(
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
-    # Weights have a mean of 1 over pairs, so that totals stay numbers of values, which alpha depends on.
+    # Weights have a mean of 1 over pairs, which keeps totals numbers of values; alpha depends on them.
     total = part.weights @ flat
     scale = flat.sum() / total.sum()
     drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]

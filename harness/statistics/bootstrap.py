@@ -67,8 +67,8 @@ def bootstrap_means(
     wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     notes = [""] * len(values)
-    # Measures that count the same queries share the draws. Each group draws from its own generator, so that an
-    # interval does not depend on which other measures are computed.
+    # Measures that count the same queries share the draws. Each group has one generator: an interval does
+    # not depend on which other measures are computed.
     groups: dict[bytes, list[int]] = {}
     for row, counted in enumerate(~np.isnan(values)):
         groups.setdefault(counted.tobytes(), []).append(row)
@@ -142,7 +142,7 @@ def bca(
     The interval of a constant statistic is its value. With fewer than 10 items, or where BCa is undefined, it is the
     percentile interval, with a note.
 
-    items:    what the items are called in notes, in the plural.
+    items:    the word for the items in notes, in the plural.
     entering: int [M], how many items enter each statistic; None: all.
     """
     from scipy.special import ndtr, ndtri

@@ -1,7 +1,7 @@
 """Which settings matter: scores of trials split into effects of keys, and each key's share of the variance.
 
 A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus, where
-the trials suffice for it, an effect of each two values together; what is left is the rest. Each effect sums to 0 over
+the trials suffice for it, an effect of each two values together, plus the rest. Each effect sums to 0 over
 the values of each of its keys, and all values of a key weigh the same, however many trials have them: functional ANOVA
 (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014, who read it off a random forest) over the uniform space.
 
@@ -173,7 +173,7 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # queries in a kernel; more are averaged in blocks, so that time and memory do not grow with their square
+MOST = 500  # queries in a kernel; more are averaged in blocks, time and memory grow with their square
 STEPS = 2001  # shares that are tested, from 0 to 1
 PAIRS = 5  # of keys that get an interval, those with the greatest shares
 
@@ -191,7 +191,7 @@ class Share:
 class Importance:
     """alone: the share of each key's main effect. total: with all pairs that it is in; the same where none is known.
 
-    pairs: (first, second) -> what the two do together beyond what each does alone; the greatest of them.
+    pairs: (first, second) -> their effect together beyond the effects of each; the greatest of them.
     rest: what neither keys nor pairs explain.
     spread: the standard deviation of the mean score over the space, in units of the measure, without the noise.
     beyond_chance: whether a test at .05 tells the trials apart at all; if not, shares mean little.

@@ -30,7 +30,7 @@ EXACT = 11  # differing queries up to which all ways to flip are counted
 FLIPPED = 150
 SAMPLED = 3000
 MOST = 10_000_000  # queries; what needs more is not told
-_ENOUGH = 0.004  # a search ends where power is as close to what is wanted,
+_ENOUGH = 0.004  # a search ends where power is this close to the wanted one,
 _CLOSE = 0.003  # or where its bracket has this relative width
 _CELLS = 1 << 21  # sums in memory at once
 _TIE = 1e-12
@@ -324,10 +324,10 @@ def effect_interval(known: np.ndarray) -> tuple[float, float]:
 def needed_between(
     test: FlipTest, known: np.ndarray, needed: int | None, wanted: float
 ) -> tuple[int | None, int | None]:
-    """The ends of the 95 % interval of the queries needed, the fewer first; None: no number is enough, or over MOST.
+    """Return the 95 % interval of the queries needed, the fewer first; None: no number is enough, or more than MOST.
 
-    What Student's test needs for the ends of the effect's interval, multiplied by what the randomisation test needs
-    more or less than it for the observed effect. needed: of the observed differences [n].
+    Student's test decides for the ends of the effect's interval, scaled by the ratio of both tests' needs for the
+    observed effect. needed: of the observed differences [n].
     """
     low, high = effect_interval(known)
     if math.isnan(low):
@@ -363,5 +363,5 @@ def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[
     yield (
         "All of this takes further queries to be like these: drawn from the same, and labelled in the same way. The "
         "power of today's queries for the observed difference says no more than p does: at p = 0.05 it is about 50 %. "
-        "If it is low, that is no sign that there is no difference."
+        "A low power does not mean that there is no difference."
     )

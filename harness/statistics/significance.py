@@ -16,7 +16,7 @@ SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps
 _CELLS = 1 << 22  # swaps in memory at once
 # With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate.py intervals).
 FEW = 20
-ROWS = 512  # differences tested at once, so that their sums fit into memory
+ROWS = 512  # differences tested at once: their sums must fit into memory
 _TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
 
 Pair = tuple[int, int]  # of runs, the first before the second
@@ -149,7 +149,7 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
     """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
     rows: differences by query, float64 [M, Q]; NaN does not count. Swapping the two runs on a query flips the sign of
-    its difference. Flipping a 0 changes nothing, so that a measure is tested exactly if its other differences have no
+    its difference. Flipping a 0 changes nothing: a measure is tested exactly if its other differences have no
     more than `resamples` ways to flip. p is 1 where all differences are 0.
     """
     rows = np.nan_to_num(rows)

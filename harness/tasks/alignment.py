@@ -9,7 +9,7 @@ beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
 An edit has a place, which is a position in the source, and the words that it puts there. Between two matched words,
 
 - scheme `token` pairs the words of source and target from left to right, one edit per pair; surplus target words join
-  the last pair, surplus source words are deleted. If there is no source word between, the target words are inserted at
+  the last pair, surplus source words are deleted. Without a source word between, the target words are inserted at
   the position of the next source word; after the last word that is n.
 - scheme `span` makes everything between one edit, at its first source position. An edit that begins at most
   `merge_gap` positions after the previous one joins it, and so on; the matched words between do not belong to it.

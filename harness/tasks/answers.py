@@ -97,7 +97,7 @@ def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tok
     makes of the first 1,000 words (by white space) of the text, lower-cased, with every character except a to z, digits
     and Hangul syllables replaced by a space. 0 where either has no term, even if both texts are equal.
     Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries; the contest's code uses MeCab's morphemes,
-    so that its numbers differ from those with another tokenizer.
+    and its numbers differ from those with another tokenizer.
     Example, by white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
     """
     both = [tokenize([_read(text) for text in side]).lists() for side in (predictions, references)]

@@ -45,7 +45,7 @@ def correction_recall(sums: Sums) -> np.ndarray:
 def correction_precision(sums: Sums) -> np.ndarray:
     """Return TP / (TP + FP + FR) over all sentences together, as the founding contest counts precision.
 
-    Under scheme `token` a needless edit is in FP and in FR, so that it counts twice. Range [0, 1]. With denominator
+    Under scheme `token` a needless edit counts twice, in FP and in FR. Range [0, 1]. With denominator
     0: 1 if neither text edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
     """
     return _ratio(sums, "fp", "fr")
@@ -85,7 +85,7 @@ class Corrections:
         columns: Mapping[str, str] | None = None,
     ) -> None:
         if merge_gap < 0:
-            raise BadInput(f"merge_gap={merge_gap} is too small: give 0, with which no span joins another, or more.")
+            raise BadInput(f"merge_gap={merge_gap} is too small: give 0 (no span joins another) or more.")
         self._scheme, self._merge_gap = scheme, merge_gap
         self._columns = _columns(columns or {})
 

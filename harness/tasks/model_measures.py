@@ -387,8 +387,8 @@ class BertScore(PairMeasure):
     R = (1 + 0.5) / 2 = 0.75, F1 = 1.5 / 1.75 = 0.8571.
 
     layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name, such as
-    9 for bert-base-multilingual-cased. It knows no folder, so that `path` needs a layer. Texts are cut after as many
-    tokens as the model accepts.
+    9 for bert-base-multilingual-cased. `path` needs a layer, since it does not know folders. Texts are cut to
+    the tokens that the model accepts.
     """
 
     recorded_as = "measure/bertscore"

@@ -1,1 +1,1 @@
-"""What `scripts/check_base.py` runs, how, and what it makes of the output."""
+"""The commands of `scripts/check_base.py`, how they run, and how their output is read."""

@@ -30,7 +30,7 @@ FOR_A_SHELL = {"|", ">", "<", ";", "&", "&&", "||", ">>"}
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended. code: None if it took too long. out, err: what it printed. seconds: of a processor."""
+    """A command that has ended. code: None if it took too long. out, err: its output. seconds: of a processor."""
 
     code: int | None
     out: str
@@ -43,7 +43,7 @@ class Done:
 
 
 def warm_up(folder: Path) -> None:
-    """Import what `harness run` imports, in a child first, so that nothing has run in this process."""
+    """Import what `harness run` imports, in a child first: nothing runs in this process."""
     names = folder / "modules"
 
     def run() -> int:

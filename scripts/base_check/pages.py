@@ -1,4 +1,4 @@
-"""Each document that shows commands: what it presumes, what of it cannot run here, and what needs more than base."""
+"""The documents that show commands: their files, commands that cannot run here, commands that need more than base."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Page:
     """A document and how its commands are run.
 
     files: path in the working folder -> the file or folder of harness/sample that lies there.
-    texts: path in the working folder -> what is written there.
+    texts: path in the working folder -> its content.
     environment: variables that are set.
     before: commands that the document presumes.
-    fills: part of a command -> what stands in its place; `{chat}` and `{NAME}` are addresses of stand-ins.
+    fills: part of a command -> its replacement; `{chat}` and `{NAME}` are addresses of stand-ins.
     left_out: beginning of a command -> why it is not run.
     lacks: beginning of a command -> the extra that its one message must name.
     commands: in place of those of a document; one that begins with "! " must be refused.
     activated: whether `harness` is on the PATH.
     chains: heading -> commands that its section and those after it presume, up to the next heading that is named here.
-        Such chains depend on nothing that other sections do: each is walked in a folder of its own, at the same time.
+        Such chains depend on no other section: each is walked in a separate folder, at the same time.
     """
 
     name: str

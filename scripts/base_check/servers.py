@@ -1,4 +1,4 @@
-"""Stand-ins for what the documents' commands speak to: a language model, and search services."""
+"""Stand-ins for the services of the documents' commands: a language model, and search services."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def language_model(asked: Invocation, _: int) -> str:
 
 
 def start() -> tuple[int, dict[str, str]]:
-    """Serve in a child, so that this process has no threads when it forks; return its id, and name -> address."""
+    """Serve in a child, since this process must fork without threads; return its id, and name -> address."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

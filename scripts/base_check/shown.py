@@ -81,7 +81,7 @@ class Hint:
 
 
 def hints(output: str, command: str) -> Iterator[Hint]:
-    """Yield the hints in the output of a command, each once, in the order in which they are printed."""
+    """Yield the hints in the output of a command, each once, in printed order."""
     found: dict[int, Hint] = {}
     for pattern in (LISTED, QUOTED, ASKED, CLOSING):
         found |= {match.start(1): Hint(match[1].strip(), command) for match in pattern.finditer(output)}

@@ -29,7 +29,7 @@ ONCE = ("ui", "sweep")  # verbs of hints that take long: each kind runs once in 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a command. what: "document" or "hint". said: what it printed, if it failed."""
+    """The end of a command. what: "document" or "hint". said: its errors, if it failed."""
 
     place: str
     what: str
@@ -218,7 +218,7 @@ def _failed(place: str, what: str, command: str, done: Done, why: str = "") -> O
 
 
 def fill_in(workbook: Path) -> None:
-    """Answer what a workbook asks: every query needs retrieval, and every other document answers it."""
+    """Fill in a workbook: every query needs retrieval, and every other document answers it."""
     book = openpyxl.load_workbook(workbook)
     for sheet in (book["queries"], book["pairs"]):
         for row in range(2, sheet.max_row + 1):

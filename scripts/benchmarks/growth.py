@@ -30,7 +30,7 @@ LEAST = 3  # points of a law
 
 @dataclass(frozen=True)
 class Measured:
-    """What one step took.
+    """The costs of one step.
 
     seconds: to build, read or encode. query_ms: of a search, in a batch of 200 queries. memory_mb: the peak growth of
     memory that is not a map of a file. disk_mb: the files that a search maps, or that are read.
@@ -194,7 +194,7 @@ def law(points: Sequence[Measured], quantity: str) -> str:
 def growth(*, quick: bool = False) -> None:
     """Measure how memory, disk and time grow with the number of documents, as in docs/scaling.md.
 
-    Each step runs in a process of its own at growing sizes, until the next one would take longer than 240 seconds or
+    Each step runs in a new process at growing sizes, until the next one would take longer than 240 seconds or
     more than half of the memory. A law `a + b · n` goes through the points; in brackets, the largest relative distance
     of a point. Times are those of this machine under its other load; memory and disk depend on the data alone. Files
     that a search maps count as disk, not as memory.

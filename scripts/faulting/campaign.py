@@ -76,13 +76,13 @@ def _comparable(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Service:
-    """What the stand-in of a search service does. asked: it has got a request. answers: whether it answers."""
+    """The state of the stand-in of a search service. asked: it has got a request. answers: whether it answers."""
 
     asked: threading.Event = field(default_factory=threading.Event)
     answers: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, _: Any) -> None:
-        """For a moment in which a command can be interrupted; without end while the service is silent."""
+        """Wait long enough for an interruption; without end while the service is silent."""
         self.asked.set()
         time.sleep(0.01)
         self.answers.wait(LIMIT)
@@ -92,8 +92,8 @@ class Service:
 class World:
     """The folder that commands run in, always at the same path, and copies of it that hold a used state.
 
-    mounts: whether it is a file system of its own, whose size can be limited. environment: variables of the case.
-    opened: what is closed at the end. services: word of a command line -> the address that it stands for.
+    mounts: whether it is a separate file system, whose size can be limited. environment: variables of the case.
+    opened: closes everything at the end. services: word of a command line -> the address that it stands for.
     """
 
     base: Path
@@ -160,8 +160,8 @@ class World:
     def left(self, temporary: bool, cached: bool = True) -> list[str]:
         """Return what commands that have ended must not leave.
 
-        temporary: whether that includes the system's own folder. cached: whether it includes what the next command goes
-            on from: unfinished cache entries and documents.
+        temporary: whether that includes the system's folder. cached: whether it includes unfinished cache entries and
+            documents, from which the next command goes on.
         """
         outputs, cache = self.folder / "outputs", self.folder / "cache"
         unfinished = [*outputs.rglob("*.unfinished*"), *(cache.rglob("*.unfinished") if cached else ())]
@@ -194,7 +194,7 @@ def _lives(session: int) -> bool:
 
 @dataclass(frozen=True)
 class Reference:
-    """An undisturbed command. numbers: what it found. seconds: it took. bytes: what it wrote and kept."""
+    """An undisturbed command: its numbers, the seconds it took, the bytes it wrote and kept."""
 
     numbers: Any
     seconds: float
@@ -226,7 +226,7 @@ class Campaign:
         for words in PREPARED:
             self._undisturbed(words)
         with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that damage to the file is damage to its content
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or damage to the file would spare its content
         shutil.copytree(self.world.folder, self.world.template, symlinks=True)
 
     def _undisturbed(self, words: list[str]) -> Outcome:
@@ -236,7 +236,7 @@ class Campaign:
         return done
 
     def reference(self, name: str, used: bool) -> Reference:
-        """Return what the command does without disturbance; it is run once."""
+        """Return the result of the command without disturbance; it is run once."""
         if (name, used) not in self.references:
             self.begin(used)
             before, began = _size(self.world.folder), time.monotonic()
@@ -246,7 +246,7 @@ class Campaign:
         return self.references[name, used]
 
     def case(self, name: str, fault: str, number: int) -> None:
-        """Try one case; print a line, and what is wrong."""
+        """Try one case; print a line, and its problems."""
         label, command, kind = f"{name}/{fault}/{number}", COMMANDS[name], FAULTS[fault]
         chance, words = random.Random(f"{self.seed}/{label}"), command.words
         if fault == "server":
@@ -299,7 +299,7 @@ def _size(folder: Path) -> int:
 
 
 def enter_namespace() -> bool:
-    """Return whether this script may mount: it starts itself again in a namespace of its own, where possible."""
+    """Return whether this script may mount: it starts itself again in a separate namespace, where possible."""
     if IN_NAMESPACE in os.environ:
         return True
     for command in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
@@ -350,7 +350,7 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     --minutes: no case begins later. --only: COMMAND/FAULT[/NUMBER] with * and ?, such as 'run/*' '*/full'.
     --seed: decides all moments. --cases: at most so many of each command and fault.
 
-    Full disks and read-only folders need mounts in a namespace of their own: `unshare`, with root or user namespaces.
+    Full disks and read-only folders need mounts in a separate namespace: `unshare`, with root or user namespaces.
     Without these they are skipped. The table at the end counts the cases; the exit code is 1 if one went wrong.
     """
     chosen = chosen_cases(only, seed, cases)

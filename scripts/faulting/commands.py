@@ -32,7 +32,7 @@ DRAFT = ["testset draft", "documents=outputs/documents", "testset=ts", *MODEL]
 TESTSET = ["dataset=testset", "dataset.documents=outputs/documents", "dataset.path=judged"]
 POOL = ["testset pool", "documents=outputs/documents", "testset=judged", "experiment_name=t"]
 JUDGE = ["testset judge", "testset=judged", *MODEL, "judge.controls=3"]
-PREPARED = (  # what a used folder holds
+PREPARED = (  # commands that make a used folder
     RUN,
     [*RUN, "gate=score", "gate.threshold=2"],
     ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS],
@@ -50,8 +50,8 @@ PREPARED = (  # what a used folder holds
 class Command:
     """words: of the command line. numbers: keys of its JSON document that every undisturbed run has alike.
 
-    used: whether it needs a folder that has been used. server: whether it makes runs of its own on a server.
-    resumes: whether an interrupted one leaves what it has encoded or read, for the next one to go on from.
+    used: whether it needs a folder that has been used. server: whether it makes new runs on a server.
+    resumes: whether an interrupted one leaves encoded or read documents, for the next one to go on from.
     """
 
     words: list[str]

@@ -155,7 +155,7 @@ def _kill(nodes: Any, victim: str, dice: random.Random, pid: int) -> None:
 class Sweep:
     """A sweep that the same command starts again and again.
 
-    uri: of the tracking store; None: SQLite in the outputs. victims: name -> what makes it suffer.
+    uri: of the tracking store; None: SQLite in the outputs. victims: name -> function that makes it suffer.
     """
 
     folder: Path
@@ -202,7 +202,7 @@ class Sweep:
             self.child.send_signal(signal.SIGINT)
 
     def wrong(self) -> list[str]:
-        """Return what is lost, RUNNING, there twice, or different from what was logged."""
+        """Return the trials that are lost, RUNNING, there twice, or different from their log."""
         tracker = opened_tracker(self.folder / "outputs", self.uri)
         runs = tracker.runs("kills", {"harness.verb": "run"})
         counts = Counter(run.status for run in runs)

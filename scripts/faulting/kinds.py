@@ -1,4 +1,4 @@
-"""The ways in which a command is disturbed. Each undoes its disturbance, so that the command can be run again."""
+"""The ways to disturb a command. Each undoes its disturbance: the command can be run again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A command about to be disturbed. chance: draws the moment. reference: what it does undisturbed."""
+    """A command about to be disturbed. chance: draws the moment. reference: its undisturbed result."""
 
     world: World
     words: list[str]
@@ -56,7 +56,7 @@ class Fault:
     disturb: runs the command disturbed, and undoes the disturbance.
     codes: exit codes that a disturbed command may have. used: whether it needs a folder that commands have used.
     only, never: names of the commands that can be disturbed in this way, or cannot; none named: all.
-    leaves: whether the disturbed command may leave what the next one puts in order.
+    leaves: whether the disturbed command may leave things that the next one puts in order.
     """
 
     disturb: Callable[[Case], list[Outcome]]
@@ -86,7 +86,7 @@ def by_signal(number: signal.Signals, case: Case) -> list[Outcome]:
 
 
 def full_disk(case: Case) -> list[Outcome]:
-    """So little space that a random part of what the command writes does not fit."""
+    """Too little space for a random part of the files that the command writes."""
     folder, written = _mounted(case.world), case.reference.bytes
     about = os.statvfs(folder)
     taken, room = (about.f_blocks - about.f_bfree) * about.f_frsize, int(case.chance.uniform(0, written))
@@ -138,7 +138,7 @@ def silent_service(case: Case) -> list[Outcome]:
     """A search service stops answering, and the command that waits for it gets a signal, and soon another."""
     number, gap = case.chance.choice([signal.SIGINT, signal.SIGTERM]), case.chance.uniform(0, 2)
     service = case.world.service
-    shutil.rmtree(case.world.folder / "cache", ignore_errors=True)  # so that the service is needed
+    shutil.rmtree(case.world.folder / "cache", ignore_errors=True)  # or the service would not be needed
     service.asked.clear()
     service.answers.clear()
     child = case.world.start(case.words, fresh_interpreter=case.chance.random() < NEW)

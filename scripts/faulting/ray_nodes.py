@@ -36,7 +36,7 @@ class Nodes:
     """A running cluster.
 
     count: of nodes with one core each, beside the head, which works on nothing. memory: bytes that each process of a
-    node may have of its own, beside the files that it maps (RLIMIT_DATA); None: as many as there are.
+    node may allocate, beside the files that it maps (RLIMIT_DATA); None: all.
     """
 
     def __init__(self, count: int, memory: int | None = None) -> None:

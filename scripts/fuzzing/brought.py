@@ -379,7 +379,7 @@ def _recipe(folder: Path) -> None:
         same(OverridesParser.create().parse_override(override_of(one, key_of)).key_or_group, one.key, "a key")
 
 
-# Whole commands: exit codes, messages and what is left behind
+# Whole commands: exit codes, messages, leftovers
 
 OUT = ("outputs=out", "format=json")
 QUIET = ("tracking=none", "store.path=store", *OUT)

@@ -114,7 +114,7 @@ RANKING = Ranking.from_scores({"q1": {"d1": 2.0, "d2": 1.0}, "q2": {}})
 
 
 class _Inputs:
-    """What a rule reads: two queries, one ranking."""
+    """The input of a rule: two queries, one ranking."""
 
     queries = conversations = (Query.of("q1", "two words"), Query.of("q2", "x"))
     rankings: Mapping[str, Ranking] = {"bm25": RANKING}
@@ -188,7 +188,7 @@ def _retrieval(folder: Path) -> None:
     places = ReproduceConfig.of(compose("reproduce", (), True)[0])
     with contextlib.suppress(BadInput):
         each(
-            lambda: reproduce._run_config(b, config, "run", places),
+            lambda: reproduce._made_with(b, config, "run", places),
             lambda: in_full(tracker, b),
             lambda: RunKind().validated(tracker, b, None),
             lambda: _lists(tracker, b, folder),
@@ -238,7 +238,7 @@ HASHES = json.dumps({name: hashlib.sha256(content).hexdigest() for name, content
 
 @reads("hashes of files", LOGGED | {"tag.json": HASHES}, named=False)
 def _hashes(folder: Path) -> None:
-    """Believe of a run what it has logged: a file as it was, or a tag that was made for another."""
+    """Accept a file as the run has logged it, or a tag that was made for another file."""
     tag = _text(folder / "tag.json") or "{}"
     run = LoggedRun("a" * 32, "a", "e", "FINISHED", {}, {}, {file_hashes.FILE_HASHES: tag})
     for name, before in LOGGED.items():
@@ -378,7 +378,7 @@ def _filled(folder: Path) -> tuple[Any, ...]:
 
 @reads("cache", written(_filled), changes=True)
 def _cached(folder: Path) -> None:
-    """Read it sealed, which may be refused, and then as a cache that replaces what is damaged."""
+    """Read it sealed, which may be refused, and then as a cache that replaces damaged entries."""
     entries._verified.clear()  # it trusts times, which are too coarse for a file that changes a thousand times a second
     sealed = caches.Cache(folder / "cache", sealed=True)
     with contextlib.suppress(BadInput):
@@ -511,7 +511,7 @@ def _frozen(folder: Path) -> None:
 
 @reads("frozen test set", written(_frozen), changes=True, named=False)
 def _read_frozen(folder: Path) -> None:
-    """Read it with the checksums of what it has become: they would hide what the reader makes of its content."""
+    """Read it with new checksums: the old ones would hide how the reader takes its content."""
     version = folder / "ts" / "v1"
     if all(path.is_file() for path in version.rglob("*") if not path.is_dir()):  # a pipe would be read for ever
         with contextlib.suppress(Exception):
@@ -530,7 +530,7 @@ def _read_frozen(folder: Path) -> None:
 
 
 def _text(path: Path) -> str:
-    """Return what a service has sent; "" where there is no file."""
+    """Return the text that a service has sent; "" without a file."""
     return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
 
 
@@ -552,7 +552,7 @@ HEAD = {"status": 200, "headers": {"Retry-After": "3", "Location": "/elsewhere",
 
 
 def _received(client: HttpClient, request: HttpRequest, file: Path) -> HttpReply:
-    """Return what the client makes of a response with the head that lies beside this body."""
+    """Return the client's reply to a response with this body and the head beside it."""
     from urllib3 import HTTPResponse
 
     if not file.is_file() or not file.with_name("head.json").is_file():

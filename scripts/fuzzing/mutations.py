@@ -1,4 +1,4 @@
-"""Mutations of a file: its tokens, JSON values, encoding, bytes and packed files, and what lies in its place.
+"""Mutations of a file: its tokens, JSON values, encoding, bytes and packed files, and odd things in its place.
 
 One random generator draws all of them, so a seed repeats them.
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 
 class Odd(Enum):
-    """What lies in the place of a file."""
+    """An odd thing in the place of a file."""
 
     MISSING = "missing"
     FOLDER = "folder"
@@ -90,7 +90,7 @@ def _whole(content: bytes, draw: random.Random) -> bytes:
 
 
 def _tokens(separators: str, odd: Sequence[str] = TEXTS) -> Mutation:
-    """Return a mutation of what stands between separators: left out, repeated, swapped, cut, or replaced by `odd`."""
+    """Return a mutation that omits, repeats, swaps, cuts or replaces (by `odd`) tokens between separators."""
     pattern = re.compile(separators.encode())
 
     def mutate(content: bytes, draw: random.Random) -> bytes:
@@ -123,7 +123,7 @@ class Raw(str):
 
 
 class Pairs(list[list[Any]]):
-    """A JSON object as [key, value] pairs, so that a key may occur twice."""
+    """A JSON object as [key, value] pairs: a key may occur twice."""
 
 
 def _json(content: bytes, draw: random.Random) -> bytes:
@@ -242,7 +242,7 @@ SYNTAXES: dict[str, tuple[Mutation, ...]] = {
 
 
 def place(path: Path, content: Content) -> None:
-    """Put content, or what lies in its place, at a path where nothing is."""
+    """Put content, or an odd thing, at a free path."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is Odd.FOLDER:
@@ -254,7 +254,7 @@ def place(path: Path, content: Content) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or what lies in its place."""
+    """Remove a file, or an odd thing in its place."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

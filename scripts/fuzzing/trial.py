@@ -31,7 +31,7 @@ Files = Mapping[str, bytes]
 
 
 class Wrong(Exception):
-    """What was read differs from what was written. what: the kind of failure."""
+    """Content was read otherwise than written. what: the kind of failure."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(detail)
@@ -94,7 +94,7 @@ def written(write: Callable[[Path], Any], prefix: str = "") -> Callable[[], File
 
 
 def again(write: Callable[[Path], Any], read: Callable[[Path], Any], expected: Any, what: str) -> None:
-    """Raise Wrong unless what is written into another folder is read as expected."""
+    """Raise Wrong unless a copy written into another folder is read as expected."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
         same(read(Path(name)), expected, what)

@@ -3,7 +3,7 @@
 Draws sweeps like real ones: values of modified_map@3 are multiples of 1/6 from 0 to 1; queries differ in how easy they
 are, which makes all trials alike; a value of a key helps some queries and harms others, in all trials that have it; the
 rest is noise. The truth is what 20,000 queries say, and each sample draws some of these. A key whose effect is 0 is
-moved so that it has exactly none.
+moved to have exactly none.
 """
 
 from __future__ import annotations

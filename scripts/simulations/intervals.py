@@ -1,6 +1,6 @@
 """Check by simulation that intervals cover the true mean, and tests give false positives, as often as stated.
 
-Draws experiments like the contest's from known distributions of query values, so that the true mean is known. Coverage:
+Draws experiments like the contest's from known distributions of query values, whose true mean is known. Coverage:
 how often the 95 % interval of `bootstrap_means` contains it. False positives: how often p is at most 0.05 for two runs
 that do not differ.
 """
@@ -19,7 +19,7 @@ VALUES = {
     "hard": {1.0: 0.20, 0.0: 0.70, 5 / 6: 0.02, 0.5: 0.05, 1 / 3: 0.03},
     "skewed": {1.0: 0.93, 0.0: 0.04, 5 / 6: 0.01, 0.5: 0.01, 1 / 3: 0.01},
 }
-# |difference| -> share; both signs are equally likely, so that neither run is better.
+# |difference| -> share; both signs are equally likely: neither run is better.
 DIFFERENCES = {
     "few ties": {0.0: 0.30, 1.0: 0.25, 0.5: 0.25, 2 / 3: 0.10, 1 / 6: 0.10},
     "many ties": {0.0: 0.70, 1.0: 0.12, 0.5: 0.12, 2 / 3: 0.04, 1 / 6: 0.02},

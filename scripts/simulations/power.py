@@ -1,4 +1,4 @@
-"""Check by simulation what `harness power` says: of known populations, how often the test finds what it should find.
+"""Check `harness power` by simulation: how often the test finds the differences of known populations.
 
 needed: queries for a power of 80 %, from the population itself; found: how often the test of `harness compare` has p up
 to 0.05 with as many, which should be 80 %. Student's: the same by the formula for normal differences, for comparison.
