@@ -1,11 +1,11 @@
 """The harness, room by room.
 
-A room imports from itself and from rooms before it in this order, never from later ones:
+A room imports from itself and from rooms before it in this order:
 
 errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < analysis < sweeps < commands < api < cli
 
 `retrievers/` lies below all of them. Importing `harness` imports none of them: `harness.run` and the other names below
-are looked up when they are used. docs/python.md describes them.
+are looked up on use. docs/python.md describes them.
 """  # noqa: E501 (the order is one line, which a test reads)
 
 from typing import TYPE_CHECKING
@@ -87,10 +87,9 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # so that type checkers find names that do not exist
+if not TYPE_CHECKING:  # type checkers then report unknown names
 
     def __getattr__(name: str) -> object:
-        """A name of `__all__`, from the room `harness.api`, which knows them all."""
         if name not in __all__:
             raise AttributeError(f"module 'harness' has no attribute {name!r}")
         import importlib

@@ -5,10 +5,10 @@
     result = harness.run("retriever=hybrid_lexical", "dataset=contest", "dataset.path=data")
     result.metrics["ndcg@10"], result.per_query
 
-Overrides are those of the command line, one text each, as the shell passes them on; `harness.yaml` counts too. What is
-wrong with them or with files is BadInput; a run that fails for a known reason is Failed; the messages are those of the
-commands. Nothing of the process changes: arguments, working folder, logging, signals, Hydra's own state. Notebooks and
-several threads may call.
+Overrides are those of the command line, one text each, as the shell passes them on; `harness.yaml` counts too. Raise
+BadInput for invalid overrides or files, and Failed when a run fails for a known reason, with the messages of the
+commands. Calls change nothing in the process: arguments, working folder, logging, signals, Hydra's state. Notebooks and
+threads may call.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ ui: Callable[..., CommandResult] = _function("ui")
 
 
 def load_dataset(*overrides: str) -> Dataset:
-    """Documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`.
+    """Read documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`.
 
     Labels alone, such as `"dataset=trec", "dataset.qrels=FILE"`, are enough to `evaluate` lists.
     """
@@ -130,7 +130,6 @@ def evaluate(
 
 
 def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
-    """Return what a command answers to the overrides."""
     check_words(command, words, ())
     session.ask_anew()
     entry = COMMANDS[command]
@@ -164,7 +163,7 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
 
 
 def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
-    """The result of a call, whose errors have the messages of the command line."""
+    """Return the result of a call, whose errors have the messages of the command line."""
     try:
         return call()
     except (BadInput, Failed):
@@ -195,7 +194,7 @@ def _is_where(word: str, known: Mapping[str, Key | Group]) -> bool:
 
 def _logged_id(result: Result) -> str:
     if result.run_id is None:
-        raise BadInput(f"{result.name} is not in MLflow, so that it cannot be compared. Run it with tracking=mlflow.")
+        raise BadInput(f"{result.name} is not in MLflow and cannot be compared. Run it with tracking=mlflow.")
     return result.run_id
 
 
@@ -218,7 +217,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
 
 
 def _shown(predictions: Any, dataset: Dataset, k: int) -> ShownLists:
-    """Predictions in any of their forms as lists, which may have been cut unless they tell otherwise."""
+    """Return predictions in any of their forms as lists, which may have been cut unless they tell otherwise."""
     if isinstance(predictions, str | os.PathLike):
         predictions = read_predictions(Path(predictions))
     elif isinstance(predictions, Mapping):

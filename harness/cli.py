@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # numpy is imported with most modules, which takes most of th
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The `harness` command; ends the process with its exit code."""
+    """Run the `harness` command, and end the process with its exit code."""
     gc.set_threshold(50_000)  # imports make many objects and little garbage; searching it takes half a second
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
@@ -57,7 +57,7 @@ def _no_command(words: Sequence[str]) -> str:
 
 
 def call(command: str, words: Sequence[str]) -> int:
-    """Run one command with its overrides and flags; the exit code."""
+    """Run one command with its overrides and flags; return the exit code."""
     try:
         from harness import children
 
@@ -87,10 +87,10 @@ def call(command: str, words: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
-    """Print one message about an error; the exit code."""
+    """Print one message about an error; return the exit code."""
     from harness.config.messages import explain, failure
 
-    if code := interruption.exit_code():  # a library has turned the interruption into an error of its own
+    if code := interruption.exit_code():  # a library has wrapped the interruption
         _print_error("Interrupted.")
         return code
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -139,7 +139,7 @@ def _run(request: Request) -> None:
 
 
 def _complete(words: Sequence[str]) -> int:
-    """Tab completion: print the script that installs it, or what may follow the words of a line."""
+    """Print the script that installs tab completion, or the candidates for the last word of a line."""
     from harness.config import help
 
     what, _, shell = (words[1] if words[1:] else "").partition("=")

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 class BadInput(ValueError):
     """User input (a file, config key or argument) is wrong; commands end with exit code 2.
 
-    The message says what is wrong, where (file:line or config key) and what to do.
+    The message says the fault, its place (file:line or config key) and the remedy.
     """
 
 
@@ -27,6 +27,6 @@ class Failed(RuntimeError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` if `name` is close to one of `known`, else the empty string."""
+    """Return `" Did you mean 'x'?"` if `name` is close to one of `known`, else the empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""

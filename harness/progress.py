@@ -55,14 +55,12 @@ def stage(label: str) -> Iterator[None]:
 
 
 def _announce() -> None:
-    """Announce innermost stages that become slow, until there is no stage."""
     while _stages:
         look(time.monotonic())
         time.sleep(LOOK_SECONDS)
 
 
 def look(now: float) -> None:
-    """Announce the innermost stage if it has taken long enough by now."""
     for one in _stages[-1:]:
         if not one.over and now - one.began >= SLOW_SECONDS:
             one.announced = one.over = True
@@ -77,7 +75,7 @@ def _counted() -> None:
 
 @contextmanager
 def told(listener: Progress) -> Iterator[None]:
-    """Call a function with counted work instead of showing it, as for another process that asks for progress."""
+    """Call a function with counted work instead of showing it, such as for another process."""
     global _listener
     before, _listener = _listener, listener
     try:

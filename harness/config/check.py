@@ -71,7 +71,7 @@ def check_config(document: Node, name: str) -> None:
     _check_places(values)
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
-    for group in dict.fromkeys((*SHARED, *GROUPS)):  # the shared ones first, so that messages name their own keys
+    for group in dict.fromkeys((*SHARED, *GROUPS)):  # the shared ones first: messages then name their keys
         if group in document:
             check_component(document[group], group)
     if "retriever" in document:

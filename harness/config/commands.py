@@ -430,7 +430,7 @@ class DraftConfig(AskingConfig):
     """Draft a test set from documents with a language model: queries, answers and evidence."""
 
     documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
-    limit: int | None = key(5, "documents that it is shown, drawn so that every file has its share; null: all", least=1)
+    limit: int | None = key(5, "documents that it is shown, a fair share of every file; null: all", least=1)
     questions: int = key(2, "queries of each kind that it may draft from a document", least=1, most=50)
     kinds: tuple[Literal["fact", "search", "conversation", "none", "unanswerable"], ...] = key(
         ("fact", "search", "conversation", "none", "unanswerable"), "one request for each of them and each document"

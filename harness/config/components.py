@@ -200,7 +200,7 @@ def spelled(document: Node, known: Mapping[str, Key]) -> dict[str, Any]:
 
 
 def with_absolute_paths(document: Node) -> dict[str, Any]:
-    """Return the config of a run with the full paths of its data files, so that it means the same in any folder."""
+    """Return the config of a run with the full paths of its data files, with the same meaning in any folder."""
 
     def full(key: Key, value: Any) -> Any:
         return absolute_path(value) if key.places and not isinstance(value, Mapping) else value
@@ -334,7 +334,7 @@ def _check_arguments(node: Any, where: str, kind: str) -> None:
         raise BadInput(f"{where} must name a component (`_target_`) of the group {kind}. {_choices(kind)}")
     cls = target_class(node, where)
     if recorded_name(cls).partition("/")[0] != kind:
-        raise BadInput(f"{where}._target_: {cls.__name__} is no {kind}. {_choices(kind)}")
+        raise BadInput(f"{where}._target_: {cls.__name__} is not of the group {kind}. {_choices(kind)}")
     if not isinstance(node.get("runtime") or {}, Mapping):
         raise BadInput(f"{where}.runtime must be a group of keys, not {node['runtime']!r:.60}.")
     parameters, known = _signature(cls).parameters, argument_keys(cls)

@@ -174,6 +174,6 @@ def require_allowed(place: str, where: str) -> None:
     module = place.partition(":")[0]
     if not any(f"{module}.".startswith(f"{one}.") for one in permitted()):
         raise BadInput(
-            f"{where}={place}: the module {module} is not allowed. A config runs no code that nobody has allowed by "
-            f"name: add {ALLOW}=[{module}] to the command line, if you trust it."
+            f"{where}={place}: the module {module} is not allowed. Configs run only code that the command line allows "
+            f"by name: add {ALLOW}=[{module}] if you trust it."
         )

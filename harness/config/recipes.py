@@ -99,7 +99,7 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
         value = None if entry.value in NOTHING else entry.value
         found = manual.choice_files(group, folders) if group in everywhere else {}
         if group not in everywhere or value not in (None, *found):
-            raise BadInput(f"{path}: {group:.60}={entry.value:.60} is no choice.{did_you_mean(entry.value, found)}")
+            raise BadInput(f"{path}: {group:.60}={entry.value:.60} is not a choice.{did_you_mean(entry.value, found)}")
         yield Setting(group, value, entry.value, str(path))
     for key, value in _values(content).items():
         if key not in everywhere and not any(one.startswith(f"{key}.") for one in everywhere):

@@ -20,7 +20,7 @@ MOST = 10_000  # values that the aliases of a file may repeat
 
 def text_of(path: Path) -> str:
     """Return the text of a YAML file, whose aliases are harmless. Raise BadInput if it cannot be read."""
-    if not path.is_file():  # reading a pipe or a device could wait for ever
+    if not path.is_file():  # reading a pipe or a device could block
         raise BadInput(f"{path}: this is not a config: it is {'a folder' if path.is_dir() else 'no file'}.")
     with refusing(path):
         text = path.read_text("utf-8")

@@ -197,16 +197,40 @@ class _Corpus:
             if self._source_state() != self._state:
                 assert self._streamed is not None
                 raise BadInput(f"{self._streamed.path} has changed while it was read. Repeat the command.")
-            cut = _Cut(self._size, self._cache, CorpusWriter(folder, count), work / "shard")
+            table, place, shard = CorpusWriter(folder, count), work / "shard", None
             try:
                 for number, document in enumerate(self._unique(ordered), start=1):
-                    cut.add(document)
+                    if shard and begins_shard(document.doc_id, self._size, len(shard)):
+                        self._finish(shard, table, place)
+                        shard = None
+                    if not shard:
+                        place.mkdir()
+                        shard = ShardWriter(place)
+                    row = fingerprint_row(document)
+                    shard.add(document, row)
+                    table.add(document, row)
                     if not number % OFTEN:
                         progress(number, count, "documents written")
-                cut.finish()
+                if shard:
+                    self._finish(shard, table, place)
+                table.close()
             finally:
-                cut.abandon()
+                for writer in (shard, table):
+                    if writer:
+                        writer.abandon()
         shutil.rmtree(work)
+
+    def _finish(self, shard: ShardWriter, table: CorpusWriter, place: Path) -> None:
+        """Move a finished shard from its place into the cache, and note its end in the table."""
+
+        def move(into: Path) -> None:
+            for file in sorted(place.iterdir()):
+                shutil.move(file, into / file.name)
+
+        fingerprint = shard.close()
+        self._cache.folder(DOCUMENTS, shard_identity(fingerprint), move)
+        table.cut(fingerprint)
+        shutil.rmtree(place)
 
     def _ordered(self, work: Path, progress: Progress) -> tuple[Iterator[Placed], int]:
         """Return all documents in ascending order of id, and how many. work: an empty folder."""
@@ -236,44 +260,3 @@ class _Corpus:
             return None  # reading it says what is wrong
         about = self._streamed.path.stat()
         return about.st_size, about.st_mtime_ns
-
-
-class _Cut:
-    """Cuts documents, given in order, into shards of the cache. folder: for the shard that is being written."""
-
-    def __init__(self, size: int, cache: Cache, table: CorpusWriter, folder: Path) -> None:
-        self._size, self._cache, self._table, self._folder = size, cache, table, folder
-        self._shard: ShardWriter | None = None
-
-    def add(self, document: Document) -> None:
-        if self._shard and begins_shard(document.doc_id, self._size, len(self._shard)):
-            self._finish_shard(self._shard)
-        if not self._shard:
-            self._folder.mkdir()
-            self._shard = ShardWriter(self._folder)
-        row = fingerprint_row(document)
-        self._shard.add(document, row)
-        self._table.add(document, row)
-
-    def finish(self) -> None:
-        """Write the last shard, and close the table."""
-        if self._shard:
-            self._finish_shard(self._shard)
-        self._table.close()
-
-    def abandon(self) -> None:
-        """Close all files, whatever they hold."""
-        for writer in (self._shard, self._table):
-            if writer:
-                writer.abandon()
-
-    def _finish_shard(self, shard: ShardWriter) -> None:
-        fingerprint = shard.close()
-        self._cache.folder(DOCUMENTS, shard_identity(fingerprint), self._move)
-        self._table.cut(fingerprint)
-        shutil.rmtree(self._folder)
-        self._shard = None
-
-    def _move(self, into: Path) -> None:
-        for file in sorted(self._folder.iterdir()):
-            shutil.move(file, into / file.name)

@@ -347,10 +347,18 @@ def test_every_protocol_of_an_argument_has_a_kind():
 @pytest.mark.parametrize(
     ("node", "where", "message"),
     [
-        ("tracking/mlflow", "gate", r"gate\._target_: MlflowTracker is no gate\. Choose one as gate=NAME does: auto, "),
-        ("dataset/sample", "tokenizer", r"tokenizer\._target_: Sample is no tokenizer"),
-        ("measure/bertscore", "rerank", r"rerank\._target_: BertScore is no rerank\. Choose one as rerank=NAME does"),
-        ("encoder/lsa", "retriever.x", r"retriever\.x\._target_: LSA is no retriever"),
+        (
+            "tracking/mlflow",
+            "gate",
+            r"gate\._target_: MlflowTracker is not of the group gate\. Choose one as gate=NAME does: auto, ",
+        ),
+        ("dataset/sample", "tokenizer", r"tokenizer\._target_: Sample is not of the group tokenizer"),
+        (
+            "measure/bertscore",
+            "rerank",
+            r"rerank\._target_: BertScore is not of the group rerank\. Choose one as rerank=NAME does",
+        ),
+        ("encoder/lsa", "retriever.x", r"retriever\.x\._target_: LSA is not of the group retriever"),
         ("harness.gates.gate.Decision", "gate", r"Decision is not a component"),
         ("harness.gates.learned.Learner", "gate", r"Learner is not a component"),
         ("retrievers.base.Retriever", "retriever.x", r"Retriever is not a component"),
@@ -366,7 +374,7 @@ def test_a_component_of_another_kind_is_refused(node, where, message):
     [
         ({"tokenizer": None}, r"x\.tokenizer must name a component .* Choose one as tokenizer=NAME does: char_ngram"),
         ({"tokenizer": "word"}, r"x\.tokenizer must name a component"),
-        ({"tokenizer": {"_target_": "index/flat"}}, r"x\.tokenizer\._target_: Flat is no tokenizer"),
+        ({"tokenizer": {"_target_": "index/flat"}}, r"x\.tokenizer\._target_: Flat is not of the group tokenizer"),
         ({"runtime": 5}, r"x\.runtime must be a group of keys, not 5"),
         ({"runtime": {"threads": 1000}}, r"x\.runtime\.threads=1000 is too large: the most is 256"),
         ({"runtime": {"thread": 1}}, r"x\.thread is unknown.*Did you mean 'threads'"),

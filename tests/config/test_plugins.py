@@ -150,7 +150,7 @@ def test_a_broken_plugin_is_named_and_harms_nobody(site, harness, toy, about, ho
         ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "retriever/bm25")}, "as a class of the"),
         ({"retriever__py": plugin_wheels.OVERLAP.replace("recorded_as", "name")}, "does not declare `recorded_as"),
         ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "X")}, "does not declare `recorded_as"),
-        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/", "encoder/")}, "Overlap is no retriever"),
+        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/", "encoder/")}, "is not of the group retriever"),
         ({"retriever__py": "x = 1"}, "has no class 'Overlap'"),
         ({"overlap__yaml": "overlap: {_target_: os.getcwd}"}, "'os.getcwd' is not allowed"),
         ({"overlap__yaml": "# @package _global_\nhydra: {verbose: true}\nretriever: {}"}, "sets hydra.verbose"),
