@@ -27,7 +27,7 @@ from harness.config.components import build
 from harness.config.composing import Request, check_flags, compose, hydras_state
 from harness.config.manual import shipped
 from harness.config.messages import check_words, explain, failure
-from harness.config.schema import Group, Key, Role, check_value, keys, schema_groups
+from harness.config.schema import Key, Role, check_value, keys, with_role
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import Predictions, read_predictions
@@ -147,18 +147,22 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
     for one in words:
         if not isinstance(one, str | Result):
             raise BadInput(f"{one!r:.60} is a {type(one).__name__}. Give each override as a text: 'KEY=VALUE'.")
-    known, groups = keys(COMMANDS[command].config), schema_groups(COMMANDS[command].config)
+    known = keys(COMMANDS[command].config)
     several = "runs" in known
     if not several and "run" not in known:
         if results:
             raise BadInput(f"harness {command} takes no runs: {results[0].name}.")
         return [*words]
-    ids = [_logged_id(one) if isinstance(one, Result) else one for one in words if not _is_override(one)]
+    for one in results:
+        if one.run_id is None:
+            raise BadInput(f"{one.name} is not in MLflow and cannot be compared. Run it with tracking=mlflow.")
+    ids = [one.run_id or "" if isinstance(one, Result) else one for one in words if not _is_override(one)]
     if not several and len(ids) > 1:
         raise BadInput(f"harness {command} is about one run: give one of {', '.join(ids)}.")
     named = [f"runs=[{','.join(ids)}]" if several else f"run={ids[0]}"] if ids else []
     first = results[0].invocation.overrides if results else ()
-    where = [word for word in first if _is_where(word, {**known, **groups})]
+    located = with_role(COMMANDS[command].config, Role.LOCATES)
+    where = [word for word in first if word.partition("=")[0].partition(".")[0] in located]
     return [*where, *named, *(one for one in words if _is_override(one))]
 
 
@@ -185,17 +189,6 @@ def _dataset(config: RunConfig, invocation: Invocation) -> Dataset:
 
 def _is_override(one: str | Result) -> bool:
     return isinstance(one, str) and ("=" in one or one.startswith(("-", "~")))
-
-
-def _is_where(word: str, known: Mapping[str, Key | Group]) -> bool:
-    about = known.get(word.partition("=")[0].partition(".")[0])
-    return about is not None and Role.LOCATES in about.roles
-
-
-def _logged_id(result: Result) -> str:
-    if result.run_id is None:
-        raise BadInput(f"{result.name} is not in MLflow and cannot be compared. Run it with tracking=mlflow.")
-    return result.run_id
 
 
 def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k: Any) -> Evaluation:

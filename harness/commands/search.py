@@ -71,7 +71,7 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
     plan = Plan.of(config.document)
-    source = plan.made("dataset")
+    source = plan.source()
     documents = read_documents(source, plan.workers.shard, plan.store)
     searcher = Searcher(
         plan,

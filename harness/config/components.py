@@ -215,7 +215,8 @@ def reusable(node: Node) -> bool:
 
 def _recorded_class(name: str, where: str) -> type:
     known = _recorded_classes()
-    if (found := known.get(name) or plugin_class(name)) is None:
+    of_plugins = (cls for cls in _plugin_classes(name.partition("/")[0]) if recorded_name(cls) == name)
+    if (found := known.get(name) or next(of_plugins, None)) is None:
         near = did_you_mean(name, known)
         raise BadInput(
             f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}. If it is of a "
@@ -227,11 +228,6 @@ def _recorded_class(name: str, where: str) -> type:
 def plugin_of(cls: type) -> plugins.Plugin | None:
     """Return the plug-in that a component's class is of; None for the harness."""
     return None if cls.__module__.startswith(LEASH) else plugins.owner(cls.__module__)
-
-
-def plugin_class(name: str) -> type | None:
-    """Return the class of a plug-in that is recorded under a name; None if there is none."""
-    return next((cls for cls in _plugin_classes(name.partition("/")[0]) if recorded_name(cls) == name), None)
 
 
 def _plugin_classes(group: str) -> Iterator[type]:

@@ -41,13 +41,6 @@ def writes(key: str) -> bool:
     return Role.WRITES in _roles(key)
 
 
-def leads_out(key: str, value: object, folder: Path) -> bool:
-    """Return whether a key names a place to write to outside a folder: elsewhere, or in a bucket."""
-    if not isinstance(value, str) or not writes(key):
-        return False
-    return is_address(value) or not (folder / value).resolve().is_relative_to(folder.resolve())
-
-
 def _roles(key: str) -> Role:
     """Return the roles that a key has in any command, or as an argument of any choice of its group."""
     found = keys_by_name().get(key, ())
@@ -63,7 +56,8 @@ def consent_refusal(key: str, value: object, folder: Path) -> str:
     said = f"the command line{f' or in {ENVIRONMENT[key]}' if key in ENVIRONMENT else ''}"
     if needs_command_line(key):
         return f"{key} can only be given on {said}"
-    if leads_out(key, value, folder):
+    inside = not is_address(value) and (folder / str(value)).resolve().is_relative_to(folder.resolve())
+    if isinstance(value, str) and writes(key) and not inside:
         return f"{key}: {value!s:.200} is outside this folder, and such a place can only be given on {said}"
     if value is not None and value not in CHOICES.get(key, (value,)):
         return f"{key}={value!s:.200} sends data elsewhere, and can only be chosen on {said}"

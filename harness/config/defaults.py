@@ -78,9 +78,9 @@ def command_defaults(name: str, words: Sequence[str], folder: Path | None = None
         if not known.has(one.key) or one.key in given:
             continue
         if any(
-            of_file.get(group, known.groups[group].value) not in choice.split(",") and _belongs(one.key, group)
+            one.key.startswith(f"{group}.") or one.key in manual.all_keys(group)
             for group, choice in chosen.items()
-            if group in known.groups
+            if group in known.groups and of_file.get(group, known.groups[group].value) not in choice.split(",")
         ):
             replaced.append(one.key)
         else:
@@ -156,11 +156,6 @@ def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
             given |= {*page.keys, *page.groups}
     chosen |= {key: value for key, value in pairs if key in _groups()}
     return chosen, given | {key for key, _ in pairs}
-
-
-def _belongs(key: str, group: str) -> bool:
-    """Return whether a key means something only with some choices of a group."""
-    return key.startswith(f"{group}.") or key in manual.all_keys(group)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
     choices = chosen_groups(name, words)
     lines = [
         f"harness {command} [KEY=VALUE ...]",
-        *_wrapped(f"{_sentence(own.about)}.", ""),
+        *_wrapped(own.about, ""),
         "",
         f"Example: {COMMANDS[command].example}",
     ]
@@ -52,7 +52,9 @@ def help_page(command: str, words: Sequence[str]) -> str:
         lines += ["", *_wrapped(f"{text} `harness {command} GROUP=CHOICE --help`:", "")]
         for group, entry in others.items():
             if main and group not in given:
-                lines += _brief(group, choices[group], folders)
+                picked = choices[group]
+                names = (f"*{one}" if one == picked else one for one in manual.choice_files(group, folders))
+                lines += _wrapped(" | ".join(names), f"  {group}={picked}")
                 for key in (key for key in own.keys if key.partition(".")[0] == group):
                     lines += _row(key, own.keys[key], given)
             else:
@@ -62,16 +64,6 @@ def help_page(command: str, words: Sequence[str]) -> str:
         *_wrapped("--cfg job prints the whole config. harness.yaml holds for every command in its folder.", ""),
     ]
     return "\n".join(lines)
-
-
-def _brief(group: str, picked: str, folders: Sequence) -> list[str]:
-    names = (f"*{one}" if one == picked else one for one in manual.choice_files(group, folders))
-    return _wrapped(" | ".join(names), f"  {group}={picked}")
-
-
-def _sentence(about: str) -> str:
-    text = about.partition(": ")[2] or about
-    return (text[:1].upper() + text[1:]).rstrip(".")
 
 
 def _group(

@@ -6,6 +6,7 @@ Hydra is not needed for that, so help and the checks of `harness.yaml` take mill
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -147,7 +148,8 @@ def read_manual(path: Path) -> Page:
 
     text = yaml_files.text_of(path)
     lines = text.splitlines()
-    first = [line.lstrip("# ") for line in _leading_comments(lines) if line != GLOBAL]
+    leading = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    first = [line.lstrip("# ") for line in leading if line != GLOBAL]
     named = tuple(re.findall(r"^ *_target_: *([\w./]+)", text, re.M))
     page = Page(" ".join(first), {}, {}, (), text.startswith(GLOBAL), named)
     with yaml_files.refusing(path):
@@ -173,15 +175,6 @@ def _pairs(node: Node) -> list[tuple[Node, Node]]:
         if not isinstance(key, ScalarNode):
             raise MarkedYAMLError(problem="a key must be a name", problem_mark=key.start_mark)
     return node.value
-
-
-def _leading_comments(lines: Sequence[str]) -> list[str]:
-    found = []
-    for line in lines:
-        if not line.startswith("#"):
-            break
-        found.append(line)
-    return found
 
 
 def _entries(node: Node, text: str, lines: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Entry]]:

@@ -151,7 +151,8 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     if near := did_you_mean(f"{command} {word}", [one for one in subcommands if one.startswith(f"{command} ")]):
         return f"There is no command '{command} {word}'.{near}"
     if command == "search":
-        return f"Put the query in quotation marks: harness search query={_quoted(' '.join(bare))}"
+        quoted = shlex.quote(text := " ".join(bare))
+        return f"Put the query in quotation marks: harness search query={quoted if quoted != text else repr(text)}"
     if rest and (key in own.keys or key in own.groups or _having(key, own)):
         return f"Write {shlex.quote(f'{key}={rest[0]}')} instead of {' '.join([word, rest[0]])!r}."
     groups = [group for group in own.groups if word in manual.choice_files(group)]
@@ -163,11 +164,6 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     if key in own.keys or key in own.groups:
         return f"{key} has no value. Write {key}=VALUE; `harness {command} --help` lists what it may be."
     return f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys."
-
-
-def _quoted(text: str) -> str:
-    quoted = shlex.quote(text)
-    return quoted if quoted[0] == "'" else f"'{quoted}'"
 
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # as a path

@@ -13,6 +13,7 @@ from harness.config.components import SHARED, build, component_identity, reusabl
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, search_queries
 from harness.data.qrels import Qrels
+from harness.data.source import Source
 from harness.errors import BadInput
 from harness.experiment.writing import WRITTEN, QueryWriter
 from harness.gates.payoff import fixed_mean
@@ -84,6 +85,11 @@ class Plan:
     @cached_property
     def _made(self) -> dict[str, Any]:
         return {}
+
+    def source(self) -> Source:
+        """Return a new reader of the dataset, which may keep what it reads."""
+        made: Source = build(self.dataset, where="dataset")
+        return made
 
     @cached_property
     def cache(self) -> Cache:

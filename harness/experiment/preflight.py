@@ -83,13 +83,8 @@ def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify 
         plan.made("llm").require()
     for node in plan.retriever.values():
         _check_retriever(node, plan.depth, facts, cache, identify)
-    if "rerank" in plan.active and not cache.holds_pairs(plan.rerank_identity):
+    if "rerank" in plan.active and not cache.holds_pairs(identify(plan.rerank)):
         _require_model(plan.made("rerank"))
-    _check_learning(plan, facts)
-
-
-def _check_learning(plan: Plan, facts: DataFacts) -> None:
-    """Raise BadInput where gate or fusion learns and the selected part has no query to learn from."""
     if facts.qrels and (plan.made("gate").learns or plan.fusion_learns):
         ids = [query.query_id for query in facts.queries]
         queries_to_learn_from(ids, facts.qrels, plan.objective, plan.split, facts.turns)

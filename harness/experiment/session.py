@@ -127,7 +127,7 @@ def _chat(plan: Plan, unasked: str = "") -> Chat:
 def open_dataset(plan: Plan, name: str) -> Dataset:
     """Read the dataset that the config names. name: as logs call it. Raise BadInput where its files are wrong."""
     with progress.stage("reading the data"):
-        return read_dataset(plan.made("dataset"), plan.workers.shard, plan.store, name)
+        return read_dataset(plan.source(), plan.workers.shard, plan.store, name)
 
 
 def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Dataset:

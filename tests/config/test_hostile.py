@@ -5,7 +5,7 @@ import pytest
 from harness import cli
 
 BIG, DIGITS, HALF, LONG = "9" * 20, "9" * 5000, "\udc80", "x" * 5000
-GROUPS = (
+GROUPS = [
     "dataset",
     "encoder",
     "fusion",
@@ -17,7 +17,7 @@ GROUPS = (
     "task",
     "tokenizer",
     "tracking",
-)
+]
 
 WORDS = [
     "+=1 @x=1 ++=1 ~=1 = .=1 +@x=1 a..b=1 top_k=[ top_k={ top_k=[1,2 query=5 query=null store=5 prune=5 x=1 +x=1",

@@ -1,6 +1,5 @@
 """Components of other distributions: found, checked, identified, and named where they are broken."""
 
-import subprocess
 import sys
 
 import plugin_wheels
@@ -176,21 +175,6 @@ def test_two_plugins_with_the_same_choice_are_both_named(site):
         "the plug-in second (second-search 1.0) brings retriever=overlap, too",
         "the plug-in overlap (overlap-search 1.0) brings retriever=overlap, too",
     ]
-
-
-@pytest.mark.slow
-def test_a_wheel_that_pip_installs_runs_in_a_new_process(tmp_path, toy):
-    made = plugin_wheels.wheel(tmp_path)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]
-    subprocess.run([*pip, str(tmp_path / "site"), str(made)], check=True)
-    command = "from harness.cli import main; import sys; main(sys.argv[1:])"
-    words = ["run", *TOY, "retriever=overlap", "tracking=none"]
-    environment = {"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert '"modified_map@3"' in done.stdout
 
 
 def test_a_plugin_brings_components_of_every_kind(site, harness, toy, tracker):

@@ -56,16 +56,6 @@ def test_every_command_takes_what_it_has(command, folder, capsys, monkeypatch):
         assert (config["top"], config["metric"], config["experiment_name"]) == (7, "ndcg@10", "2024")
 
 
-def test_the_command_line_has_the_last_word(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert cli.call("search", [f"--config-dir={folder}", "experiment=mine", "top_k=9", "--cfg=job"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["top_k"] == 9
-
-
-def test_commands_with_recipes_of_their_own_leave_them_to_hydra(folder):
-    assert unfolded("run", ["experiment=mine", "top_k=1"], [folder]) == ([], ["experiment=mine", "top_k=1"])
-
-
 @pytest.mark.parametrize(
     ("choice", "text", "message"),
     [
@@ -118,16 +108,6 @@ def test_a_file_that_decides_where_data_go_is_named(command, folder, capsys, mon
     )
     assert cli.call(command, [f"--config-dir={folder}", "experiment=mine", "--cfg=job"]) == 0
     assert "Note:" not in capsys.readouterr().err
-
-
-def test_a_choice_of_a_model_that_sends_queries_elsewhere_is_named(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    recipes._say.cache_clear()
-    (folder / "llm").mkdir()
-    (folder / "llm" / "theirs.yaml").write_text("defaults: [chat]\nbase_url: http://127.0.0.1:1/v1\n", "utf-8")
-    assert cli.call("run", [f"--config-dir={folder}", "llm=theirs", "--cfg=job"]) == 0
-    err = capsys.readouterr().err
-    assert err == f"Note: {folder}/llm/theirs.yaml sets llm.base_url (127.0.0.1:1), so it decides where your data go.\n"
 
 
 def test_a_search_service_of_a_folder_is_named_with_its_host_and_without_a_login(folder, capsys, monkeypatch):

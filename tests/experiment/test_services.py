@@ -135,14 +135,6 @@ def test_a_hybrid_adds_up_what_its_parts_take(harness, toy, server):
     assert "ms_per_query_low" not in measured, "a service has no range of passes"
 
 
-def test_the_terminal_says_what_was_timed(harness, toy, server):
-    plain = [word for word in words(server, "tracking=none", "metrics=all") if word != "format=json"]
-    out = " ".join(harness("run", *plain).out.split())
-    assert "latency_p95_ms/fastapi" in out
-    assert "Latencies are of single requests, in the search that made the ranking." in out
-    assert "Times are of queries in one batch" not in out
-
-
 @pytest.mark.slow
 def test_a_sweep_for_speed_does_not_ask_again(harness, toy, server):
     harness("run", *words(server, "tracking=none"))

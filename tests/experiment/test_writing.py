@@ -141,12 +141,6 @@ def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harne
         assert len(server.asked) == before
 
 
-def test_a_reply_is_asked_for_again_until_it_is_usable(harness, talk):
-    with ChatServer(lambda asked, time: rewritten(asked) if time == 3 else "{") as server:
-        assert harness("run", *QUIET, "query.text=rewrite", *llm(server)).code == 0
-        assert len(server.asked) == 9
-
-
 # Sweeps
 
 
