@@ -1,8 +1,8 @@
 """Which of a sweep's best trials to take, and where it may pay to try more.
 
-Of trials with equal scores, the one in the middle of their plateau is the safest: scores on other queries move the
-plateau's edges first. Where they differ in more than numbers, those that ask no language model are as good and need no
-money, and of those the quickest costs the least.
+Among trials with equal scores, the one in the middle of their plateau is the safest: scores on other queries move the
+plateau's edges first. If they differ in other keys than numbers, one that asks no language model costs no money, and
+the quickest costs the least.
 """
 
 from __future__ import annotations
@@ -135,17 +135,16 @@ def _depth(points: Points, trial: int, key: str) -> int:
 
 
 def _span(points: Points, tied: Sequence[int], key: str) -> str:
-    """Return the tied values of a key: a range where they are numbers and nothing between is worse."""
-    tied = [trial for trial in tied if key in points.texts[trial]]
-    texts = list(dict.fromkeys(points.texts[trial][key] for trial in tied))
+    """Return the tied values of a key: a range of numbers if all that were tried between its ends tie."""
+    texts = list(dict.fromkeys(points.texts[trial][key] for trial in tied if key in points.texts[trial]))
     if key not in points.numeric:
         return f"{key} {', '.join(texts)}"
     texts.sort(key=float)
-    low, high = float(texts[0]), float(texts[-1])
-    having = {trial for trial in points.values if key in points.texts[trial]}
-    worse = [n for n in having - set(tied) if low < points.number(n, key) < high]
-    gaps = any(not set(tied).isdisjoint(points.line(n, key)) for n in worse)
-    return f"{key} {', '.join(texts)}" if gaps or len(texts) == 2 else f"{key} {texts[0]} to {texts[-1]}"
+    tried = {float(own[key]) for own in points.texts.values() if key in own}
+    between = [one for one in tried if float(texts[0]) <= one <= float(texts[-1])]
+    if len(texts) == 2 or len(between) > len({float(text) for text in texts}):
+        return f"{key} {', '.join(texts)}"
+    return f"{key} {texts[0]} to {texts[-1]}"
 
 
 @dataclass(frozen=True)

@@ -236,8 +236,7 @@ def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int |
     if lines is not None:
         levels = np.unique(places[done])
         at_level = [values[done & (places == level)] for level in levels]
-        less = best is not None and np.nanmin(values) == values[best] < np.nanmax(values)  # lower is better
-        tops = [(np.min if less else np.max)(some) for some in at_level]
+        tops = [np.max(some) for some in at_level]
         middles = [np.median(some) for some in at_level]
         panel.plot(levels, middles, "D", ls=lines, color=GOOD, ms=3.5, lw=0.8, alpha=0.45, label="median")
         panel.plot(levels, tops, "o", ls=lines, color=GOOD, ms=4, lw=1.3, label="best")

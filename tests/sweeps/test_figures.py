@@ -43,9 +43,6 @@ def test_each_key_has_a_panel_with_all_trials_the_best_and_the_median():
     found = lines(tokenizer)
     assert found["best"] == [[0, 0.9], [1, 0.3], [2, 0.4]]
     np.testing.assert_allclose(found["median"], [[0, 0.7], [1, 0.3], [2, 0.25]])
-    # where the least is best, the best at each is the least
-    least = draw_by_key(GRID, "loss/misranked", VALUES, 5)
-    assert lines(least.axes[0])["best"] == [[1, 0.3], [5, 0.1]]
 
 
 def test_values_drawn_at_random_have_no_best_at_each():

@@ -330,7 +330,7 @@ def test_a_sweep_that_slurm_would_refuse_begins_nothing(harness, toy, cluster, t
 
 def test_bad_keys_of_the_launcher(harness, toy):
     for word, message in {
-        "hydra.launcher.partitoin=x": r"Did you mean 'hydra\.launcher\.partition'\?",
+        "hydra.launcher.partitoin=x": r"hydra\.launcher\.partitoin is unknown here",
         "hydra.launcher.tasks_per_node=2": "a job of a sweep is one process",
         "hydra.launcher.nodes=2": "a job of a sweep is one process",
         "hydra.launcher.timeout_min=0": "the least is 1",
