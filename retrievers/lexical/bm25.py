@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 from harness.errors import BadInput
 from retrievers.base import (
@@ -150,8 +150,7 @@ class BM25:
     @property
     def _shards(self) -> SparseEngine:
         self.check_sharding()
-        assert isinstance(self._engine, SparseEngine)
-        return self._engine
+        return cast(SparseEngine, self._engine)
 
     def _tokens(self, documents: Sequence[Document]) -> Tokens:
         return self.tokenizer([document.indexed_text for document in documents], self.progress)

@@ -178,10 +178,7 @@ class CorpusStatistics:
         return self._texts[self._ends[place] : self._ends[place + 1]].tobytes()
 
 
-@functools.lru_cache(maxsize=2)
-def corpus_statistics(folder: Path) -> CorpusStatistics:
-    """Return the summary in a folder, opened once for all shards of a process; it must not change."""
-    return CorpusStatistics(folder)
+corpus_statistics = functools.lru_cache(maxsize=2)(CorpusStatistics)  # opened once for all shards of a process
 
 
 def mean_length(terms: int, documents: int) -> float:
