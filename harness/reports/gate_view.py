@@ -20,7 +20,7 @@ from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
 from harness.measures.measures import MeasureFamily
 from harness.measures.scores import Summary
-from harness.reports.figure import COLOURS, WIDTH, new_figure
+from harness.reports.figure import COLOURS, FONT, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,7 +190,6 @@ CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
 BINS = 60
-FONT = 8
 
 
 def draw_gate(view: GateView) -> Figure:

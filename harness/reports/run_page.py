@@ -98,6 +98,7 @@ def write_run_page(
     table = query_table(outcome, dataset, plan.objective)
     facts = facts_of(plan, dataset, of, view, outcome.fusion)
     notes = (*dataset.notes, *preflight.notes(dataset, outcome.candidates))
+    kind = "out of fold" if outcome.held_out else "in sample"
     scores = ShownScores(of, outcome.held_out, plan.objective, outcome.objective)
     page = {
         "title": name,
@@ -110,7 +111,7 @@ def write_run_page(
         "objective": plan.objective,
         "colours": figure.COLOURS,
         "losses": [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()],
-        "lost": _lost_of(scores),
+        "lost": f"{kind}, all queries" if plan.split.select_on == "public" else kind,
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
         **_documents(outcome, dataset, plan.top_k),
         "gate": gate_data(outcome, plan, dataset, view, payoff, overrides),
@@ -146,11 +147,6 @@ def _measures(scores: ShownScores) -> dict[str, Any]:
         rows.append(row)
     columns = ["out of fold", "in sample"] if held else ["estimate" if checked else ""]
     return {"columns": columns + ["raw"] * checked, "measures": rows}
-
-
-def _lost_of(scores: ShownScores) -> str:
-    kind = "out of fold" if scores.held_out else "in sample"
-    return f"{kind}, all queries" if scores.ranked_by and scores.ranked_by.select_on == "public" else kind
 
 
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:

@@ -70,10 +70,11 @@ def test_the_figure_says_how_many_kinds_it_leaves_out():
     assert rows(axes) == [shortened(f"유형 {n}", LONGEST) for n in range(MOST + 4, 4, -1)]
 
 
+MANY_KINDS = {f"아주 긴 이름의 유형 {'가' * 40} {n}": (n, 1.0) for n in range(30)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("counts", [{}, COUNTS], ids=["", "counts"])
-@pytest.mark.parametrize("kinds", [{}, KINDS, {f"아주 긴 이름의 유형 {'가' * 40} {n}": (n, 1.0) for n in range(30)}],
-                         ids=["none", "few", "many"])  # fmt: skip
+@pytest.mark.parametrize(("kinds", "counts"), [({}, {}), (KINDS, COUNTS), (MANY_KINDS, COUNTS)])
 def test_words_of_a_run_do_not_overlap(kinds, counts):
     measured = CORRECTIONS | {"a_rather_long_name_of_one": NONE}
     assert not overlaps(draw_scored(measured, kinds, "correction_recall", counts))

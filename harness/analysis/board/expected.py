@@ -175,12 +175,16 @@ class RunFamily:
         except BadInput as error:
             return replace(start, runs=0, reason=f"What to expect on new queries is unknown: {error}")
 
+    def known_to(self, replay: Replay) -> int:
+        """Return how many of the runs are trials of the sweep that was replayed."""
+        member = member_tag(replay.sweep_id)
+        return sum(any(member in run.tags for run in (one.run, *one.also)) for one in self.runs)
+
     def _found(self, start: Expected, replay: Replay | None, most: int | None) -> Expected | None:
         if self.select_on == "public" and (known := self._private(start)):
             return known
         if replay and replay.winner > start.best - CLOSE:
-            member = member_tag(replay.sweep_id)
-            knows = sum(self.alone or any(member in run.tags for run in (one.run, *one.also)) for one in self.runs)
+            knows = len(self.runs) if self.alone else self.known_to(replay)
             return replace(start, how="replay", value=replay.value, low=replay.low, high=replay.high, runs=knows)
         if most is not None and len(self.runs) > most:
             return replace(
@@ -276,30 +280,19 @@ def of_experiment(
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
     """Return the replay that knows most of the runs, of sweeps whose best trial is as good as the best run."""
-    runs, metric, select_on = family.runs, family.metric, family.select_on
-    best, found = runs[0], []
+    best, metric, select_on = family.runs[0], family.metric, family.select_on
+    found = []
     for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):
-        made = _logged_replay(sweep, metric, select_on)
-        if made and made.winner > best.score.value - CLOSE and _compares(tracker, sweep, best.run, metric, select_on):
-            member = member_tag(made.sweep_id)
-            found.append((sum(any(member in run.tags for run in (one.run, *one.also)) for one in runs), made))
-    return max(found, key=lambda one: one[0], default=(0, None))[1]
-
-
-def _logged_replay(sweep: LoggedRun, metric: str, select_on: str) -> Replay | None:
-    one, value = sweep.objective, sweep.metrics.get("procedure/value")
-    if one is None or value is None or (one.name, one.select_on) != (metric, select_on):
-        return None
-    low, high = (sweep.metrics.get(f"procedure/{end}", math.nan) for end in ("low", "high"))
-    return Replay(sweep.tags["sweep.id"], one.value, value, low, high)
-
-
-def _compares(tracker: Tracker, sweep: LoggedRun, best: LoggedRun, metric: str, select_on: str) -> bool:
-    try:
-        winner = tracker.run(sweep.tags.get("best.run_id", ""))
-    except BadInput:  # it was deleted
-        return False
-    return not differ(best, winner, metric, select_on)
+        one, value = sweep.objective, sweep.metrics.get("procedure/value")
+        if one is None or value is None or (one.name, one.select_on) != (metric, select_on):
+            continue
+        if one.value <= best.score.value - CLOSE:
+            continue
+        with suppress(BadInput):  # its best trial was deleted
+            if not differ(best.run, tracker.run(sweep.tags.get("best.run_id", "")), metric, select_on):
+                low, high = (sweep.metrics.get(f"procedure/{end}", math.nan) for end in ("low", "high"))
+                found.append(Replay(sweep.tags["sweep.id"], one.value, value, low, high))
+    return max(found, key=family.known_to, default=None)
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:

@@ -93,7 +93,13 @@ class ListReader:
     def read(self, file: Path) -> dict[str, Returned]:
         """Return query_id -> what a predictions file returns, in the contest's format or as a TREC run."""
         _, first = next(numbered_lines(file), (0, ""))
-        return self._contest(file) if is_contest(first) else _trec(file)
+        if is_contest(first):
+            return self._contest(file)
+        found = {}
+        for query_id, scores in trec_scores(file).items():
+            docs = trec_order(scores)
+            found[query_id] = Returned(len(docs), tuple(docs[:DEPTH]), tuple(scores[one] for one in docs[:DEPTH]))
+        return found
 
     def retrieved(self, run: LoggedRun) -> Retrieved | None:
         """Return what stood behind a run's lists; None for a light trial of a sweep and for a scored file."""
@@ -193,11 +199,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return float(value)
-
-
-def _trec(file: Path) -> dict[str, Returned]:
-    found = {}
-    for query_id, scores in trec_scores(file).items():
-        docs = trec_order(scores)
-        found[query_id] = Returned(len(docs), tuple(docs[:DEPTH]), tuple(scores[one] for one in docs[:DEPTH]))
-    return found

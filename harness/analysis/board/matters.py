@@ -260,33 +260,28 @@ def matters(runs: BoardRuns) -> Matters | None:
     items. Keys that only some runs have are compared among those. Scored files have no settings and do not count; runs
     with other settings that return the same do, since these settings change nothing.
     """
-    rows, made = _configurations(runs)
+    found: dict[str, tuple[int, LoggedRun]] = {}  # each configuration once, the best first
+    for row, one in enumerate(runs.runs):
+        for run in (one.run, *one.also):
+            if run.has_settings:
+                found.setdefault(run.tags.get("trial_key", run.run_id), (row, run))
+    rows, made = [row for row, _ in found.values()], [run for _, run in found.values()]
     axes = varied([one.params for one in made])
     chosen = runs.choosing
     known = chosen & ~np.isnan(runs.values[rows]).any(axis=0)
     if not axes or not known.any() or runs.submissions:
         return None
     values = runs.values[rows][:, known]
-    found = [_group(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))]
+    groups = [_group(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))]
     return Matters(
         metric=runs.metric,
         runs=len(made),
         queries=int(known.sum()),
         left_out=int((chosen & ~known).sum()),
-        groups=tuple(found),
+        groups=tuple(groups),
         axes=tuple(axes),
-        maps=tuple(_maps([one.key for group in found for one in group.keys][:MOST_MAPPED], values)),
+        maps=tuple(_maps([one.key for group in groups for one in group.keys][:MOST_MAPPED], values)),
     )
-
-
-def _configurations(runs: BoardRuns) -> tuple[list[int], list[LoggedRun]]:
-    """Return (rows of values, the runs they are of): each configuration once, the best first."""
-    found: dict[str, tuple[int, LoggedRun]] = {}
-    for row, one in enumerate(runs.runs):
-        for run in (one.run, *one.also):
-            if run.has_settings:
-                found.setdefault(run.tags.get("trial_key", run.run_id), (row, run))
-    return [row for row, _ in found.values()], [run for _, run in found.values()]
 
 
 def _maps(keys: Sequence[VariedKey], values: np.ndarray) -> list[Map]:

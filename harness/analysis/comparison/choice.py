@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.analysis.board.expected import Expected, of_board
 from harness.analysis.board.runs import judging, of_chosen
+from harness.analysis.comparison.comparison import kinds_in_words
 from harness.analysis.ranking import Chosen, RankedRun, Wanted, chosen_runs, recommended_runs, require_finished
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
@@ -65,21 +66,15 @@ def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     found = chosen_runs(tracker, replace(Wanted.of(config), runs=None))
     ranked, notes = found.runs, [*found.notes]
     best = [one.run for one in ranked[: config.top]]
-    notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {_kinds(ranked)}.")
+    counts = Counter(one.score.kind for one in ranked)
+    kinds = kinds_in_words({kind: counted(count, "run") for kind, count in counts.items()})
+    notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {kinds}.")
     if len(ranked) > len(best) and found.select_on == "all":
         notes.append(
             f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
         )
     return Choice(best, found.select_on, notes, ranked)
-
-
-def _kinds(ranked: Sequence[RankedRun]) -> str:
-    """Return what the scores rest on: `in sample`, or `in sample (3 runs) or out of fold (2 runs)`."""
-    counts = Counter(one.score.kind for one in ranked)
-    if len(counts) == 1:
-        return next(iter(counts))
-    return " or ".join(f"{kind} ({count} run{'s' * (count != 1)})" for kind, count in counts.items())
 
 
 def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]:

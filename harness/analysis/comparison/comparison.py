@@ -267,6 +267,11 @@ class Comparison:
         return encoded(found | {name: one for name, one in optional.items() if one is not None})
 
 
+def kinds_in_words(whose: Mapping[str, str]) -> str:
+    """Return what scores rest on: `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: by kind."""
+    return next(iter(whose)) if len(whose) == 1 else " or ".join(f"{kind} ({who})" for kind, who in whose.items())
+
+
 def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
     """Return one sentence: which run of a pair is better by the measure, or that the data cannot tell.
 

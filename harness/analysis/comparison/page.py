@@ -19,6 +19,7 @@ from harness.analysis.comparison.comparison import (
     PartDifference,
     RunScores,
     ShownDocument,
+    kinds_in_words,
 )
 from harness.analysis.comparison.scored_runs import ScoredRuns
 from harness.analysis.ranking import Chosen, RankedRun
@@ -273,7 +274,8 @@ def _pasted_runs(comparison: Comparison) -> Table:
     runs, found = comparison.runs, _runs(comparison)
     measures = _measures(comparison)
     what = "estimates" if comparison.estimated else "means"
-    caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {_kinds(runs)}."
+    kinds: dict[str, str] = {run.kind: ", ".join(one.label for one in runs if one.kind == run.kind) for run in runs}
+    caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {kinds_in_words(kinds)}."
     legend = f"Bold: the highest. {MARK} differs from {comparison.best} at {ALPHA}: {_test(comparison)}."
     n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
     fewer = {count: [name for name in n if n[name] == count] for count in n.values()}
@@ -353,16 +355,6 @@ def _difference(one: PairedResult) -> Number:
     if one.estimate:
         return Number(one.estimate.found.value, one.estimate.found.low, one.estimate.found.high, significant)
     return Number(found.mean, found.low, found.high, significant)
-
-
-def _kinds(runs: Sequence[RunScores]) -> str:
-    """Return what the values rest on: `out of fold`, or `in sample (A) or out of fold (B, C)`."""
-    kinds: dict[str, list[str]] = {}
-    for run in runs:
-        kinds.setdefault(run.kind, []).append(run.label)
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    return " or ".join(f"{kind} ({', '.join(labels)})" for kind, labels in kinds.items())
 
 
 def _test(comparison: Comparison) -> str:
