@@ -226,7 +226,7 @@ def test_differences_of_two_runs():
 
 def test_simulated_intervals_cover_the_truth():
     """In 120 draws 95 % coverage is 91 % or more with a probability of .97; the exact shares are in docs/results.md."""
-    whole = checked_labels.population(none=0.15, wrong=0.05, size=20_000)
+    whole = checked_labels.population(none=0.15, wrong=0.05, size=8_000)
     found = checked_labels.simulate(whole, count=60, draws=120, stratified=True)
     for what in ("ndcg@10", "modified_map@3", "modified_map@3, A − B"):
         naive, alone, ours = found[what].values()

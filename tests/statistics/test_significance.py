@@ -156,12 +156,12 @@ def test_notes_for_almost_no_data(ours, theirs, expected, note):
 
 
 @pytest.mark.slow
-def test_ten_runs_are_compared_within_bounds_of_memory():
+def test_runs_are_compared_within_bounds_of_memory():
     import tracemalloc
 
-    values = np.random.default_rng(0).choice(LEVELS, (10, 10, 220))
+    values = np.random.default_rng(0).choice(LEVELS, (6, 10, 220))
     tracemalloc.start()
-    assert len(differences(values, 0, 10_000)) == 45
+    assert len(differences(values, 0, 10_000)) == 15
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 150e6

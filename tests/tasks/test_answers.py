@@ -155,13 +155,6 @@ def test_items_are_measured_one_by_one_too():
     assert found["final_score"].tolist() == pytest.approx([0.8, 0.5])
 
 
-@pytest.mark.slow
-def test_rouge_1_counts_all_morphemes_by_default(judged):
-    # 물 은 끓 는다 and 불 은 끓 는다: a particle and an ending are among the 3 of 4 in common
-    files = [[item(1, f"가가 옳다. {reason}")] for reason in ("물은 끓는다", "불은 끓는다")]
-    assert judged(Answers(), *files, ["rouge_1"])[1]["rouge_1"] == pytest.approx(0.75)
-
-
 def test_without_an_explained_item_the_text_measures_are_0_and_no_model_is_asked(judged):
     task = Answers(bertscore=Missing(), bleurt=Missing())
     found, values = judged(task, [item(1, "가가 옳다")], [item(1, "가가 옳다. 까닭")])
