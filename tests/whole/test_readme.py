@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import check_base
-from base_check.documents import commands
+from base_check.shown import commands
 
 from harness import cli
 
