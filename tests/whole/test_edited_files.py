@@ -115,7 +115,7 @@ def test_lists_that_were_reversed_are_not_pooled(ids, tmp_path):
     with put_back(file := stored(run.run_id, "run.trec")) as content:
         file.write_bytes(b"".join(reversed(content.splitlines(keepends=True))))
         with pytest.raises(BadInput, match=r"run\.trec of run .* has changed since the run logged it"):
-            full_lists._download(tracker, run, tmp_path)
+            full_lists._read(tracker, run, None, tmp_path)
 
 
 @pytest.mark.local
