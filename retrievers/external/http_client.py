@@ -145,7 +145,9 @@ class _Received(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Limits:
-    """timeout: seconds for an attempt, from connecting to the last byte of the reply, redirects included.
+    """How long and how often a client tries.
+
+    timeout: seconds for an attempt, from connecting to the last byte of the reply, redirects included.
     retries: further attempts after a failure that may pass.
     parallel: maximum number of simultaneous requests.
     key: the config group that holds these values, for messages.

@@ -223,23 +223,17 @@ def test_a_model_without_a_transformer_is_rejected(tmp_path):
         SentenceEncoder(path=str(tmp_path / "static"), device="cpu").encode_queries(["a"], tmp_path)
 
 
-def identified(**arguments):
-    defaults = dict.fromkeys(("model", "path", "revision", "max_length", "device", "batch_tokens"))
-    texts = {"query_prefix": "", "document_prefix": "", "normalise": True, "dtype": "auto"}
-    return SentenceEncoder.identify(**(defaults | texts | arguments))
-
-
 def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
-    plain = identified(path=tiny["mean"], device="cpu")
+    plain = SentenceEncoder.identify(path=tiny["mean"], device="cpu")
     assert plain == models.fingerprint(models.ModelSource(path=tiny["mean"])) | {
         "dtype": "float32", "max_length": None, "query_prefix": "", "document_prefix": "", "normalise": True,
     }  # fmt: skip
     same = str(tiny_sentence_model(tmp_path / "elsewhere"))
     for runtime in ({"batch_tokens": 5, "device": "cpu"}, {"device": "cpu", "path": same}):
-        assert identified(**({"path": tiny["mean"]} | runtime)) == plain
+        assert SentenceEncoder.identify(**({"path": tiny["mean"]} | runtime)) == plain
     others = ({"path": tiny["cls"]}, {"max_length": 9}, {"query_prefix": "q"}, {"document_prefix": "d"})
     for other in (*others, {"normalise": False}):
-        assert identified(**({"path": tiny["mean"], "device": "cpu"} | other)) != plain
+        assert SentenceEncoder.identify(**({"path": tiny["mean"], "device": "cpu"} | other)) != plain
 
 
 # The encoder whose weights are installed, against the package's own `encode`
