@@ -1,4 +1,4 @@
-"""Compiled inner loops of `near_duplicates`; imported only where they run, since numba takes a while to import.
+"""Compiled inner loops of `near_duplicates`, imported where they run because numba loads slowly.
 
 N texts are one flat array of code points, uint32, and `starts`, int64 [N + 1]: text d is
 `characters[starts[d]:starts[d + 1]]`.
@@ -14,7 +14,7 @@ SHINGLE = 5  # characters that make a shingle
 
 @njit(cache=True, nogil=True)
 def _mixed(value):
-    """Every bit of the result depends on every bit of `value`: the finaliser of MurmurHash3."""
+    """Return a value whose every bit depends on every bit of `value`: the finaliser of MurmurHash3."""
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return value ^ (value >> np.uint64(33))
@@ -22,7 +22,7 @@ def _mixed(value):
 
 @njit(cache=True, nogil=True)
 def _hashes(text):
-    """uint64: a number for each shingle of a text, in order; a text shorter than a shingle is one itself."""
+    """Return a number for each shingle of a text, uint64; a text shorter than a shingle is one itself."""
     width = min(SHINGLE, len(text))
     hashes = np.empty(len(text) - width + 1 if width else 0, np.uint64)
     for i in range(len(hashes)):
@@ -58,7 +58,7 @@ def sign(characters, starts, factors, first, last, keys):
 
 @njit(cache=True, nogil=True)
 def _place(table, value):
-    """Where a hash table has a value, or would take it. 0 marks an empty place; at least half of them are empty."""
+    """Return the place of a value in a hash table. 0 marks an empty place; at least half of them are empty."""
     place = np.int64(value & np.uint64(len(table) - 1))
     while table[place] != 0 and table[place] != value:
         place = (place + 1) & (len(table) - 1)
@@ -67,7 +67,7 @@ def _place(table, value):
 
 @njit(cache=True, nogil=True)
 def _table(hashes):
-    """(hash table, number of values in it): the set of some hashes, which is several times faster than sorting them."""
+    """Return (hash table, number of values in it) of some hashes; several times faster than sorting them."""
     size = 4
     while size < 2 * len(hashes):
         size *= 2
@@ -82,7 +82,7 @@ def _table(hashes):
 
 @njit(cache=True, nogil=True)
 def similarities(characters, starts, left, right):
-    """float64 [pairs]: the Jaccard similarity of the shingle sets of texts left[p] and right[p]."""
+    """Return the Jaccard similarity of the shingle sets of texts left[p] and right[p], float64 [pairs]."""
     sets = [_table(_hashes(characters[starts[d] : starts[d + 1]])) for d in range(len(starts) - 1)]
     similarity = np.zeros(len(left))
     for p in range(len(left)):

@@ -184,7 +184,7 @@ _HANGUL = "Save it as HWPX in Hangul (Save As), or as PDF"
 _PICTURE = "It needs OCR: give the text that OCR finds"
 _PACKED = "Unpack it"
 _TABLE = "Write what it says as text; documents in JSON lines need no preparation"
-_BEGINNINGS = (  # (first bytes, kind, what to do)
+_BEGINNINGS = (  # (first bytes, kind, what to do); other binary files are refused for their bytes
     (b"%PDF-", "PDF", "Rename it to end in .pdf"),
     (b"PK\x03\x04", "a zip archive", "Unpack it, or rename it to end in .hwpx if it is HWPX"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old binary HWP or Office file", f"{_HANGUL}, HTML or text"),
@@ -192,16 +192,7 @@ _BEGINNINGS = (  # (first bytes, kind, what to do)
     (b"{\\rtf", "RTF", _OFFICE),
     (b"\x89PNG", "a PNG picture", _PICTURE),
     (b"\xff\xd8\xff", "a JPEG picture", _PICTURE),
-    (b"GIF8", "a GIF picture", _PICTURE),
-    (b"II*\0", "a TIFF picture", _PICTURE),
-    (b"MM\0*", "a TIFF picture", _PICTURE),
     (b"\x1f\x8b", "a gzip archive", _PACKED),
-    (b"\xfd7zXZ\0", "an xz archive", _PACKED),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", _PACKED),
-    (b"Rar!", "a RAR archive", _PACKED),
-    (b"PAR1", "a Parquet table", _TABLE),
-    (b"SQLite format 3\0", "a database", _TABLE),
-    (b"\x7fELF", "a program", "Leave it out of files"),
 )
 _SUFFIXES = {
     _HANGUL: (".hwp", ".hwt", ".hml"),

@@ -28,9 +28,7 @@ THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
 BLOCK = 1 << 21  # characters that are signed, or bytes of text that are compared, at a time
 LEADERS = 3  # documents of a bucket that all others are compared with, at most
-COMPARISONS = (
-    40  # per document, at most: a bucket of many documents, no two of them similar, must not cost their square
-)
+COMPARISONS = 40  # per document, at most: many unlike documents in a bucket must not cost their square
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,9 @@ def find_near_duplicates(
 ) -> list[DuplicatePair]:
     """Return the near-duplicates among `count` texts, by ascending (a, b).
 
-    Near-duplicates form groups, and a group of n texts has n - 1 pairs, so that a thousand copies are not half a
-    million pairs. Each text except the first of its group is the `b` of one pair, whose `a` is the first of the group
-    if they are similar enough; otherwise `a` is a text between them in a chain of similar ones.
-
-    Chunks that follow each other and overlap by a fifth have a similarity of about 0.1; an overlap of nine tenths or
-    more reaches the threshold.
+    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair, whose
+    `a` is the first of the group if they are similar enough, or else a text between them in a chain of similar ones.
+    Neighbouring chunks that overlap by a fifth have a similarity of about 0.1; nine tenths reach the threshold.
 
     folder: takes temporary files as large as the texts and 160 bytes per text. Memory: about 100 bytes per text.
     """
@@ -113,7 +108,7 @@ class _Signed:
         return documents[shared], np.cumsum(begins[:-1])[shared]
 
     def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """float64 [pairs]: the similarity of each pair of documents."""
+        """Return the similarity of each pair of documents, float64 [pairs]."""
         from harness.corpus._near_duplicate_kernels import similarities
 
         sizes = np.cumsum(np.diff(self._offsets)[np.stack([left, right])].sum(axis=0))
@@ -168,7 +163,6 @@ class _Groups:
                 self._found.append((a, b, float(similarities[p])))
 
     def _roots(self, documents: np.ndarray) -> np.ndarray:
-        """Return the first document of each document's group."""
         roots = self._parents[documents]
         while (further := self._parents[roots] != roots).any():
             roots[further] = self._parents[roots[further]]
@@ -201,7 +195,7 @@ class _Groups:
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the texts as they are compared, some at a time."""
+    """Yield the normalised texts, some at a time."""
     block, size = [], 0
     for text in texts:
         block.append(" ".join(text.casefold().split()))
@@ -214,7 +208,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
-    """uint64 [texts, BANDS]: the key of each text in each band."""
+    """Return the key of each text in each band, uint64 [texts, BANDS]."""
     from harness.corpus._near_duplicate_kernels import sign
 
     characters, starts = _flat(texts)

@@ -1,4 +1,4 @@
-"""The folder that `harness prepare` writes: documents, and the texts and files that they are pieces of.
+"""The folder that `harness prepare` writes: documents, and the texts and files that they are cut from.
 
 documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
 texts/TEXT.txt:  the extracted text with this id.
@@ -39,7 +39,7 @@ TEXT_ID = 20  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A document and its places; there are several where equal chunks are one document."""
+    """A document and its places, several if equal chunks are one document."""
 
     document: Document
     spans: tuple[Span, ...]
@@ -92,10 +92,7 @@ class DocumentsFolder:
         return found
 
     def near_duplicates(self) -> dict[str, tuple[str, ...]]:
-        """Return doc_id -> the documents that rows connect with it, itself among them, by ascending id.
-
-        No groups without the file, which a folder that `harness prepare` did not make may lack.
-        """
+        """Return doc_id -> its group of near-duplicates, itself included, by ascending id; {} without the file."""
         path = self.path / NEAR_DUPLICATES
         groups: dict[str, list[str]] = {}
         for number, row in json_lines(path) if path.exists() else ():

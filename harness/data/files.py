@@ -58,7 +58,7 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file. Raises BadInput where it grows beyond what files of texts do."""
+    """The content of a gzipped file. Raises BadInput if it grows far beyond the file."""
 
     def __init__(self, packed: gzip.GzipFile, path: Path) -> None:
         self._packed, self._path = packed, path
@@ -92,8 +92,12 @@ def sha256_of(path: Path) -> str:
             while block := file.read(BLOCK):
                 found.update(block)
     except DAMAGED as error:
-        raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
+        raise _unreadable(path, error) from None
     return found.hexdigest()
+
+
+def _unreadable(where: Path | str, error: Exception) -> BadInput:
+    return BadInput(f"{where}: cannot be read ({error}). Is the file complete?")
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -110,7 +114,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 if line.strip():
                     yield number, line
     except DAMAGED as error:
-        raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file complete?") from None
+        raise _unreadable(f"{path}:{number + 1}", error) from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -177,8 +181,8 @@ def finished_folder(
 ) -> dict[str, Any]:
     """Return the manifest of a folder, which is written last. Raise BadInput without it, and for another version.
 
-    key: the config key that names the folder. give, finish: what to do where there is no folder, and no manifest.
-    name: of the manifest's field with the version.
+    key: the config key of the folder. give, finish: remedies for a missing folder and a missing manifest.
+    name: the manifest's field with the version.
     """
     try:
         found = path.is_dir()
@@ -197,7 +201,7 @@ def finished_folder(
 
 
 def required(row: Mapping[str, Any], key: str, where: str) -> Any:
-    """Return row[key]. Without it, the error lists the fields that exist, and a similar name."""
+    """Return row[key]. Raise BadInput, with the fields that exist and a similar name, without it."""
     if key not in row:
         near = [f" There is {name!r}.{did_you_mean(name, [key])}" for name in row if did_you_mean(name, [key])]
         raise BadInput(f"{where}: {key} is missing (fields here: {some(row, 20) or 'none'}).{''.join(near[:1])}")
@@ -210,12 +214,12 @@ def optional_text(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int | None]:
-    """Return the id in row[key] as text, and as the number it is in the file, None if it is text there."""
+    """Return the id in row[key] as text, and its number, None if it is text in the file."""
     return as_id(required(row, key, where), key, where)
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """Return what `identifier` does, of a value. An id is text that is not blank, or a whole number."""
+    """Return the id that a value is, as `identifier` does. An id is text that is not blank, or a whole number."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():
@@ -249,7 +253,7 @@ def repeated_key(key: Any, what: str, path: Path, position: int | str, before: i
 def unique_rows(
     path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """Yield (file:line, id, the id's number if it is one in the file, row) of every (position, row).
+    """Yield (file:position, id, its number or None as `identifier` returns it, row) of every (position, row).
 
     Raise BadInput if there is no row, or if two rows have the same id in row[key].
     """
@@ -289,7 +293,7 @@ def listing(folder: Path, names: Collection[str]) -> str:
 
 
 def _whole(path: Path) -> Any:
-    return _parse(_decode(_read(path, LONGEST_JSON), path, 1), path, None)
+    return _parse(text_file(path, LONGEST_JSON), path, None)
 
 
 def _read(path: Path, most: int) -> bytes:
@@ -300,7 +304,7 @@ def _read(path: Path, most: int) -> bytes:
             while len(raw) <= most and (block := file.read(BLOCK)):  # at once, memory for `most` would be reserved
                 raw += block
     except DAMAGED as error:
-        raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
+        raise _unreadable(path, error) from None
     if len(raw) > most:
         raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
     return bytes(raw)
@@ -317,12 +321,13 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
 
 
 def _parse(text: str, path: Path, number: int | None) -> Any:
-    """Return the value of JSON text, checked. number: of the line; None if the text is a whole file."""
+    """Return the checked value of JSON text. number: of the line; None if the text is a whole file."""
     where = str(path) if number is None else f"{path}:{number}"
     try:
         value = _DECODER.decode(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
+        return value
     except json.JSONDecodeError as error:
         place = f"{path}:{number or error.lineno}"
         remedy = "" if number is None else " Each line must be one complete JSON object."
@@ -333,7 +338,6 @@ def _parse(text: str, path: Path, number: int | None) -> Any:
         raise BadInput(f"{where}: the JSON is nested too deeply.") from None
     except ValueError as error:
         raise BadInput(f"{where}: {error}") from None
-    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.config.schema import ReadPath
 from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder
 from harness.data.files import (
@@ -36,7 +35,7 @@ from harness.data.files import (
 from harness.data.labels import Label, qrels_of, read_label
 from harness.data.qrels import Checked, Qrels
 from harness.data.source import turns
-from harness.data.testset import EvidencedQuery, read_evidence, span_qrels
+from harness.data.testset import EvidencedQuery, SpanLabelled, documents_named, read_evidence, span_qrels
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 
@@ -46,27 +45,18 @@ FORMAT = 1
 _AGAIN = "A frozen test set is never edited: make a new version with `harness testset freeze`."
 
 
-class Frozen:
+class Frozen(SpanLabelled):
     """A frozen test set, with the documents that were judged.
 
-    path: the folder that `harness testset freeze` wrote. documents: their folder; null: the one that the test set
-    names. Another one will do if it has all judged documents as they were; the others are unjudged.
+    path: the folder that `harness testset freeze` wrote. documents: as of `SpanLabelled`; another folder may serve if
+    it has all judged documents unchanged. The others in it are unjudged.
     """
 
     recorded_as = "dataset/frozen"
 
-    def __init__(self, *, path: ReadPath, documents: ReadPath | None = None) -> None:
-        self.path, self._documents = Path(path), documents
-
     @property
     def qrels_file(self) -> Path:
         return self.path / LABELS
-
-    def documents(self) -> list[Document]:
-        return [chunk.document for chunk in self._chunks]
-
-    def queries(self) -> list[Query]:
-        return [one.query for one in self.rows]
 
     def qrels(self) -> Qrels:
         placed = span_qrels(self.rows, self._chunks, self.folder)
@@ -86,17 +76,11 @@ class Frozen:
         """`frozen.json`, checked."""
         return read_frozen(self.path)
 
-    @cached_property
-    def folder(self) -> DocumentsFolder:
-        if self._documents:
-            return DocumentsFolder(Path(self._documents), "dataset.documents")
-        where = f"{self.path / FROZEN}: documents"
-        path = self.path / field(field(self.manifest, "documents", dict, str(self.path / FROZEN)), "path", str, where)
-        return DocumentsFolder(path, f"{where}.path")
+    def _named_documents(self) -> DocumentsFolder:
+        return documents_named(self.path / FROZEN, self.manifest)
 
     @cached_property
     def rows(self) -> list[EvidencedQuery]:
-        """The queries with their evidence, in the order of the file."""
         self.manifest  # noqa: B018 (the files are checked first)
         evidence = {}
         path = self.path / EVIDENCE
@@ -151,7 +135,7 @@ class Frozen:
         return Checked(qrels_of(self.labels(MODEL_LABELS)), qrels_of(people), strata)
 
     def _check_documents(self, documents: Sequence[Document]) -> None:
-        """Raise BadInput unless all judged documents are there, as they were judged."""
+        """Raise BadInput unless the judged documents are unchanged."""
         where = f"{self.path / FROZEN}: documents"
         frozen = field(self.manifest, "documents", dict, str(self.path / FROZEN))
         if self.folder.fingerprint == frozen.get("sha256"):

@@ -79,15 +79,13 @@ def _listed(row: Any, where: str) -> list[str]:
 
 
 def _number(value: Any, where: str) -> float:
-    """Return a finite score, as Python or NumPy has it."""
     if isinstance(value, str | bytes | bool) or not hasattr(value, "__float__"):
         raise BadInput(f"{where}: score {value!r:.60} is not a finite number.")
     return finite_number(repr(float(value)), "score", where)
 
 
 def _as_list(value: Any, where: str) -> Sequence[Any]:
-    """Return a list, a tuple or a NumPy array as a list. Raise BadInput for anything else, such as a set."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(plain, list | tuple):
-        raise BadInput(f"{where}: {value!r:.60} is no list.")
+        raise BadInput(f"{where}: {value!r:.60} is not a list.")
     return plain

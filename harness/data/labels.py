@@ -1,9 +1,9 @@
-"""Labels with holes: one row per query, which says what was judged, and what it came to.
+"""Labels with holes: one row per query, with the judged documents and their grades.
 
 {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 
-A document that is in neither list is unjudged. The contest's rows, {eval_id, relevant}, do not say which documents were
-judged, and an empty `relevant` of theirs means that the query needs no retrieval.
+A document in neither list is unjudged. The contest's rows, {eval_id, relevant}, do not say which documents were judged;
+their empty `relevant` means that the query needs no retrieval.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
         field(row, "needs", bool, where),
         relevant,
         _not_relevant(row, where, relevant),
-        _kind(row, where),
+        optional_text(row, "kind", where),
         optional_text(row, "basis", where),
     )
     _check_kind(label, where)
@@ -95,18 +95,13 @@ def _ids(values: list[Any], key: str, where: str) -> list[str]:
     return ids
 
 
-def _kind(row: Mapping[str, Any], where: str) -> str:
-    kind = optional_text(row, "kind", where)
-    if kind and kind not in KINDS:
-        raise BadInput(
-            f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)} Leave kind "
-            "out if it is none of them."
-        )
-    return kind
-
-
 def _check_kind(label: Label, where: str) -> None:
     """Raise BadInput unless needs, kind and the relevant documents of a label agree."""
+    if label.kind and label.kind not in KINDS:
+        raise BadInput(
+            f"{where}: kind {label.kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(label.kind, KINDS)} "
+            "Leave kind out if it is none of them."
+        )
     if label.kind and label.needs == (label.kind == "none"):
         raise BadInput(
             f"{where}: needs is {str(label.needs).lower()}, but a query of kind {label.kind} says the opposite. "
@@ -125,20 +120,16 @@ def _check_kind(label: Label, where: str) -> None:
 
 
 def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
-    """Return a label as a row that `read_label` reads back. native_id: the query's id as a number, if it is one in its
-    file.
-    """
+    """Return a label as a row that `read_label` reads back. native_id: the query's id as a number."""
     row: dict[str, Any] = {
         "eval_id": label.query_id if native_id is None else native_id,
         "needs": label.needs,
         "kind": label.kind,
         "relevant": dict(sorted(label.relevant.items())),
-        "not_relevant": sorted(label.not_relevant or ()),
-        "basis": label.basis,
     }
-    if label.not_relevant is None:
-        del row["not_relevant"]
-    return row
+    if label.not_relevant is not None:
+        row["not_relevant"] = sorted(label.not_relevant)
+    return row | {"basis": label.basis}
 
 
 def qrels_of(labels: Iterable[Label]) -> Qrels:

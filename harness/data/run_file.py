@@ -1,4 +1,4 @@
-"""Rankings that another system has written to a file, as a retriever: nothing is indexed and nothing is searched."""
+"""Rankings that another system wrote to a file, as a retriever that neither indexes nor searches."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ Scored = dict[str, float]  # doc_id -> score, best first
 class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    The order is that of `harness score`: trec_eval's for a TREC run, the row's own for contest rows. Where the file's
-    scores tie, all but the first are lowered by the least that keeps the order. Without scores, the document of rank r
-    scores 1 / r. Lists are cut at `depth`, and queries that the dataset does not have are ignored.
+    The order is that of `harness score`: trec_eval's for a TREC run, the row's own for contest rows. Where scores tie,
+    all but the first are lowered by the least that keeps the order. Without scores, rank r scores 1 / r. Lists are cut
+    at `depth`, and queries that the dataset does not have are ignored. Raises BadInput, with file and line, for unknown
+    documents, for a document twice in a list, and for scores that are not finite.
 
-    Raises BadInput, with file and line, for unknown documents, for a document twice in a list, and for scores that are
-    not finite.
-
-    path: the file, identified by the sha256 of its content. scores: `file`; `rank`: 1 / r, whatever the file says.
-    missing: what a query of the dataset is without a list in the file. `error`: BadInput; `empty`: an empty list.
+    path: the file, identified by the sha256 of its content. scores: `file`; `rank`: always 1 / r.
+    missing: a query without a list in the file raises BadInput (`error`) or has an empty list (`empty`).
     """
 
     recorded_as = "retriever/file"
@@ -126,26 +124,24 @@ def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
 
 
 def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
-    scored = ""  # where the first list with scores is; the first without ends the hope for them
-    unscored = ""
+    first: dict[bool, str] = {}  # whether a list has scores -> the first such list
     for where, query_id, topk, scores in scored_rows(path):
         if len(set(topk)) < len(topk):
             twice = sorted({one for one in topk if topk.count(one) > 1})
             raise BadInput(f"{where}: topk names {some(twice)} twice. Remove one of them.")
         if topk and not by_rank:
-            scored, unscored = (scored, unscored or where) if scores is None else (scored or where, unscored)
-            if scored and unscored:
+            first.setdefault(scores is not None, where)
+            if len(first) > 1:
                 raise BadInput(
-                    f"{unscored}: there is no score for each document, but there is at {scored}. Add the scores, "
-                    "or do without them: retriever.NAME.scores=rank."
+                    f"{first[False]}: there is no score for each document, but there is at {first[True]}. Add the "
+                    "scores, or do without them: retriever.NAME.scores=rank."
                 )
-            _check_order(where, topk, scores)
+            _check_order(where, topk, scores or [])
         yield query_id, descending(topk, None if by_rank else scores)
 
 
-def _check_order(where: str, topk: Sequence[str], scores: Sequence[float] | None) -> None:
-    for place in range(1, len(scores or ())):
-        assert scores is not None
+def _check_order(where: str, topk: Sequence[str], scores: Sequence[float]) -> None:
+    for place in range(1, len(scores)):
         if scores[place] > scores[place - 1]:
             raise BadInput(
                 f"{where}: {topk[place]!r:.60} scores {scores[place]}, more than {topk[place - 1]!r:.60} above it. "

@@ -26,7 +26,7 @@ UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
 
 @functools.lru_cache(maxsize=65536)
 def _script(letter: str) -> str:
-    """Return the first word of a letter's name in Unicode, such as HANGUL or LATIN; "" for what is no letter."""
+    """Return the first word of a letter's name in Unicode, such as HANGUL or LATIN; "" for other characters."""
     name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "") if letter.isalpha() else ""
     first = name.partition(" ")[0]
     return _SAME.get(first, first)

@@ -1,4 +1,4 @@
-"""What all dataset formats share: the protocol of a source, and helpers for reading one.
+"""The protocol of a dataset format, and helpers for reading one.
 
 To add a format, write a class like `Source` in a module of this folder and a file in conf/dataset/. The arguments of
 its constructor are the keys of `dataset.` in a config. Errors in files are BadInput and name file and line.
@@ -46,14 +46,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Streamed(Iterable[Document]):
-    """The documents of a file, read one at a time, anew whenever it is iterated over.
+    """The documents of a file, read one at a time and again for each iteration.
 
     Iterating remembers all ids, and raises BadInput for the first error in the file; `placed` leaves repeated ids to
     its caller.
 
-    form: names how rows become documents: with the content of the file it decides the documents.
+    form: how rows become documents; it decides the documents together with the content of the file.
     key: the field with the ids. rows: (position, row) of every row of the file.
-    document: makes a document of (row, file:position, id, the number that the id is in the file, if any).
+    document: makes a document of (row, file:position, id, the id's number in the file or None).
     """
 
     path: Path
@@ -93,7 +93,7 @@ def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
 
 
 def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
-    """Return a query of one user turn. native_id: the id as a number, if it is one in the file."""
+    """Return a query of one user turn. native_id: the id's number in the file."""
     return Query(query_id, (Turn("user", text),), native_id)
 
 
@@ -118,7 +118,7 @@ def source_path(key: str, given: str | None, folder: str | None, name: str) -> P
     """Return the path of the file for `dataset.<key>`, which may not exist.
 
     given: value of `dataset.<key>`, which takes precedence. folder: value of `dataset.path`. name: of the file in that
-    folder; a gzipped NAME.gz serves as well.
+    folder, or of its gzipped NAME.gz.
     """
     if given:
         return Path(given)

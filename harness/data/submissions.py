@@ -27,7 +27,7 @@ def submission_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    Ids have the type that they had when they were read, and scores have six decimals.
+    Ids keep the type of their file, and scores have six decimals.
 
     queries: as searched, in the order of the ranking's rows. texts: doc_id -> document.
     contents: whether references contain the documents' texts (`with_contents` can add them later).
@@ -57,20 +57,22 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
     Many trials differ only in `lengths` and have most lines in common, so each line is encoded only once per ranking.
     """
     encoded = _encoded_lines(candidates)
-    row_lengths, longest = list(enumerate(lengths.tolist())), int(lengths.max(initial=0))
+    longest = int(lengths.max(initial=0))
     if longest > encoded.depth:
         encoded.rows = list(submission_rows(queries, candidates.top(longest), texts, contents=False))
         encoded.depth = longest
-    for row, length in row_lengths:
+    text = []
+    for row, length in enumerate(lengths.tolist()):
         if (row, length) not in encoded.lines:
             shown = {name: encoded.rows[row][name][:length] for name in ("topk", "references")}
             encoded.lines[row, length] = json_line(encoded.rows[row] | shown)
-    return "".join([encoded.lines[row_length] for row_length in row_lengths])
+        text.append(encoded.lines[row, length])
+    return "".join(text)
 
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """What has been encoded of a ranking. depth: documents in `rows`. lines: (row, number of documents) -> line."""
+    """The encoded part of a ranking. depth: documents in `rows`. lines: (row, number of documents) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -79,7 +81,6 @@ class _EncodedLines:
 
 @remembered
 def _encoded_lines(candidates: Ranking) -> _EncodedLines:
-    """Return nothing encoded yet; the caller fills it."""
     return _EncodedLines()
 
 
@@ -143,7 +144,7 @@ def validate_against(path: Path, sample_path: Path) -> None:
 
 
 def _native_ids(path: Path) -> dict[str, tuple[str, int | str]]:
-    """Return query_id -> (file:line, the id with the type that it has in the file)."""
+    """Return query_id -> (file:line, the id with its type in the file)."""
     rows = unique_rows(path, json_lines(path), "eval_id")
     return {query_id: (where, query_id if native is None else native) for where, query_id, native, _ in rows}
 

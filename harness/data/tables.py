@@ -1,4 +1,4 @@
-"""CSV tables that the harness writes and reads back: whatever a cell holds comes back as it was.
+"""CSV tables that the harness writes and reads back unchanged.
 
 The dialect is RFC 4180 with LF line ends: a cell with a quote, a comma, a CR or an LF is quoted.
 """

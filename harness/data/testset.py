@@ -5,7 +5,7 @@ queries.jsonl: {eval_id, msg, kind, needs, answer, docid, evidence, flags}, one 
 testset.json:  {version, documents: {path}}, written last: a folder without it is not complete. `path` is the documents
                folder, relative to the test set; it may be missing.
 
-Evidence found again in texts that have been edited, by what it says and by what stands around it.
+Evidence in texts that have been edited is found again by its passage and the text around it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from retrievers.base import Document, Query
 
 @dataclass
 class _Best:
-    """The place where evidence fits best so far. fit: characters around it that are as they were. alone: no tie."""
+    """The best place of evidence so far. fit: characters around it that are unchanged. alone: no tie."""
 
     span: Span
     fit: int
@@ -39,13 +39,10 @@ class _Best:
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
-    """Return each piece of evidence at its new place; None if its passage is in no text, or equally well in several
-    places.
+    """Return each piece of evidence at its new place; None if its passage is in no text, or several places tie.
 
-    A passage that occurs several times is taken where most characters of its prefix and suffix are the same, counted
-    from the passage outwards.
-
-    lost: evidence whose own text is gone. text_of: called once for each text.
+    The best place has most characters of the prefix and the suffix, counted from the passage outwards.
+    lost: evidence whose text is gone. text_of: called once for each text.
     """
     found: list[_Best | None] = [None] * len(lost)
     with watch("evidence: searching the texts") as progress:
@@ -66,19 +63,14 @@ def find_again(
 
 
 def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
-    """Yield (place, characters around it that are as they were) of every occurrence of the passage in a text."""
-    for start in _occurrences(one.exact, text):
+    """Yield (place, unchanged characters around it) of every occurrence of the passage in a text."""
+    start = text.find(one.exact)
+    while start >= 0:
         end = start + len(one.exact)
         before = text[max(0, start - len(one.prefix)) : start]
         fit = _shared(before[::-1], one.prefix[::-1]) + _shared(text[end : end + len(one.suffix)], one.suffix)
         yield Span(text_id, start, end), fit
-
-
-def _occurrences(passage: str, text: str) -> Iterator[int]:
-    start = text.find(passage)
-    while start >= 0:
-        yield start
-        start = text.find(passage, start + 1)
+        start = text.find(one.exact, start + 1)
 
 
 def _shared(one: str, other: str) -> int:
@@ -108,8 +100,7 @@ class EvidencedQuery:
 class SpanLabelled:
     """A test set with evidence, on the documents of `harness prepare`.
 
-    Its labels follow the documents: it holds for other documents cut from the same texts, and for texts that have been
-    edited, as far as the evidence is still there.
+    Its labels follow other documents cut from the same texts, and edits of the texts that leave the evidence.
 
     path: the folder of the test set. documents: their folder; null: the one that the test set names.
     """
@@ -118,44 +109,51 @@ class SpanLabelled:
     key = "dataset.path"  # the config key of the test set, for errors
 
     def __init__(self, *, path: ReadPath, documents: ReadPath | None = None) -> None:
-        self._path, self._documents = Path(path), documents
+        self.path, self._documents = Path(path), documents
 
     @property
     def qrels_file(self) -> Path:
-        return self._path / QUERIES
+        return self.path / QUERIES
 
     def documents(self) -> list[Document]:
         return [chunk.document for chunk in self._chunks]
 
     def queries(self) -> list[Query]:
-        return [one.query for one in self._rows]
+        return [one.query for one in self.rows]
 
     def qrels(self) -> Qrels:
-        return span_qrels(self._rows, self._chunks, self.folder)
+        return span_qrels(self.rows, self._chunks, self.folder)
 
     @cached_property
     def folder(self) -> DocumentsFolder:
         if self._documents:
             return DocumentsFolder(Path(self._documents), "dataset.documents")
-        return documents_of(self._path)
+        return self._named_documents()
+
+    def _named_documents(self) -> DocumentsFolder:
+        return documents_of(self.path)
 
     @cached_property
     def _chunks(self) -> list[Chunk]:
         return list(self.folder.chunks())
 
     @cached_property
-    def _rows(self) -> list[EvidencedQuery]:
-        return read_queries(self._path, self.key)
+    def rows(self) -> list[EvidencedQuery]:
+        """The queries with their evidence, in the order of the file."""
+        return read_queries(self.path, self.key)
 
 
 def documents_of(folder: Path, key: str = "dataset.path", other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that a test set names. key, other: config keys, of the test set and of the documents,
-    for errors."""
-    manifest, where = read_testset_manifest(folder, key), str(folder / MANIFEST)
+    """Return the documents folder that a test set names. key, other: config keys of the test set and the documents."""
+    return documents_named(folder / MANIFEST, read_testset_manifest(folder, key), other)
+
+
+def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "dataset.documents") -> DocumentsFolder:
+    """Return the documents folder that the manifest in a file names. other: the config key for another one."""
     if manifest.get("documents") is None:
-        raise BadInput(f"{where} names no documents folder. Give it: {other}=FOLDER.")
-    path = field(field(manifest, "documents", dict, where), "path", str, where)
-    return DocumentsFolder(folder / path, f"{where}: documents.path")
+        raise BadInput(f"{file} names no documents folder. Give it: {other}=FOLDER.")
+    path = field(field(manifest, "documents", dict, str(file)), "path", str, str(file))
+    return DocumentsFolder(file.parent / path, f"{file}: documents.path")
 
 
 def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:

@@ -112,7 +112,6 @@ def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) 
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Yield (line, query_id, doc_id, grade) of BEIR labels, whose first line is a header."""
     for row, (number, line) in enumerate(numbered_lines(path)):
         fields = line.split("\t")
         if len(fields) != 3:
@@ -129,7 +128,6 @@ def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """Yield (line, query_id, doc_id, grade) of TREC labels."""
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 4:

@@ -47,7 +47,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectContent:
-    """What an object holds. modified: as of `StoredObject`. etag: changes with the content."""
+    """The content of an object. modified: as of `StoredObject`. etag: changes with the content."""
 
     data: bytes
     modified: float
@@ -57,8 +57,8 @@ class ObjectContent:
 class Bucket:
     """The objects at a place, named relative to its prefix. Threads and forked processes may share it.
 
-    Every method raises BadInput for what the user can mend, such as credentials or the server's address, and Failed if
-    a server that answered before no longer does.
+    Methods raise BadInput for errors that the user can mend, such as credentials, and Failed if the server no longer
+    answers.
     """
 
     def __init__(self, place: BucketPlace) -> None:
@@ -66,7 +66,7 @@ class Bucket:
         self._answered = False
 
     def read(self, name: str) -> ObjectContent | None:
-        """Return what an object holds; None if there is no such object."""
+        """Return the content of an object; None if there is none."""
 
         async def whole() -> ObjectContent:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
@@ -86,7 +86,6 @@ class Bucket:
         return str(found["ETag"]) if found else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an object, whatever is there."""
         self._ask("put_object", "write", name, Body=content)
 
     def touch(self, name: str) -> None:
@@ -95,11 +94,9 @@ class Bucket:
         self._ask("copy_object", "write", name, ABSENT, CopySource=source, MetadataDirective="REPLACE")
 
     def upload(self, file: Path, name: str) -> None:
-        """Write a file to an object."""
         if file.stat().st_size <= WHOLE_BYTES:
             self.write(name, file.read_bytes())
             return
-
         self._run(lambda: self._files._put_file(str(file), self._path(name), **PARTS), f"write {self._url(name)}")
 
     def download(self, name: str, file: Path) -> bool:
@@ -172,31 +169,35 @@ class Bucket:
         from botocore import exceptions as known
 
         where, kind = self.place.url, type(error).__name__
-        if code == "NoSuchBucket":
-            return BadInput(f"{where}: {server_name()} has no bucket {self.place.bucket!r}. Create it first. {OWN}")
-        if code in WRONG_KEYS:
-            return BadInput(
-                f"{where}: {server_name()} does not accept these credentials ({code}). Check AWS_ACCESS_KEY_ID, "
-                f"AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. {OWN}"
-            )
         if code in ("AccessDenied", "AllAccessDisabled", "403"):
             return NotAllowed(f"These credentials may not {doing} ({code}). {_RIGHTS[doing.startswith('write')]} {OWN}")
-        if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError | known.CredentialRetrievalError):
-            return BadInput(
-                f"{where}: there are no credentials ({kind}). Set AWS_ACCESS_KEY_ID and "
-                f"AWS_SECRET_ACCESS_KEY, or give this machine a role. {OWN}"
+        if code == "NoSuchBucket":
+            problem = f"{server_name()} has no bucket {self.place.bucket!r}. Create it first."
+        elif code in WRONG_KEYS:
+            problem = (
+                f"{server_name()} does not accept these credentials ({code}). Check AWS_ACCESS_KEY_ID, "
+                "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN."
             )
-        if isinstance(error, known.ConnectionError | known.HTTPClientError | TimeoutError) or code in _BUSY:
-            said = f"{where}: cannot {doing}: {server_name()} does not answer ({code or kind})."
+        elif isinstance(
+            error, known.NoCredentialsError | known.PartialCredentialsError | known.CredentialRetrievalError
+        ):
+            problem = (
+                f"there are no credentials ({kind}). Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this "
+                "machine a role."
+            )
+        elif isinstance(error, known.ConnectionError | known.HTTPClientError | TimeoutError) or code in _BUSY:
+            problem = f"cannot {doing}: {server_name()} does not answer ({code or kind})."
             if self._answered:
-                return Failed(f"{said} It did before: run again when it is back; what is finished is cached.")
-            return BadInput(f"{said} Check AWS_ENDPOINT_URL and the network. {OWN}")
-        if code or isinstance(error, known.BotoCoreError | ValueError):
-            return BadInput(
-                f"{where}: cannot {doing}: {server_name()} or its client refuses ({code or kind}). Check the "
-                f"bucket, AWS_ENDPOINT_URL and AWS_DEFAULT_REGION. {OWN}"
+                return Failed(f"{where}: {problem} It did before: run again when it is back; finished work is cached.")
+            problem += " Check AWS_ENDPOINT_URL and the network."
+        elif code or isinstance(error, known.BotoCoreError | ValueError):
+            problem = (
+                f"cannot {doing}: {server_name()} or its client refuses ({code or kind}). Check the bucket, "
+                "AWS_ENDPOINT_URL and AWS_DEFAULT_REGION."
             )
-        return None
+        else:
+            return None
+        return BadInput(f"{where}: {problem} {OWN}")
 
 
 _BUSY = ("500", "502", "503", "504", "InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout")
@@ -210,7 +211,7 @@ _RIGHTS = {
 
 
 def _code(error: BaseException) -> str:
-    """Return the server's code of a refusal, such as NoSuchKey; empty for other errors."""
+    """Return the server's code, such as NoSuchKey; "" for other errors."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 

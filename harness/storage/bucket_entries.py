@@ -108,7 +108,6 @@ class BucketEntries:
         return True
 
     def names(self, start: str) -> list[str]:
-        """Return the names of finished entries that begin with `start`."""
         names = (one.name.rpartition("/") for one in self._bucket.listed(start))
         return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
@@ -141,14 +140,12 @@ class BucketEntries:
         return True
 
     def manifest(self, name: str) -> Mapping[str, Any] | None:
-        """Return the manifest of an entry; None if there is none."""
         with contextlib.suppress(ValueError):
             if content := self._bucket.read(f"{name}/{MANIFEST}"):
                 return parsed_manifest(content.data)
         return None
 
     def read(self, name: str, file: str, sha256: str) -> bytes | None:
-        """Return the unchecked content of an entry's file; None if it is gone."""
         content = self._bucket.read(_object(name, file, sha256))
         return content.data if content else None
 
@@ -156,7 +153,6 @@ class BucketEntries:
         self._bucket.touch(f"{name}/{MANIFEST}")
 
     def log(self, name: str) -> SharedLog:
-        """Return the log in an entry that grows."""
         return SharedLog(self._bucket, f"{name}/", self._root / name)
 
     def lease(self, name: str) -> Lease:
@@ -185,11 +181,10 @@ class BucketEntries:
 
     @property
     def encrypted(self) -> bool:
-        """Whether requests are encrypted."""
         return urlsplit(bucket_address() or "https:").scheme == "https"
 
     def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
-        """Fetch an entry into a folder, which may hold part of it; return whether it is whole."""
+        """Fetch the rest of an entry into a folder; return whether it is whole."""
         try:
             files = parsed_manifest(manifest.data)["files"]
         except ValueError:

@@ -94,7 +94,6 @@ class Cache:
 
     @property
     def location(self) -> str:
-        """The place, as `open_cache` takes it."""
         return self.bucket.location if self.bucket else str(self.root)
 
     def folder(
@@ -177,7 +176,6 @@ class Cache:
         return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
-        """Return whether scores of any pairs are cached."""
         return any(self._names(f"{_name('pairs', identity)}/"))
 
     def pairs(
