@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.testset import KINDS
 from harness.errors import BadInput, Failed
 from harness.llm.chat import ChatModel, Prompt
-from harness.llm.usage import Usage
 from harness.progress import stage, watch
 from harness.reports.markup import snippet
 from harness.reports.report import Report
@@ -61,47 +60,6 @@ class DraftWork:
         return [task.prompt for task in self.tasks]
 
 
-@dataclass(frozen=True)
-class DraftOutcome:
-    """What was drafted.
-
-    path: of the test set. tasks: the requests. empty: kind -> replies that say that there is nothing to ask.
-    measured: the queries of the test set, and what BM25 makes of them. rejections: all other drafts.
-    spent: by this process.
-    """
-
-    path: Path
-    tasks: Sequence[DraftRequest]
-    empty: Mapping[str, int]
-    measured: Measured
-    rejections: Sequence[Rejection]
-    spent: Usage
-
-    @property
-    def kept(self) -> Sequence[Draft]:
-        return self.measured.drafts
-
-    def counts(self) -> dict[str, Any]:
-        """Return how many queries there are, counts of each kind, why drafts were rejected, and how easy they are."""
-        asked, kept = Counter(task.kind for task in self.tasks), Counter(one.kind for one in self.kept)
-        rejected = Counter(one.draft.kind for one in self.rejections)
-        kinds = {
-            kind: {
-                "requests": asked[kind],
-                "empty": self.empty.get(kind, 0),
-                "drafted": kept[kind] + rejected[kind],
-                "kept": kept[kind],
-            }
-            for kind in asked
-        }
-        easiness = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
-        return {"queries": len(self.kept), "kinds": kinds, "rejected": _reasons(self.rejections), "easiness": easiness}
-
-    def document(self) -> dict[str, Any]:
-        files = {"queries": str(self.path / QUERIES), "rejected": str(self.path / REJECTED)}
-        return {"testset": str(self.path), "files": files, **self.counts(), "usage": self.spent}
-
-
 def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
     """Draft a test set, or go on with one; with `dry_run`, say what that takes.
 
@@ -131,9 +89,18 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
         chunks = list(work.folder.chunks())
         labels = work.examples.labels(chunks, work.folder)
         measured = measure_easiness(kept, [one.document for one in chunks], cache, work.examples.queries, labels)
-    outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections, chat.spent)
-    work.place.write(outcome.kept, rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    return CommandAnswer(outcome.document(), draft_report(outcome))
+    path, counts = work.place.path, _counts(work, drafted.empty, measured, rejections)
+    manifest = {
+        "documents": DocumentsPlace.of(work.folder, path),
+        "shown": len(work.chunks),
+        **counts,
+        "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},
+        "usage": chat.taken(work.prompts),
+    }
+    work.place.write(measured.drafts, rejections, encoded(manifest))
+    files = {"queries": str(path / QUERIES), "rejected": str(path / REJECTED)}
+    document = {"testset": str(path), "files": files, **counts, "usage": chat.spent}
+    return CommandAnswer(document, draft_report(document, measured, rejections))
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
@@ -162,51 +129,49 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
 
 
-def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
-    """Return what `testset.json` says of the drafts. taken: by all replies, in any process."""
-    counts = outcome.counts()
-    found: dict[str, Any] = encoded(
-        {
-            "documents": DocumentsPlace.of(work.folder, work.place.path),
-            "shown": len(work.chunks),
-            **counts,
-            "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},
-            "usage": taken,
+def _counts(
+    work: DraftWork, empty: Mapping[str, int], measured: Measured, rejections: Sequence[Rejection]
+) -> dict[str, Any]:
+    """Return how many queries there are, counts of each kind, why drafts were rejected, and how easy they are."""
+    asked, kept = Counter(task.kind for task in work.tasks), Counter(one.kind for one in measured.drafts)
+    rejected = Counter(one.draft.kind for one in rejections)
+    kinds = {
+        kind: {
+            "requests": asked[kind],
+            "empty": empty.get(kind, 0),
+            "drafted": kept[kind] + rejected[kind],
+            "kept": kept[kind],
         }
-    )
-    return found
+        for kind in asked
+    }
+    easiness = {"drafts": measured.of_drafts, "examples": measured.of_examples}
+    return {"queries": len(measured.drafts), "kinds": kinds, "rejected": _reasons(rejections), "easiness": easiness}
 
 
-def draft_report(outcome: DraftOutcome) -> Report:
-    spent = outcome.spent
-    measured = {"drafts": outcome.measured.of_drafts, "examples": outcome.measured.of_examples}
-    files = [f"{outcome.path / REJECTED} has every rejected draft with its reason."] if outcome.rejections else []
-    return Report(
-        f"{outcome.path}: {counted(len(outcome.kept), 'query')}. Read them before you trust a score.",
-        tables=[*_counts(outcome), *_first_drafts(outcome)],
-        notes=[
-            *(f"Easiness of {name}: {one.text()}." for name, one in measured.items() if one),
-            f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.",
-        ],
-        files=files,
-        steps=[shlex.join(["harness", "run", "dataset=testset", f"dataset.path={outcome.path}"])],
-    )
-
-
-def _counts(outcome: DraftOutcome) -> Iterator[Table]:
+def draft_report(found: Mapping[str, Any], measured: Measured, rejections: Sequence[Rejection]) -> Report:
+    """Return the report. found: the document of the command."""
+    path, spent = found["testset"], found["usage"]
     names = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
-    found = outcome.counts()
     columns = [Column("kind"), *(Column(name, "count") for name in names.values())]
-    yield Table("Drafts", columns, [[kind, *(of[key] for key in names)] for kind, of in found["kinds"].items()])
-    examples = _examples(outcome.rejections)
+    drafts = Table("Drafts", columns, [[kind, *(of[key] for key in names)] for kind, of in found["kinds"].items()])
+    examples = _examples(rejections)
     columns = [Column("rejected because"), Column("drafts", "count"), Column("for example")]
     rows = [[why, count, snippet(examples[why], 120)] for why, count in found["rejected"].items()]
-    yield Table("Rejections", columns, rows)
+    return Report(
+        f"{path}: {counted(found['queries'], 'query')}. Read them before you trust a score.",
+        tables=[drafts, Table("Rejections", columns, rows), *_first_drafts(measured.drafts, found["kinds"])],
+        notes=[
+            *(f"Easiness of {name}: {one.text()}." for name, one in found["easiness"].items() if one),
+            f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.",
+        ],
+        files=[f"{found['files']['rejected']} has every rejected draft with its reason."] if rejections else [],
+        steps=[shlex.join(["harness", "run", "dataset=testset", f"dataset.path={path}"])],
+    )
 
 
-def _first_drafts(outcome: DraftOutcome) -> Iterator[Table]:
-    for kind in dict.fromkeys(task.kind for task in outcome.tasks):
-        for draft in [one for one in outcome.kept if one.kind == kind][:1]:
+def _first_drafts(drafts: Sequence[Draft], kinds: Iterable[str]) -> Iterator[Table]:
+    for kind in kinds:
+        for draft in [one for one in drafts if one.kind == kind][:1]:
             evidence = [f"evidence: {snippet(one.exact, 200)}" for one in draft.evidence[:1]]
             asked = " / ".join(turn.content for turn in draft.turns)
             yield Table(f"{kind}: {asked}", notes=[*filter(None, [draft.answer]), *evidence])

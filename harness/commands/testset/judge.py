@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from harness.commands.testset.asking import Asking
@@ -34,7 +34,6 @@ from harness.testset.judge.judge_record import (
     STUFFED,
     JudgeRecord,
     JudgingWork,
-    Tally,
     read_records,
 )
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held, judged_now
@@ -46,34 +45,6 @@ CONTROLS = {
     STUFFED: ("another, with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
     CLAIMING: ("the same, claiming to answer", f"at most {100 * MOST_FOOLED:.0f} %"),
 }
-
-
-@dataclass(frozen=True)
-class JudgeOutcome:
-    """What was judged. tally: all that this judge has said. reasons: why grades are open -> how many, of those added
-    now. spent: by this process."""
-
-    work: JudgingWork
-    record: JudgeRecord
-    tally: Tally
-    reasons: Mapping[str, int]
-    spent: Usage
-
-    def document(self) -> dict[str, Any]:
-        todo = self.work
-        return {
-            "testset": str(todo.folder),
-            "files": {"judgements": str(todo.folder / JUDGEMENTS), "record": str(todo.folder / RECORD)},
-            "by": self.record.by,
-            "added": len(todo.pending),
-            "left": todo.left,
-            "by_others": todo.others,
-            "open": self.reasons,
-            "kinds": self.tally.kinds,
-            "answered": self.tally.answered,
-            "judge": self.record,
-            "usage": self.spent,
-        }
 
 
 def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
@@ -94,11 +65,10 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
         if not (todo.pending or todo.before):
             return _nothing(todo)
         chat = asking.chat(open_cache(config.store.path), todo.prompts, f"Judging {_extent(todo)}")
-        outcome = _judged(todo, chat, model.base_url)
-    return CommandAnswer(outcome.document(), judge_report(outcome))
+        return _judged(todo, chat, model.base_url)
 
 
-def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
+def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     """Ask, append the judgements, and record what is known of the judge.
 
     The replies are in the cache as they arrive, so that the judgements, in the order of the pool, can wait for all of
@@ -131,8 +101,20 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> JudgeOutcome:
         usage=usage,
     )
     judge_record.write_record(todo.folder, record)
-    reasons = Counter(one.reason for one in verdicts[: len(added)] if one.reason)
-    return JudgeOutcome(todo, record, found, reasons, chat.spent)
+    document = {
+        "testset": str(todo.folder),
+        "files": {"judgements": str(todo.folder / JUDGEMENTS), "record": str(todo.folder / RECORD)},
+        "by": record.by,
+        "added": len(todo.pending),
+        "left": todo.left,
+        "by_others": todo.others,
+        "open": Counter(one.reason for one in verdicts[: len(added)] if one.reason),
+        "kinds": found.kinds,
+        "answered": found.answered,
+        "judge": record,
+        "usage": chat.spent,
+    }
+    return CommandAnswer(document, judge_report(todo, record, document))
 
 
 def _work(config: JudgeConfig) -> JudgingWork:
@@ -155,30 +137,31 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
     return CommandAnswer(document, Report(said, steps=[_review(todo)]))
 
 
-def judge_report(outcome: JudgeOutcome) -> Report:
-    todo, answered, spent = outcome.work, outcome.tally.answered, outcome.spent
+def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any]) -> Report:
+    """Return the report. found: the document of the command."""
     said = []
-    if answered:
+    if answered := found["answered"]:
         said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")
     if todo.left:
         said.append(f"{counted(todo.left, 'more pair')} to judge: repeat the command, or set limit=null for all.")
+    spent: Usage = found["usage"]
     return Report(
-        f"{todo.folder / JUDGEMENTS}: {counted(len(todo.pending), 'judgement')} added by {outcome.record.by}.",
-        [f"Warning: {warning}" for warning in outcome.record.warnings],
-        [_grades(outcome), _controls(outcome.record)],
+        f"{todo.folder / JUDGEMENTS}: {counted(len(todo.pending), 'judgement')} added by {record.by}.",
+        [f"Warning: {warning}" for warning in record.warnings],
+        [_grades(record, found), _controls(record)],
         [*said, f"Sent now: {spent.text()}; from the cache: {spent.cached:,}."],
         steps=[_review(todo)],
     )
 
 
-def _grades(outcome: JudgeOutcome) -> Table:
-    notes = [f"{count:,} open now: {reason}." for reason, count in outcome.reasons.items()]
-    if seeds := outcome.record.seeds:
+def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
+    notes = [f"{count:,} open now: {reason}." for reason, count in found["open"].items()]
+    if seeds := record.seeds:
         notes.append(f"Of the documents with evidence, {seeds.text()} have {RELEVANT_FROM} or 3.")
-    if outcome.work.others:
-        notes.append(f"{counted(outcome.work.others, 'pair')} that other models have judged were left out.")
+    if others := found["by_others"]:
+        notes.append(f"{counted(others, 'pair')} that other models have judged were left out.")
     columns = [Column("kind"), *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES)]
-    rows: Rows = [[kind, *(counts[name] for name in GRADE_NAMES)] for kind, counts in outcome.tally.kinds.items()]
+    rows: Rows = [[kind, *(counts[name] for name in GRADE_NAMES)] for kind, counts in found["kinds"].items()]
     return Table("Grades", columns, rows, notes)
 
 

@@ -1,4 +1,4 @@
-"""Drafting and judging that are killed: what was paid for is kept, and the result is the same."""
+"""Judging that is killed: what was paid for is kept, and the result is the same."""
 
 import os
 import subprocess
@@ -9,39 +9,25 @@ from dataclasses import replace
 
 import pytest
 from chat_server import ChatServer
-from documents_folders import documents_folder, pieces
 from judged_sets import judged_set
-from scripted_drafts import draft
 from scripted_judge import judge
 
 from harness.testset.judge.judgements import JudgementLog
 
-KILLS, PARALLEL, LIMIT = 2, 4, 10
-
-
-def drafting(folder):
-    text = "".join(f"다온 도자기의 {number}번째 접시는 {1900 + number}년에 나왔다. " for number in range(LIMIT))
-    documents_folder(folder / "docs", {"dishes.txt": text}, lambda text: pieces(text, len(text) // LIMIT))
-    return ["draft", "documents=docs", f"limit={LIMIT}"]
-
-
-def judging(folder):
-    judged_set(folder, LIMIT).pool()
-    return ["judge", "limit=null"]
+PARALLEL, TOPICS = 4, 8
 
 
 def result(folder):
-    """The files of a test set; of judgements, all but when they were made."""
-    files = {path.name: path.read_bytes() for path in (folder / "ts").iterdir() if path.name[:5] != "judge"}
+    """All judgements, but when they were made."""
     said = [replace(one, at="") for one in JudgementLog(folder / "ts").read()]
     assert len({one.pair for one in said}) == len(said)
-    return {name: content for name, content in files.items() if name[0] != "."}, said
+    return said
 
 
-def started(folder, url, words):
-    command, *words = [*words, "testset=ts", "model=tiny", f"llm.base_url={url}", f"llm.runtime.parallel={PARALLEL}"]
+def started(folder, url):
+    words = ["testset=ts", "limit=null", "model=tiny", f"llm.base_url={url}", f"llm.runtime.parallel={PARALLEL}"]
     return subprocess.Popen(
-        [sys.executable, "-c", "from harness.cli import main; main()", "testset", command, *words],
+        [sys.executable, "-c", "from harness.cli import main; main()", "testset", "judge", *words],
         cwd=folder, env=os.environ | {"HARNESS_CACHE": str(folder / "cache")}, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -54,27 +40,23 @@ def finish(*processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("made", "model"), [(drafting, draft), (judging, judge)])
-def test_kills_repeat_at_most_what_was_under_way(tmp_path, made, model):
+def test_kills_repeat_at_most_what_was_under_way(tmp_path):
     folder, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"
     for one in (folder, undisturbed):
-        one.mkdir()
-        words = made(one)
-    with ChatServer(model=model, delay=0.03, counted=True) as server:
-        for _ in range(KILLS):
-            wanted, process = len(server.asked) + 13, started(folder, server.url, words)
-            while process.poll() is None and len(server.asked) < wanted:
-                time.sleep(0.005)
-            process.kill()
-            process.communicate()
-        finish(*(started(folder, server.url, words) for _ in range(2)))  # the second waits for the first
+        judged_set(one, TOPICS).pool()
+    with ChatServer(model=judge, delay=0.03, counted=True) as server:
+        process = started(folder, server.url)
+        while process.poll() is None and len(server.asked) < 13:
+            time.sleep(0.005)
+        process.kill()
+        process.communicate()
+        finish(*(started(folder, server.url) for _ in range(2)))  # the second waits for the first
         asked, found = Counter(server.texts), result(folder)
-        assert asked.total() - len(asked) <= KILLS * PARALLEL
-        if made is judging:  # killed while it wrote
-            path = JudgementLog(folder / "ts").path
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        finish(started(folder, server.url, words))
+        assert asked.total() - len(asked) <= PARALLEL
+        path = JudgementLog(folder / "ts").path
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])  # killed while it wrote
+        finish(started(folder, server.url))
         assert len(server.asked) == asked.total()
         assert result(folder) == found
-        finish(started(undisturbed, server.url, words))
+        finish(started(undisturbed, server.url))
         assert result(undisturbed) == found

@@ -93,8 +93,6 @@ GOOD = {"key": "0" * 16, "value": 1, "before": None}
         (403, "", {"headers": {"Host": "[::1"}}),
         (403, "", {"headers": {"Host": None}}),
         (403, "", {"headers": {"Host": "127.0.0.1/evil"}}),
-        (403, "", {"headers": {"Host": "127.0.0.1#x"}}),
-        (403, "", {"headers": {"Host": "127.0.0.1?x"}}),
         (403, "", {"headers": {"Host": "evil@127.0.0.1"}}),
         (403, "api/items", {"headers": {"Origin": "http://evil.example"}}),
         (403, "api/items", {"headers": {"Origin": "null"}}),
@@ -103,7 +101,6 @@ GOOD = {"key": "0" * 16, "value": 1, "before": None}
         (403, "api/judgements", {"method": "POST", "headers": JSON | {"Sec-Fetch-Site": "same-site"}, "body": GOOD}),
         (403, "api/judgements", {"method": "POST", "headers": JSON | {"Origin": "http://evil.example"}, "body": GOOD}),
         (404, "/", {}),
-        (404, "/r/", {}),
         (404, "/r/guessed/api/items", {}),
         (404, "/r/%C3%BC/", {}),
         (404, "../../page.html", {}),
@@ -128,11 +125,9 @@ GOOD = {"key": "0" * 16, "value": 1, "before": None}
         (413, "api/judgements", {"method": "POST", "headers": JSON, "body": GOOD | {"key": "0" * 1000}}),
         (413, "api/judgements", {"method": "POST", "headers": JSON | {"Content-Length": "9" * 30}}),
         (400, "api/judgements", {"method": "POST", "headers": JSON, "body": b"{"}),
-        (400, "api/judgements", {"method": "POST", "headers": JSON, "body": b"\xff"}),
         (400, "api/judgements", {"method": "POST", "headers": JSON, "body": b"[" * 900}),
         (400, "api/judgements", {"method": "POST", "headers": JSON, "body": [GOOD]}),
         (400, "api/judgements", {"method": "POST", "headers": JSON, "body": GOOD | {"round": 2}}),
-        (400, "api/judgements", {"method": "POST", "headers": JSON, "body": GOOD | {"key": 7}}),
         (400, "api/judgements", {"method": "POST", "headers": JSON, "body": GOOD | {"value": True}}),
         (400, "api/judgements", {"method": "POST", "headers": JSON, "body": GOOD | {"value": 2.0}}),
         (404, "api/judgements", {"method": "POST", "headers": JSON, "body": GOOD}),
@@ -195,17 +190,12 @@ def test_a_judgement_is_in_the_file_when_it_is_acknowledged(served):
     assert (last.needs, last.grade, last.withdrawn) == (None, None, False)
 
 
-def test_a_judgement_that_is_sent_again_is_written_once(served):
-    key = served.keys()[1][2]
+def test_a_judgement_is_written_once_and_not_overwritten_unseen(served):
+    key = served.keys()[1][3]
     assert served.judge(key, 1)[0] == 200
     written = len(served.log.read())
     assert served.judge(key, 1) == (200, {"saved": 1}), "the first answer was lost: `before` is what it was then"
     assert len(served.log.read()) == written
-
-
-def test_a_judgement_that_changed_elsewhere_is_not_overwritten_unseen(served):
-    key = served.keys()[1][3]
-    assert served.judge(key, 1)[0] == 200
     status, said = served.judge(key, 2, before=None)
     assert (status, said["value"]) == (409, 1)
     assert served.judge(key, 2, before=1)[0] == 200
