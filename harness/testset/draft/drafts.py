@@ -152,7 +152,12 @@ class TestsetFolder:
 
     def write(self, drafts: Iterable[Draft], rejections: Iterable[Rejection], manifest: Mapping[str, Any]) -> None:
         """Write the test set. manifest: what else stands in `testset.json`. `check` comes first."""
-        texts = {QUERIES: json_text(map(_query_row, drafts)), REJECTED: json_text(map(_rejection_row, rejections))}
+        queries = (
+            {"eval_id": one.query_id, **_row(one), "needs": one.kind != "none", "flags": list(one.flags)}
+            for one in drafts
+        )
+        rejected = ({"reason": one.reason, "detail": one.detail, **_row(one.draft)} for one in rejections)
+        texts = {QUERIES: json_text(queries), REJECTED: json_text(rejected)}
         digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / UNFINISHED, _json(digests))
@@ -200,16 +205,7 @@ class TestsetFolder:
             )
 
 
-def _query_row(draft: Draft) -> dict[str, Any]:
-    row = {"eval_id": draft.query_id, **_draft_row(draft), "needs": draft.kind != "none"}
-    return row | {"flags": list(draft.flags)}
-
-
-def _rejection_row(rejection: Rejection) -> dict[str, Any]:
-    return {"reason": rejection.reason, "detail": rejection.detail, **_draft_row(rejection.draft)}
-
-
-def _draft_row(draft: Draft) -> dict[str, Any]:
+def _row(draft: Draft) -> dict[str, Any]:
     row = {"kind": draft.kind, "msg": draft.turns, "answer": draft.answer, "docid": draft.doc_id}
     found: dict[str, Any] = encoded({**row, "evidence": draft.evidence})
     return found

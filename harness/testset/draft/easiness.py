@@ -145,7 +145,7 @@ class _Searched:
             first=float(np.mean([rank == 1 for rank in ranks])) if ranks else None,
             found=float(np.mean([rank > 0 for rank in ranks])) if ranks else None,
             shared=float(np.mean(shared)),
-            gap=float(np.mean([_gap(hits.scores) for hits in found])),
+            gap=float(np.mean([1 - [*one.scores, 0.0][1] / one.scores[0] if one.scores else 0.0 for one in found])),
             words=float(np.mean([len(one) for one in words])),
         )
 
@@ -160,11 +160,6 @@ def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int
         next((rank for rank, doc_id in enumerate(hits.doc_ids, start=1) if doc_id in ids), 0)
         for hits, ids in zip(found, known, strict=True)
     ]
-
-
-def _gap(scores: Sequence[float]) -> float:
-    """Return 1 - second / first score, all of which are above 0; a missing second one counts as 0."""
-    return 1 - (scores[1] if len(scores) > 1 else 0.0) / scores[0] if scores else 0.0
 
 
 def _flagged(draft: Draft, rank: int, alone: int) -> Draft:

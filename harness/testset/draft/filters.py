@@ -272,7 +272,6 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
     "answer": _answer,
     "copied": _copied,
 }
-REASONS = (*CHECKS, "duplicate")
 
 
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:

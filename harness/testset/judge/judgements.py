@@ -153,11 +153,6 @@ class JudgedSet:
         """Return what people say of a pair the first time. audit: only what they said for the audit."""
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
-    def model_grade(self, pair: Pair) -> int | None:
-        """Return the grade by the model that judged the pair last; None without one."""
-        found = self.of_models.get(pair, ())
-        return found[-1].grade if found else None
-
     def unneeded(self, query_id: str) -> bool:
         """Return whether people agree, or an adjudication says, that the query needs no retrieval."""
         said = self.first_round((query_id, None))

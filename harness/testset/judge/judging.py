@@ -84,7 +84,6 @@ def _is_latin(letter: str) -> bool:
 
 TOKENS = 60  # of a reply, until the model's own replies tell
 PROMPT_DIGITS = 8  # of the sha256 of a prompt in the name of a judge
-REASONS = ("no usable reply", "no quotation", "quotation not verbatim")  # why a grade is open
 
 SCHEMA = Schema(
     "relevance_grade",
@@ -126,8 +125,8 @@ class Judge:
 class Verdict:
     """What a reply amounts to.
 
-    grade: 0 to 3; None: open. quote: the passage of the document that the grade rests on, as it stands there; "" if
-    none. reason: of REASONS, why the grade is open; "" if it is not.
+    grade: 0 to 3; None: open. quote: the passage of the document that the grade rests on, as it stands there, or "".
+    reason: why the grade is open, such as "no quotation"; "" if it is not.
     """
 
     grade: int | None

@@ -88,7 +88,8 @@ def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: 
             ranks.setdefault(doc_id, {})[run_id] = rank
         below |= dict.fromkeys(documents[draw.depth :])
     seeds = sources.seeds.get(query_id, ())
-    near = {copy for seed in seeds for copy in _copies(seed, sources.groups)} - set(seeds)
+    groups = {seed: [one for one in sources.groups.get(seed, ()) if one != seed] for seed in seeds}
+    near = {copy for copies in groups.values() for copy in copies[:COPIES]} - set(seeds)
     certain = {doc_id for doc_id, found in ranks.items() if found} | near | set(seeds)
     drawn = {pair.doc_id: pair.pi for pair in had if pair.doc_id not in certain}
     if not drawn:
@@ -99,10 +100,6 @@ def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: 
         PooledPair(query_id, doc_id, ranks.get(doc_id, {}), doc_id in seeds, doc_id in near, drawn.get(doc_id, 1.0))
         for doc_id in sorted(certain | drawn.keys())
     ]
-
-
-def _copies(doc_id: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    return [other for other in groups.get(doc_id, ()) if other != doc_id][:COPIES]
 
 
 def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:

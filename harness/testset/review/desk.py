@@ -203,9 +203,9 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
     if pair.pi < 1 and last:
         return "relevant to the model, though no run ranks it high"
     if pair.near_duplicate and not pair.seed:
-        seeds = [judged.model_grade((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
-        graded = [one for one in seeds if one is not None]
-        if graded and last != is_relevant(max(graded)):
+        seeds = [judged.of_models.get((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
+        graded = [said[-1].grade for said in seeds if said and said[-1].grade is not None]
+        if graded and last != any(map(is_relevant, graded)):
             return "a near-duplicate that the model graded unlike its twin"
     return None
 
