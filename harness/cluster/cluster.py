@@ -1,9 +1,7 @@
-"""What all clusters share: how they are asked to work on the shards of a corpus.
+"""Work on the shards of a corpus: what a cluster is asked for, and how this process does it alone.
 
 To add a cluster, write a class like `Cluster` in a module of this folder and a file in conf/cluster/. The arguments of
 its constructor are the keys of `cluster.` in a config.
-
-This process: shards are worked on one after the other, each with all cores.
 """
 
 from __future__ import annotations
@@ -24,15 +22,13 @@ ResultT = TypeVar("ResultT")
 class ShardWork(Generic[JobT, ResultT]):
     """The same work on several shards.
 
-    do: a function of a module of this project, called once for each job, on any node, in any order. A job whose node
-        died is done again elsewhere: what it had finished lies in the cache, and is not computed again.
-    jobs: frozen values of plain data, small: they name what lies in the cache.
-    sizes: of each job, in `unit`, for the progress of the whole.
-    unit: what the progress counts, such as "documents".
-    needs: "model": a job loads an encoder, so that few run at a time, each with many cores or a GPU; "cores": any
-        number may run.
-    store: the folder or address of the cache that the jobs name, so that a cluster can tell whether all of its nodes
-        see it; None: they name none.
+    do: a function of a module of this project, called once for each job, on any node, in any order. If a node dies, its
+        job is done again elsewhere; the cache holds what it had finished.
+    jobs: small frozen values of plain data, which name entries of the cache.
+    sizes: of each job, in `unit`, for the progress of the whole, such as "documents".
+    needs: "model": a job loads an encoder, so few run at a time, each with many cores or a GPU; "cores": any number
+        may run.
+    store: the folder or address of the cache, which all nodes must see; None: the jobs name no entries.
     """
 
     do: Callable[[JobT], ResultT]
@@ -44,23 +40,17 @@ class ShardWork(Generic[JobT, ResultT]):
 
 
 class Cluster(Protocol):
-    """Does work on shards.
-
-    shard: about how many documents a shard has; None: the corpus is not cut, and every step works on the whole.
-    """
+    """Works on shards. shard: about how many documents a shard has; None: the corpus is not cut."""
 
     shard: int | None
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """The result of each job, in order. Failed where a job fails, or no node is left to do it.
-
-        progress: called as progress(done, total, unit).
-        """
+        """Return the result of each job, in order. Raise Failed if a job fails, or if no node is left to do it."""
 
     def examined(self) -> str:
-        """What the nodes are, on one line, once they have answered; empty where there are none beside this process.
+        """Return one line on the nodes, once they have answered; "" without nodes beside this process.
 
-        BadInput or Failed for what keeps them from working together.
+        Raise BadInput or Failed for what keeps them from working together.
         """
 
 
@@ -68,7 +58,7 @@ Documents = Annotated[int, AtMost(100_000_000, "no node has as much memory")]
 
 
 class Local:
-    """Works in this process alone.
+    """Works in this process, on one shard after the other with all cores.
 
     shard: about how many documents a shard has; None: the corpus is kept in memory and not cut.
     """
@@ -94,7 +84,7 @@ class Local:
 
 
 def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> Progress:
-    """Counts what a job counts as a part of the whole. before: the sizes of earlier jobs."""
+    """Return a progress that counts a job as a part of the whole. before: the sizes of earlier jobs."""
     reached = 0
 
     def count(done: int, of: int, _: str) -> None:
@@ -107,7 +97,7 @@ def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> 
 
 
 def checked_shard(shard: int | None) -> int | None:
-    """BadInput unless it is a number of documents, at least 1, or None."""
+    """Return a number of documents, or None. Raise BadInput if it is less than 1."""
     if shard is not None and (isinstance(shard, bool) or not isinstance(shard, int) or shard < 1):
         raise BadInput(f"cluster.shard is {shard!r}: give a number of documents, at least 1, or null.")
     return shard

@@ -30,7 +30,7 @@ THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 class RayCluster:
-    """Works on the nodes of a Ray cluster. All of them have this package, and the store under the same path.
+    """Works on the nodes of a Ray cluster, which all have this package, and the store under the same path.
 
     shard: about how many documents a shard has.
     address: HOST:PORT of the cluster's head, or auto: one that runs on this machine. None: as the environment variable
@@ -62,7 +62,7 @@ class RayCluster:
         self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """As in Cluster. Raise BadInput where the cluster cannot be joined, or its nodes are not fit for the work."""
+        """As in Cluster. Raise BadInput if the cluster cannot be joined, or if its nodes are unfit for the work."""
         if not work.jobs:
             return []
         connection = connect(self._address)
@@ -74,7 +74,7 @@ class RayCluster:
             return _ShardJobs(connection, work, wanted, (cores, gpus), progress).results()
 
     def examined(self) -> str:
-        """As in Cluster: nodes, cores, GPUs and Ray, once each node has said what it has."""
+        """As in Cluster: nodes, cores, GPUs and Ray's version."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         connection, ray = connect(self._address), ray_module()
@@ -100,7 +100,7 @@ class RayCluster:
         return f"Ray {ray.__version__} {where}: {_counts(nodes)}; equal versions"
 
     def _encoding_cores(self, nodes: list[RayNode]) -> int:
-        """Return the cores of a worker that encodes. Raise BadInput where no node has what it is to have."""
+        """Return the cores of a worker that encodes. Raise BadInput if no node has enough cores or GPUs."""
         shares = [node.share(self._gpus) for node in nodes]
         cores = self._cores or min(filter(None, shares), default=0)
         if any(0 < cores <= node.cores and share for node, share in zip(nodes, shares, strict=True)):
@@ -216,7 +216,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Let another node do a job that has met a full disk. Raise Failed where there is none, or for a second one."""
+        """Let another node do a job that met a full disk. Raise Failed without one, and at the second full disk."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}
@@ -232,7 +232,7 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed where the head is gone, no node is left or none gets free. Ray itself would wait, or end."""
+        """Raise Failed if the head is gone, no node is left, or none gets free. Ray itself would wait, or end."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(
@@ -248,7 +248,7 @@ class _ShardJobs:
             )
 
     def _report(self) -> None:
-        """Tell the progress of the whole, with what running jobs that encode have done."""
+        """Report the progress of the whole, with the parts that running jobs have encoded."""
         if self._progress is None:
             return
         sizes, parts = self._work.sizes, self._parts() if self._work.needs == "model" and self._running else {}
@@ -256,7 +256,7 @@ class _ShardJobs:
         self._progress(sum(sizes[job] for job in self._results) + int(part), sum(sizes), self._work.unit)
 
     def _parts(self) -> dict[int, float]:
-        """Return job -> how much of it is done, of the jobs that have begun."""
+        """Return job -> share of it that is done, for jobs that have begun."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             return self._ray.get(self._parts_done.parts.remote(), timeout=LOOK_SECONDS)  # type: ignore[no-any-return]
         return {}

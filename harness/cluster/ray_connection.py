@@ -29,10 +29,8 @@ HOW_TO_JOIN = (
 
 @dataclass(frozen=True)
 class Connection:
-    """What this process is connected to.
+    """head: HOST:PORT of the cluster's head. asked: the requested address; None: a cluster of this process alone.
 
-    head: HOST:PORT of the cluster's head.
-    asked: the address that was asked for; None: a cluster of this process alone.
     ours: whether this module made the connection, and so ends it.
     """
 
@@ -41,7 +39,7 @@ class Connection:
     ours: bool
 
     def alive(self) -> bool:
-        """Return whether the head still answers. Ray itself ends a process that has lost it, a minute later."""
+        """Return whether the head still answers. Ray itself ends a process a minute after losing the head."""
         return not _unanswered(self.head)
 
 
@@ -55,7 +53,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores of each worker with so many GPUs, or of one without any; 0: there is no room for one."""
+        """Return the cores of each worker with so many GPUs, or of the only worker without; 0: no room."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -78,7 +76,7 @@ _folder: str | None = None  # of the files of a cluster of our own
 
 
 def ray_module() -> Any:
-    """Return Ray, which reports its use only if the user says so, and whose own lines stay in its logs."""
+    """Return Ray, set to report its use only if the user wants that, and to keep its lines in its logs."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # else it tries for ever
@@ -100,10 +98,10 @@ def ray_module() -> Any:
 
 
 def connect(address: str | None) -> Connection:
-    """Return the connection to a cluster; the same one as before if the address is.
+    """Return the connection to a cluster; an equal address gives the same one.
 
-    address: HOST:PORT, or auto: one that runs on this machine; None: as RAY_ADDRESS says, else one of our own.
-    Raise BadInput where there is no cluster, or it refuses us.
+    address: HOST:PORT, or auto: one that runs on this machine; None: as RAY_ADDRESS says, else a new cluster here.
+    Raise BadInput if there is no cluster, or if it refuses this process.
     """
     global _connection
     where = "cluster.runtime.address" if address else "RAY_ADDRESS"
@@ -126,7 +124,7 @@ def connect(address: str | None) -> Connection:
 
 
 def disconnect() -> None:
-    """Leave the cluster; one of our own ends."""
+    """Leave the cluster, and end one that this process started."""
     global _connection, _folder
     if _connection is None or not _connection.ours:
         return
@@ -167,7 +165,7 @@ def _target(address: str | None) -> dict[str, Any]:
 
 
 def _require_cluster(asked: str, where: str) -> None:
-    """Raise BadInput where nothing answers at an address as Ray does. Ray itself would try for two minutes."""
+    """Raise BadInput unless Ray answers at an address. Ray itself would try for two minutes."""
     if asked == "auto":
         return
     host, _, port = asked.rpartition(":")

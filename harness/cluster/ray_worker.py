@@ -54,7 +54,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return what must be equal on all nodes: name -> version. The code of this package counts as its sha256."""
+    """Return name -> version of what must be equal on all nodes; the version of this package's code is its sha256."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -74,7 +74,7 @@ def node_versions() -> dict[str, str]:
 
 
 def examine(wanted: NodeNeeds) -> str:
-    """Return what keeps this node from working with the others; "" if it will do."""
+    """Return what keeps this node from working with the others; "" if nothing does."""
     if not _own:
         _own.update(node_versions())
     for name, version in wanted.versions.items():
@@ -94,8 +94,8 @@ def examine(wanted: NodeNeeds) -> str:
 def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
     """Do a job and return ("done", its result, and the name and number of this node).
 
-    Or what was wrong and its message: the exceptions of a node stay there. packed: a reference to the function and
-    what it is called with, which only a fit node can read. number: of the job. tally: notes how much of it is done.
+    If it fails, return a kind of error and a message instead: exceptions stay on the node. packed: a reference to the
+    function and its argument, which only a fit node can read. number: of the job. tally: a `DoneParts`.
     """
     where = _here()
     if problem := examine(wanted):

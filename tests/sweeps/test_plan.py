@@ -7,8 +7,6 @@ import shutil
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness import cli
 from harness.config import composing
@@ -205,18 +203,6 @@ def test_trials_with_the_same_expensive_steps_share_a_job():
     # At most two in a job: the three of `a` are 2 + 1.
     assert numbers(plan.jobs(trials, depths, 2)) == [([0, 2], (10,)), ([4], (10,)), ([1, 5], (10, 7)), ([3], ())]
     assert plan.jobs([], {}, None) == []
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=20), st.none() | st.integers(1, 7))
-def test_every_trial_is_in_one_job(keys, most):
-    found = plan.jobs([trial(n, key) for n, key in enumerate(keys)], {}, most)
-    assert sorted(one.number for job in found for one in job.trials) == list(range(len(keys)))
-    for job in found:
-        assert len({one.job_key for one in job.trials}) == 1
-        assert 1 <= len(job.trials) <= (most or len(keys))
-    # As few as possible: the trials of each key, divided by `most`, rounded up.
-    sizes = [keys.count(key) for key in set(keys)]
-    assert len(found) == sum(-(-size // most) if most else 1 for size in sizes)
 
 
 def test_a_ranking_is_retrieved_at_the_greatest_depth():

@@ -46,11 +46,3 @@ def test_a_ledger_is_read_again(tmp_path):
     assert strange.pace == 1.0
     strange.note("system a", 1000.0, 1.0)
     assert strange.pace == 5.0
-
-
-def test_damaged_lines_are_left_out(tmp_path):
-    file = tmp_path / "steps.jsonl"
-    for number in range(3):
-        StepLog(file).note(f"system {number}", 1.0, 1.0)
-    file.write_bytes(file.read_bytes().replace(b"system 1", b"system 9"))
-    assert StepLog(file).spent == 2

@@ -1,7 +1,5 @@
 """`harness sweep sweep=auto`: its trials, its score, repetition, interruption, and requests that are refused."""
 
-import contextlib
-
 import pytest
 from interruptions import interrupted
 
@@ -74,13 +72,6 @@ def test_the_plan_has_estimates_and_does_nothing(harness, toy, tmp_path):
     assert "systems to try, about" in shown
     reasons = [line.rpartition(": ")[2] for line in shown.splitlines() if line.startswith("not tried")]
     assert len(reasons) == len({*reasons}) > 2, "what has one reason stands on one line"
-
-
-def test_the_replays_are_counted_aloud(harness, toy, monkeypatch):
-    labels = []
-    monkeypatch.setattr(loop, "watch", lambda label: labels.append(label) or contextlib.nullcontext())
-    assert harness("sweep", *TOY, *QUIET, "gate=none", "retriever=bm25").code == 0
-    assert labels == [f"replay {number} of at most 3" for number in (1, 2, 3)]
     # No gate is tried where every query needs documents.
     rows = (toy / "qrels.jsonl").read_text("utf-8").splitlines()
     (toy / "qrels.jsonl").write_text("\n".join(rows[:2]) + "\n", "utf-8")
