@@ -1,8 +1,7 @@
-"""The fusion that learns from labels: a fixed fusion, weights by the objective, or a small ranker, whichever held-out
-queries justify.
+"""The fusion that learns from labels: a fixed fusion, learnt weights, or a small ranker, as held-out queries justify.
 
-For out-of-fold results, everything is learnt again without each fold of the queries: normalisation, weights,
-coefficients, and the choice among the three.
+For out-of-fold results, normalisation, weights, coefficients and the choice among the three are learnt again without
+each fold of the queries.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ TRIED = (FIXED, WEIGHTS, *(f"ranker, strength {strength:g}" for strength in STRE
 class LearnedFusion:
     """Learns from labels how to fuse two or more component rankings.
 
-    It starts from a fixed fusion, the sum of z-scores with the weights given, and leaves it only for what earns more on
-    queries that were held out, by more than one standard error: other weights and another normalisation, or a logistic
-    regression that corrects them.
+    It starts from a fixed fusion, the sum of z-scores with the weights given. It moves to other weights and another
+    normalisation, or to a logistic regression that corrects them, only if that earns more on held-out queries by over
+    one standard error.
 
     weights: ranking name -> weight in the fixed fusion, 0 to 1e9; default weight 1.
     folds: of the labelled queries, for out-of-fold lists. repeats: how often the queries are split anew. A gate that
@@ -74,7 +73,7 @@ class Learnt:
 
 
 class Learning:
-    """Rules from the labels of any part of the queries. The same part gives the same rule, learnt once.
+    """Rules from the labels of any part of the queries, each learnt once.
 
     n queries have labels to learn from: `pool.rows`, rows of the rankings.
     """
@@ -102,7 +101,7 @@ class Learning:
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
-        """Return what some queries teach; the labels of the others have no part in it. used: bool [n]."""
+        """Return what some queries alone teach. used: bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._learnt:
             self._learnt[key] = self._learn(used)

@@ -1,4 +1,4 @@
-"""The candidates of the queries that a fusion learns from: what rankings know of them, and what an order earns."""
+"""The candidates of the queries that a fusion learns from: their features, and the objective of an order."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from retrievers.combine.fusion import pool_candidates
 
 @dataclass(frozen=True, eq=False)
 class FusionLabels:
-    """The labels that a fusion learns from, and what it is fitted to.
+    """The labels that a fusion learns from, all or the public part by `split`, and its objective.
 
     objective: a mean over queries that no gate changes. top_k: documents shown for a query.
-    split: says whether all labelled queries are learnt from, or the public part.
     """
 
     qrels: Qrels
@@ -69,7 +68,7 @@ class CandidatePool:
         return self._judged.gains > 0
 
     def feature(self, ranking: str, name: str) -> np.ndarray:
-        """Return what a ranking knows of each candidate, float64 [n, C]; computed once."""
+        """Return a feature of each candidate by a ranking, float64 [n, C]; computed once."""
         if (ranking, name) not in self._columns:
             points = FEATURES[name](self._rankings[ranking])
             every = np.empty(self._candidates.docs.shape)

@@ -1,4 +1,4 @@
-"""The rule that a fusion learns: apply it, write it to JSON, read it back."""
+"""The rule that a fusion learns, and its JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _returned(ranking: Ranking) -> RankPoints:
     return RankPoints(present)
 
 
-# What a ranking knows of a candidate. A document that it did not return gets 0, with z_score the lowest z-score.
+# Features of a candidate by a ranking. A document that it did not return gets 0, or for z_score the lowest z-score.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
@@ -38,7 +38,7 @@ FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
 
 @dataclass(frozen=True)
 class WeightedFeature:
-    """What a ranking knows of a candidate, and its weight. feature: a name in FEATURES."""
+    """A feature of a candidate by a ranking, and its weight. feature: a name in FEATURES."""
 
     ranking: str
     feature: str
@@ -52,9 +52,9 @@ class WeightedFeature:
 
 @dataclass(frozen=True)
 class FusionRule:
-    """The score of a candidate as a weighted sum of what the component rankings know of it.
+    """The score of a candidate: a weighted sum of its features by the component rankings.
 
-    rankings: names of the component rankings, ascending. All documents that one of them returned are candidates.
+    rankings: their names, ascending. All documents that one of them returned are candidates.
     """
 
     rankings: tuple[str, ...]
@@ -74,7 +74,7 @@ class FusionRule:
 
     @classmethod
     def of(cls, rankings: Collection[str], weights: Mapping[tuple[str, str], float]) -> FusionRule:
-        """weights: (ranking, feature) -> weight; those of 0 are left out."""
+        """Return the rule of (ranking, feature) -> weight, without weights of 0."""
         kept = ((*feature, float(weight)) for feature, weight in weights.items() if weight)
         return cls(tuple(sorted(rankings)), tuple(WeightedFeature(*one) for one in kept))
 
@@ -86,7 +86,7 @@ class FusionRule:
         return _Applied(self).fuse(rankings, k)
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput unless these are the component rankings that the rule was learnt for."""
+        """Raise BadInput unless the rule was learnt for these component rankings."""
         lacking = [name for name in self.rankings if name not in names]
         if lacking or len(names) != len(self.rankings):
             more = [name for name in names if name not in self.rankings]
@@ -153,7 +153,7 @@ def read_rule(file: str) -> FusionRule:
 
 
 class _Applied(SumOfPoints):
-    """A rule as the sum of what each ranking gives."""
+    """A rule as the sum of the points of each ranking."""
 
     recorded_as = "fusion/rule"
 

@@ -1,12 +1,11 @@
-"""Fusion weights by the objective: every point of a grid is tried once, and parts of the queries pick theirs.
+"""How a fusion learns: weights from a grid, and a small ranker that corrects them.
 
-A point of the grid is a normalisation of scores or ranks and a weight for each ranking. What each point earns each
-query is computed once for all; learning from a part of the queries is then arithmetic on a table.
+A point of the grid is a normalisation of scores or ranks and a weight for each ranking. The objective of each query at
+each point is computed once; learning from a part of the queries is then arithmetic on a table.
 
-A small ranker: logistic regression of "relevant" over what the component rankings know of a candidate.
-
-It corrects a fusion by weights rather than replacing it: the fusion's score is one of its features, which the
-regularisation hardly holds back, while it holds all others near 0. So with few labels the ranker orders as the fusion.
+The ranker is a logistic regression of "relevant" over the features of a candidate. The fusion's score is one of them,
+which the regularisation hardly holds back, while it holds all others near 0: with few labels the ranker orders as the
+fusion does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The end of a sweep: its summary, the best trial logged in full, the parent run, and the result on the terminal.
-
-The board of a sweep's trials, which its parent run keeps.
-"""
+"""The end of a sweep: its summary, the best trial logged in full, the board and the parent run, and the result."""
 
 from __future__ import annotations
 
@@ -45,10 +42,10 @@ from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, memb
 
 
 def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place) -> None:
-    """Write `board.html`, and `board-0.html` … of groups of trials that do not compare.
+    """Write `board.html`, or `board-0.html` … for groups of trials that do not compare.
 
-    There is no board of a text task, of an objective that is no mean over queries, of fewer than two different trials,
-    and of trials that are not uploaded; nor where the public part chooses, since it would show all private scores.
+    Write none for a text task, for an objective that is not a mean over queries, for fewer than two different trials,
+    for trials that are not uploaded, and if the public part chooses, since a board shows all private scores.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
     shown = kind.task is None and tracker.keeps_runs and config.select_on == "all"
@@ -78,7 +75,6 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
 
 
 def _unsent(context: Context) -> list[Path]:
-    """Return the folders of trials that wait for the tracking server."""
     return [*context.folder.glob("trials/*.unsent")]
 
 
@@ -134,7 +130,7 @@ class Ending:
         return Place(sweep.config.document, {}, sweep.launcher.config_dir)
 
     def _summary(self, complete: bool) -> SweepSummary:
-        """Sum up the trials. complete: whether all are over; of fewer, nothing can be expected."""
+        """Sum up the trials. complete: whether all are over, so that a choice among them can be judged."""
         execution = self.execution
         sweep, results = execution.sweep, execution.results
         summary = SweepSummary(
@@ -155,7 +151,7 @@ class Ending:
         return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
     def _judged(self, summary: SweepSummary) -> SweepSummary:
-        """Return the summary with what to expect of the best, and the edges to go beyond."""
+        """Return the summary with the expected score of the best trial, and the edges to go beyond."""
         execution, best = self.execution, summary.best
         if best is None:
             return summary
@@ -165,7 +161,7 @@ class Ending:
         return replace(summary, expected=found, edges=self._edges(summary, best))
 
     def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
-        """Return the keys whose best value is at an edge and could be beyond it; [] without values by query."""
+        """Return the keys whose best value is at an edge, if a value beyond it can run; [] without values by query."""
         execution, objective = self.execution, summary.objectives[0].name
         if not execution.sweep.kind.is_query_mean(objective):
             return []
@@ -217,7 +213,7 @@ class Ending:
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
     def _pages(self, summary: SweepSummary) -> dict[str, str]:
-        """Save a view of each group of trials that compare; return label -> the page that lists them, best first."""
+        """Save a view of each group of trials; return label -> the page that lists them, best first."""
         sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
         found: dict[str, str] = {}
         with suppress(Unreachable):
@@ -264,7 +260,7 @@ def expected(
 ) -> Expected | None:
     """Return what to expect of the best run of the experiment that compares with the best trial.
 
-    Of trials that are not logged, only those of the sweep count. None if the objective is not a mean over queries, and
+    If the trials are not logged, only the sweep's own count. None if the objective is not a mean over queries, or
     without a choice. best: number of the best trial. replay: of the sweep's choices.
     """
     objective = config.objective
@@ -293,7 +289,7 @@ def expected(
 
 
 def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> QueryValues:
-    """Return values by query from the tracker, or of trials that are not logged from their files."""
+    """Return values by query from the tracker; for trials that are not logged, from their files."""
     if all(result.run_id for result in results):
         with tempfile.TemporaryDirectory() as folder:
             runs = [tracker.run(result.run_id or "") for result in results]

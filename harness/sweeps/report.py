@@ -42,7 +42,7 @@ POLL_SECONDS = 0.2
 
 
 def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
-    """Return the best trials, the Pareto front, the failures, and the next commands. document: of the command."""
+    """Return the report of the command, whose JSON document is `document`."""
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
     asked = counted(counts["asked"], "trial")
@@ -86,7 +86,7 @@ def _systems(summary: SweepSummary) -> Table:
 
 
 def _best_trials(summary: SweepSummary) -> Table:
-    """Return the best trials with what was swept; an automatic sweep has too many keys for a column each."""
+    """Return the best trials with the swept keys; an automatic sweep has too many keys for a column each."""
     keys = [] if summary.automatic else list(summary.axes())
     several = len(summary.kinds) > 1
     names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]

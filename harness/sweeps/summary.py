@@ -1,8 +1,8 @@
 """A sweep in numbers: the best trials, the Pareto front, counts, and the parent run's metrics and tags.
 
-Trials compare if the same queries and labels score them by the same rules: what `harness compare` asks of runs. A sweep
-over data sets, or over schemes of a task, therefore has several groups of trials, each with a best one of its own. So
-has one over ways to cut texts into documents, unless its objectives count characters of evidence.
+Trials compare if the same queries and labels score them by the same rules, as `harness compare` asks of runs. A sweep
+over data sets, over schemes of a task, or over ways to cut texts into documents (unless its objectives count characters
+of evidence) therefore has several groups of trials, each with its best one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ SHOWN = 10  # best trials that are listed
 
 @dataclass(frozen=True)
 class System:
-    """Values of the swept keys that do not set groups apart, and its trials.
+    """The swept keys that do not set groups apart, as key=value, and what they score in each group.
 
-    overrides: these values, as key=value. trials: its trial in each group; None without one.
-    values: its objective in each group; NaN without one.
+    trials: one for each group, or None. values: the objective in each group; NaN without one.
     mean: over the groups; NaN if a value is missing, or if the groups are scored by different rules.
     """
 
@@ -54,10 +53,10 @@ class System:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """What the JSON document, the table of all trials and the report say of a trial.
+    """A trial in the JSON document, in the table of all trials and in the report.
 
-    objectives: name -> value, the first of which ranks the trials; NaN where there is none. interval: of the first.
-    kind: what its value rests on, such as `out of fold`.
+    objectives: name -> value, NaN if absent; the first one ranks the trials. interval: of the first one.
+    kind: on what its value rests, such as `out of fold`.
     """
 
     trial: int
@@ -82,7 +81,7 @@ class TrialRow:
 
 
 def _systems(parts: Sequence[SweepSummary]) -> list[System]:
-    """Return what groups were tried with: by their means where there are means, else in the order of the trials."""
+    """Return the systems of all groups: by their means if there are means, else in the order of the trials."""
     found: dict[tuple[str, ...], list[int | None]] = {}
     for place, part in enumerate(parts):
         for number, trial in part.trials.items():
@@ -102,11 +101,9 @@ class SweepSummary:
     """The trials of a sweep and their results, by number.
 
     run_id: of the parent run. skipped: keys of the trials that finished before.
-    objectives: the first one ranks the trials, by the objective of their runs.
     expected: of the best run of the experiment that compares with the best trial.
-    apart: swept key -> its values that set these trials apart from those that they do not compare with.
-    groups: a summary of each group of trials that compare; () if all do. With groups, nothing is the best of the whole.
-    systems: what the groups were tried with.
+    apart: swept key -> its values that set these trials apart from the other groups.
+    groups: a summary of each group of trials that compare; () if all do. With groups, the whole has no best trial.
     """
 
     sweep_id: str
@@ -165,7 +162,7 @@ class SweepSummary:
 
     @cached_property
     def points(self) -> Points:
-        """The finished trials; one of those that are the same."""
+        """The finished trials; one of equal trials."""
         different = {self.results[n].key: n for n in sorted(self._finished, reverse=True)}
         value = {n: self._finished[n] for n in sorted(different.values())}
         axes = self.axes()
@@ -177,7 +174,7 @@ class SweepSummary:
 
     @cached_property
     def recommended(self) -> Recommendation | None:
-        """The best finished trial, of equals the one to take; None if no trial finished, or if they do not compare."""
+        """The finished trial to take; None if no trial finished, or if they do not compare."""
         return None if self.groups else recommend(self.points)
 
     @property
@@ -202,7 +199,7 @@ class SweepSummary:
         return [*([] if one.run_id in own else [before]), one.sentence]
 
     def _notes_on_labels(self) -> list[str]:
-        """What the best trial's value is worth where labels come partly from a model."""
+        """Estimate the best trial's value if labels come partly from a model."""
         objective = self.results[self.best].objective if self.best is not None else None
         if objective is None or objective.estimate is None:
             return []
@@ -213,7 +210,7 @@ class SweepSummary:
         ]
 
     def _notes_on_cuts(self) -> list[str]:
-        """What to mind where documents of different lengths are ranked by how much evidence the first k show."""
+        """Warn that longer documents show more evidence in the first k, if the trials differ in their length."""
         names = [objective.name for objective in self.objectives]
         if not cut_in_different_ways(self.trials.values()) or any(not name.startswith("span_recall") for name in names):
             return []
@@ -242,7 +239,7 @@ class SweepSummary:
 
     @property
     def front(self) -> list[int]:
-        """Numbers of the trials that no other trial matches in every objective and beats in one, best first."""
+        """The trials that no other trial matches in every objective and beats in one, best first."""
         whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
         points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
@@ -285,9 +282,9 @@ class SweepSummary:
         return list(dict.fromkeys(row.kind for row in self.top))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of trials by status, and of those skipped since they finished before.
+        """Count the trials by status, and the skipped ones, which finished before.
 
-        reused: of these, those that another sweep or a run made. same: those with the key of another.
+        reused: skipped ones that another sweep or a run made. same: trials with the key of another.
         """
         results = self.results.values()
         keys = [result.key for result in results if result.key]
@@ -309,7 +306,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, as numbers if all are; None where a trial does not have it."""
+        """Return swept key -> its value in each trial, None if absent; numbers if all are."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -344,7 +341,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags of the parent run. pages: label of a group, or "", -> the page that lists its trials."""
+        """Return the tags of the parent run. pages: label of a group, or "" -> the page that lists its trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
@@ -404,7 +401,7 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the objectives of a trial, each of the kind by which runs are ranked; NaN for those that it lacks."""
+    """Return the objectives of a trial, of the kind that ranks runs; NaN for objectives that it lacks."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]
