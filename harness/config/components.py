@@ -20,8 +20,8 @@ from typing import Any
 
 from harness.config import plugins
 from harness.config.commands import RunConfig
-from harness.config.manual import choice_files
-from harness.config.places import conf_folder
+from harness.config.manual import choice_files, read_manual
+from harness.config.places import conf_folder, is_address
 from harness.config.schema import Key, Node, Role, absolute_path, check_value, keys, one_spelling
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost
@@ -203,7 +203,8 @@ def with_absolute_paths(document: Node) -> dict[str, Any]:
     """Return the config of a run with the full paths of its data files, with the same meaning in any folder."""
 
     def full(key: Key, value: Any) -> Any:
-        return absolute_path(value) if key.places and not isinstance(value, Mapping) else value
+        stays = isinstance(value, Mapping) or is_address(value)
+        return absolute_path(value) if key.places and not stays else value
 
     return changed_values(document, {name: key for name, key in keys(RunConfig).items() if key.reads}, full)
 
@@ -242,7 +243,7 @@ def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
     if plugin.problem:
         return []
     files = [path for path in plugin.files if not group or path.parent.name == group]
-    named = {one for path in files for one in re.findall(r"_target_: *([\w.]+)", path.read_text("utf-8"))}
+    named = {target for path in files for target in read_manual(path).targets}
     return sorted(one for one in named if plugins.owner(one) == plugin)
 
 
@@ -253,9 +254,8 @@ def _recorded_classes() -> dict[str, type]:
 
 
 def _shipped_classes(group: str) -> list[type]:
-    texts = [path.read_text("utf-8") for path in sorted(conf_folder().glob(f"{group}/*.yaml"))]
-    paths = sorted({path for text in texts for path in re.findall(r"_target_: *([\w.]+)", text)})
-    return [target_class({"_target_": path}, "conf") for path in paths if path.startswith(LEASH)]
+    named = {target for path in conf_folder().glob(f"{group}/*.yaml") for target in read_manual(path).targets}
+    return [target_class({"_target_": target}, "conf") for target in sorted(named) if target.startswith(LEASH)]
 
 
 @functools.cache

@@ -150,7 +150,7 @@ def read_manual(path: Path) -> Page:
     lines = text.splitlines()
     leading = itertools.takewhile(lambda line: line.startswith("#"), lines)
     first = [line.lstrip("# ") for line in leading if line != GLOBAL]
-    named = tuple(re.findall(r"^ *_target_: *([\w./]+)", text, re.M))
+    named = tuple(re.findall(r"\b_target_: *([\w./]+)", text))
     page = Page(" ".join(first), {}, {}, (), text.startswith(GLOBAL), named)
     with yaml_files.refusing(path):
         root: Node | None = yaml.compose(text, yaml.SafeLoader)

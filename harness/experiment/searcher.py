@@ -61,16 +61,15 @@ class Searcher:
         for name, node in plan.retriever.items():
             steps.require_search(name, node, "A search is for a new query")
         self._plan, self._dataset, self._drawn = plan, dataset, drawn
-        self._writer = plan.writer
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in plan.retriever.items()}
         self._reranker: Reranker = plan.made("rerank")
         self._gate: Gate = plan.made("gate")
         if "tokenizer" in self._gate.parts:
-            self._tokenizer: Tokenizer = plan.made("tokenizer")
+            self.tokenizer: Tokenizer = plan.made("tokenizer")
         if "encoder" in self._gate.parts:
-            self._encoder: Encoder = plan.made("encoder")
-            self._learnt = self._learnt_folder(cache)
+            self.encoder: Encoder = plan.made("encoder")
+            self.learnt = self._learnt_folder(cache)
         self._backgrounds: dict[str, tuple[Sequence[Query], Ranking]] = {}
 
     @property
@@ -100,13 +99,13 @@ class Searcher:
                 "The run searched for queries rewritten elsewhere (query.text=file). Rewrite this conversation in the "
                 "same way and send it as a single query."
             )
-        plain = "user_turns" if rule == "file" or self._writer else rule
+        plain = "user_turns" if rule == "file" or self._plan.writer else rule
         searched = search_queries(Dataset("", (), conversations, None), plain)
         for query in searched:
             if not query.text.strip():
                 raise BadInput(f"{query.query_id}: the query is empty. Give the text to search for.")
-        if self._writer:
-            return self._writer.queries(conversations, Chat(self._plan.made("llm"), None))
+        if self._plan.writer:
+            return self._plan.writer.queries(conversations, Chat(self._plan.made("llm"), None))
         return searched
 
     def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:
@@ -114,14 +113,6 @@ class Searcher:
         rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
         fused = ordering.fuse(self._plan, rankings)
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
-
-    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """Return the terms of each text; only if the gate reads tokens."""
-        return self._tokenizer(texts).lists()
-
-    def embeddings(self, texts: Sequence[str]) -> np.ndarray:
-        """Return embeddings of texts as queries, float64 [n, D]; only if the gate reads embeddings."""
-        return np.array(self._encoder.encode_queries(texts, self._learnt), float)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
         """Return the random queries, and how the retriever `source` ranks documents for them; searched once."""
@@ -172,7 +163,7 @@ class LiveInputs:
     rankings: Mapping[str, Ranking]
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        return self.searcher.tokens(texts)
+        return self.searcher.tokenizer(texts).lists()
 
     def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
         return [self.searcher.documents[doc_id].indexed_text for doc_id in doc_ids]
@@ -187,7 +178,8 @@ class LiveInputs:
         return Chat(model, None)
 
     def embeddings(self) -> np.ndarray:
-        return self.searcher.embeddings([query.text for query in self.queries])
+        texts = [query.text for query in self.queries]
+        return np.array(self.searcher.encoder.encode_queries(texts, self.searcher.learnt), float)
 
 
 def computed(keys: Sequence[bytes], compute: ordering.Answer) -> np.ndarray:

@@ -123,22 +123,23 @@ def test_quick_signals_need_nothing(harness, toy, cached):
     assert (cached()["signals"], cached()["rankings"]) == (0, 1)
 
 
+CHANGES = {"tokenizer=whitespace": 1, "retriever.bm25.k1=9": 1, "retriever.bm25.runtime.threads=1": 0, "depth=3": 0}
+
+
 @pytest.mark.parametrize("name", ["coverage", "background"])
-@pytest.mark.parametrize(
-    ("change", "more"),
-    [
-        ("tokenizer=whitespace", 1),
-        ("retriever.bm25.k1=9", 1),
-        ("retriever.bm25.runtime.threads=1", 0),
-        ("depth=3", 0),
-        ("seed=3", 0),
-    ],
-)
-def test_what_identifies_a_cached_signal(harness, toy, cached, name, change, more):
-    words = (*WORD, "gate=score", f"gate.signal={name}")
-    for each in ((), (change,)):
-        assert harness("run", *words, *each).code == 0
-    assert cached()["signals"] == 1 + more
+def test_what_identifies_a_cached_signal(harness, toy, cached, name):
+    words, expected = (*WORD, "gate=score", f"gate.signal={name}"), 1
+    assert harness("run", *words).code == 0
+    for change, more in CHANGES.items():
+        assert harness("run", *words, change, "seed=3").code == 0
+        expected += more
+        assert cached()["signals"] == expected, change
+    for file, then, now in (("eval", "왜 변해?", "왜 그렇게 변해?"), ("documents", "한 달 동안", "한 달 내내")):
+        text = (toy / f"{file}.jsonl").read_text("utf-8")
+        (toy / f"{file}.jsonl").write_text(text.replace(then, now), "utf-8")
+        assert harness("run", *words).code == 0
+        expected += 1
+        assert cached()["signals"] == expected, file
 
 
 def test_another_tokenizer_of_the_gate_alone(harness, toy, cached):
@@ -147,20 +148,6 @@ def test_another_tokenizer_of_the_gate_alone(harness, toy, cached):
     by_word, by_morpheme = (signal(harness, *words, f"tokenizer={name}") for name in ("word", "char_ngram"))
     assert by_word != by_morpheme
     assert cached()["signals"] == 2
-
-
-@pytest.mark.parametrize("name", ["coverage", "background"])
-def test_other_documents_and_queries_are_other_signals(harness, toy, cached, name):
-    words = (*WORD, "gate=score", f"gate.signal={name}")
-    assert harness("run", *words).code == 0
-    text = (toy / "eval.jsonl").read_text("utf-8")
-    (toy / "eval.jsonl").write_text(text.replace("왜 변해?", "왜 그렇게 변해?"), "utf-8")
-    assert harness("run", *words).code == 0
-    assert cached()["signals"] == 2
-    text = (toy / "documents.jsonl").read_text("utf-8")
-    (toy / "documents.jsonl").write_text(text.replace("한 달 동안", "한 달 내내"), "utf-8")
-    assert harness("run", *words).code == 0
-    assert cached()["signals"] == 3
 
 
 def test_each_source_has_its_own(harness, toy, cached):
