@@ -160,7 +160,7 @@ def test_what_is_missing_is_refused(package):
     with pytest.raises(BadInput, match=r"docs\.npy is missing"):
         model.load_model(package)
     (package / "manifest.json").unlink()
-    with pytest.raises(BadInput, match=r"manifest\.json cannot be read"):
+    with pytest.raises(BadInput, match=r"manifest\.json is damaged"):
         model.load_model(package)
 
 
