@@ -29,7 +29,8 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
         )
     elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in invocation.overrides)
     unsent = sorted(record.parent for record in outputs.rglob(f"*{ENDING}/{RECORD}"))
-    trackers = _Trackers(config, elsewhere)
+    own = without_login(config.tracking.get("uri") or uri_of(outputs / "mlflow.db"))
+    opened: dict[str, Tracker | BadInput] = {}
     sent: list[dict[str, str | None]] = []
     left: list[dict[str, str]] = []
     with watch("sync") as progress:
@@ -37,7 +38,12 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
             progress(n, len(unsent), "runs")
             try:
                 held = outbox.read_saved(folder)
-                run_id = _upload(trackers.of(held), folder, held)
+                if not elsewhere and held.store != own:  # a saved run must not choose where it is sent
+                    raise BadInput(
+                        f"it was meant for {shown_address(held.store)}, which only the command line can name: repeat "
+                        "this with tracking.uri=ADDRESS."
+                    )
+                run_id = _upload(_tracker_of(held.detail, config, opened), folder, held)
             except Exception as error:  # one failure does not stop the other uploads
                 kind = "" if isinstance(error, BadInput) else f"{type(error).__name__}: "
                 left.append({"folder": str(folder), "why": f"{kind}{error}"})
@@ -49,35 +55,16 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
     return CommandAnswer({"sent": sent, "left": left}, said, failed="" if left else None)
 
 
-class _Trackers:
-    """Connected trackers, one for each level of detail. A server that is down is tried only once.
-
-    elsewhere: whether the command line names the tracking store: then all runs go there. Otherwise only runs meant for
-    this store are sent, since a saved run comes from a file and must not choose where it is sent.
-    """
-
-    def __init__(self, config: SyncConfig, elsewhere: bool) -> None:
-        self._config, self._elsewhere = config, elsewhere
-        self._opened: dict[str, Tracker | BadInput] = {}
-        database = config.outputs.absolute() / "mlflow.db"
-        self._own = without_login(config.tracking.get("uri") or uri_of(database))
-
-    def of(self, held: Held) -> Tracker:
-        """Return the tracker for a saved run. Raise BadInput if its tracking store cannot be used."""
-        node = dict(self._config.tracking) | {"detail": held.detail}
-        if not self._elsewhere and held.store != self._own:
-            raise BadInput(
-                f"it was meant for {shown_address(held.store)}, which only the command line can name: repeat this with "
-                "tracking.uri=ADDRESS."
-            )
-        if held.detail not in self._opened:
-            try:
-                self._opened[held.detail] = open_tracker(self._config.changed(tracking=node))
-            except BadInput as error:
-                self._opened[held.detail] = error
-        if isinstance(tracker := self._opened[held.detail], BadInput):
-            raise tracker
-        return tracker
+def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
+    """Return the tracker for a level of detail. opened: those known; a server that is down is tried only once."""
+    if detail not in opened:
+        try:
+            opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))
+        except BadInput as error:
+            opened[detail] = error
+    if isinstance(tracker := opened[detail], BadInput):
+        raise tracker
+    return tracker
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:

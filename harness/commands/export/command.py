@@ -62,9 +62,8 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
         ledger.settle(tracker)
         submission = ledger.submissions()[line.sha256]
     expected = shown_of_run(tracker, run, line.metric, config.select_on)
-    document: dict[str, Any] = {
-        name: getattr(line, name) for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")
-    } | {
+    shown = ("run_id", "metric", "value", "low", "high", "kind", "sha256")
+    document: dict[str, Any] = {name: getattr(line, name) for name in shown} | {
         "submission": target,
         "written": not there,
         kind.unit: valid.count,
