@@ -23,6 +23,7 @@ from harness.errors import BadInput, did_you_mean
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # no machine has more
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,11 @@ def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     places = np.cumsum(occurs, dtype=np.int32) - 1
     places[-1] = -1
     return np.flatnonzero(occurs), places[docs]
+
+
+def encodable(text: str) -> str:
+    """Return the text with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def one_word(text: str) -> str:

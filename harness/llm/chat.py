@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from harness.llm.structured import Schema, WrongReply, json_value, quoted_reply
 from harness.llm.usage import Completion, Holding, Price, ReplyLog, Usage, UsageEstimate, tokens_of
 from harness.progress import watch
 from harness.storage.typed import row_as
-from retrievers.base import Turn
+from retrievers.base import Turn, encodable
 from retrievers.external import http_client
 from retrievers.external.http_client import (
     FailedAttempt,
@@ -345,8 +344,7 @@ def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion
         if reply.status == 400:
             raise FailedAttempt(f"HTTP 400: {reply.quoted()}", final=True) from None
         raise FailedAttempt(f"the reply is not a chat completion: {reply.quoted()}") from None
-    text = re.sub("[\ud800-\udfff]", "\ufffd", text or str(refusal or ""))  # half characters, which no file can hold
-    text = redacted(text, SHORTEST_SECRET)
+    text = redacted(encodable(text or str(refusal or "")), SHORTEST_SECRET)
     return Completion(text, finish, _tokens(given), _tokens(taken), expected_input)
 
 

@@ -23,9 +23,8 @@ import numpy as np
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.storage.cache import Cache
-from retrievers.base import AtMost, Progress
+from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
-from retrievers.dense.encoders import encodable
 
 MAX_TOKENS = 512  # of BLEURT's input, and of a text for BERTScore if the tokenizer has no limit
 UNBOUNDED = 10**6  # a tokenizer whose limit is greater than this has none

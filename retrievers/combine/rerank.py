@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import Progress
+from retrievers.base import Progress, encodable
 from retrievers.dense import models
-from retrievers.dense.encoders import encodable
 
 
 class NoRerank:

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import DocIds, Document, Progress, Query, Ranking, load_array, opened, require_identity
+from retrievers.base import DocIds, Document, Progress, Query, Ranking, encodable, load_array, opened, require_identity
 from retrievers.dense import models
 from retrievers.dense.embeddings import Blocks, write_whole
-from retrievers.dense.encoders import encodable
 
 if TYPE_CHECKING:
     import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, Progress, Threads, check_whole, cores
+from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable
 from retrievers.dense import models
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
@@ -29,7 +28,6 @@ USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a 
 MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
 EACH = 100  # characters added to the length of each text: bounds chunks of short texts
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -60,11 +58,6 @@ class Encoder(Protocol):
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         """Return the vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
-
-
-def encodable(text: str) -> str:
-    """Return the text with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost, Progress, Threads, check_whole, cores, load_array
+from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable, load_array
 
 Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 _RUN = re.compile(rf"\S{{{UNBROKEN + 1},}}")
 _WORD = re.compile(r"\w+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,9 +260,7 @@ def _matching_tags(pattern: str) -> list[str]:
 
 
 def _normalised(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        composed = unicodedata.normalize("NFC", text)
-        yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
+    return (encodable(unicodedata.normalize("NFC", text)) for text in texts)
 
 
 def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
