@@ -40,6 +40,25 @@ GET_LABELS = (  # what to do about runs without any
     "your documents, and `harness testset pool` collects what runs find for these questions, to be judged."
 )
 
+C = TypeVar("C", bound=Config)
+MEANING = {  # of what sets runs apart
+    "task": "task",
+    "data.qrels": "labels",
+    "data.evidence": "evidence",
+    "data.queries": "queries",
+    "data.references": "references",
+    SCORED_IDS: "scored queries",
+    SCORED_QUERIES: "number of scored queries",
+    "version.measures": "version of the measures",
+    "task.scheme": "scheme",
+    "public": "public part",
+    "seed": "public part",
+}
+ANOTHER = {  # whether runs are of retrieval -> how to make one
+    True: "Make another run on the same data, such as with another retriever.",
+    False: "Score another file with the same references.",
+}
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -97,9 +116,6 @@ class Chosen:
     select_on: str
     runs: Sequence[RankedRun]
     notes: Sequence[str] = ()
-
-
-C = TypeVar("C", bound=Config)
 
 
 def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collection[str] = SCORED) -> tuple[C, list[str]]:
@@ -350,25 +366,6 @@ def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
 
 
 # ---- The runs that compare
-
-MEANING = {  # of what sets runs apart
-    "task": "task",
-    "data.qrels": "labels",
-    "data.evidence": "evidence",
-    "data.queries": "queries",
-    "data.references": "references",
-    SCORED_IDS: "scored queries",
-    SCORED_QUERIES: "number of scored queries",
-    "version.measures": "version of the measures",
-    "task.scheme": "scheme",
-    "public": "public part",
-    "seed": "public part",
-}
-
-ANOTHER = {  # whether runs are of retrieval -> how to make one
-    True: "Make another run on the same data, such as with another retriever.",
-    False: "Score another file with the same references.",
-}
 
 
 def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 Ends = tuple[float, float]
 FALLBACK = "modified_map@3"  # for an objective that is not a mean over queries or depends on the gate
+CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
+NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
+SHOWN, WITHHELD = "#2a7f62", "#869a92"
+BINS = 60
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class GateView(SignalRule):
 
 
 def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
-    """Ends of the signal's axis: it covers all finite thresholds and all queries except outliers."""
+    """Return the ends of the signal's axis, which covers finite thresholds and all queries except outliers."""
     low, high = np.quantile(signal, [0.05, 0.95])
     reach = (high - low) or np.ptp(signal)
     finite = [threshold for threshold in thresholds if math.isfinite(threshold)]
@@ -186,14 +190,8 @@ def _labelled(outcome: Outcome, public: bool) -> dict[str, Any]:
     return {"signal": decision.signal[rows], "needs": scores.needs[part], "shown": decision.keep[rows]}
 
 
-CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
-NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
-SHOWN, WITHHELD = "#2a7f62", "#869a92"
-BINS = 60
-
-
 def draw_gate(view: GateView) -> Figure:
-    """Four panels: the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
+    """Draw the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
     ends = signal_axis(view.signal, view.thresholds)
     heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
     lines = _title(view)
@@ -283,7 +281,7 @@ def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
 
 
 def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
-    """Histograms of the signal: of queries that need retrieval above, of the others below; no bin spans a threshold."""
+    """Draw the signal of queries that need retrieval above, of the others below; no bin spans a threshold."""
     from matplotlib.ticker import MaxNLocator
 
     width = (ends[1] - ends[0]) / BINS
@@ -311,7 +309,7 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 
 
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
-    """Heights from 0 to 1, moved as little as needed so that neighbours are at least `least` apart."""
+    """Return heights from 0 to 1, moved to be at least `least` apart."""
     order = np.argsort(heights, kind="stable")
     moved = np.array(heights, float)[order]
     for i in range(1, len(moved)):

@@ -25,7 +25,7 @@ class Words:
 
 
 def number(value: float | None, sign: str = "") -> str:
-    """Four decimals; a dash for None and NaN. sign: "+" shows the sign of positive numbers too."""
+    """Return four decimals; a dash for None and NaN. sign: "+" shows the sign of positive numbers too."""
     return ABSENT if value is None or math.isnan(value) else f"{value:{sign}.4f}"
 
 
@@ -81,7 +81,7 @@ def literal(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """As `literal`, for the descriptions of MLflow, which read no backslashes: special characters are references."""
+    """Return the same as `literal` for MLflow, which reads no backslashes: special characters become references."""
     line = " ".join(html.escape(text, quote=False).split())
     line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", _reference, line)
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}&#{ord(found[2] or found[3])};", line)
@@ -136,7 +136,7 @@ def result(one: Objective) -> str:
 
 
 def description(parts: Iterable[str]) -> str:
-    """Paragraphs, without the empty ones."""
+    """Return paragraphs without the empty ones."""
     return "\n\n".join(filter(None, parts))
 
 

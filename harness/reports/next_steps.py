@@ -34,11 +34,10 @@ class Place:
         return cls(config.document, invocation.choices, invocation.config_dir)
 
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
-        """`harness VERB` with these words and with what it needs to find the same, quoted for the shell.
+        """Return `harness VERB` with these words and with those that find the same runs, quoted for the shell.
 
-        What `harness.yaml` or the command's own default says already is left out.
-
-        metric: the measure that the command is to go by; None: the one that it takes by itself.
+        Words that `harness.yaml` or the command's default makes needless are left out.
+        metric: the measure that the command goes by; None: its default.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)
@@ -56,7 +55,7 @@ class Place:
         return shlex.join(["harness", *verb.split(), *flag(self.config_dir), *said, *words])
 
     def _values(self, file: Mapping[str, str]) -> dict[str, str | None]:
-        """Key -> value that decides where runs are; None where the command finds it by itself."""
+        """Return key -> value that decides where runs are; None where the command finds it by itself."""
         config = self.config
         uri = config["tracking"].get("uri")
         from_environment = "tracking.uri" not in file and uri == os.environ.get("MLFLOW_TRACKING_URI")

@@ -86,7 +86,7 @@ class ShownScores:
     ranked_by: Objective | None
 
     def estimate(self, name: str) -> Estimate | None:
-        """Of a measure by its logged name; None for labels of one origin."""
+        """Return the estimate of a measure by its logged name; None for labels of one origin."""
         scores = self.held_out if name.startswith(OOF) else self.overall
         return scores.estimate(name.removeprefix(OOF)) if scores else None
 

@@ -31,10 +31,20 @@ from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
 BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11+"))
+TEMPLATE = TEMPLATES / "run.html"
+TABLE = "queries.json"  # the name under which the table of queries is logged
+MEASURES_ON_PAGE = 12
+# Characters of one document's text on the page: at least, at most; and of all texts together, roughly.
+LEAST, MOST, TEXTS = 90, 400, 90_000
+DECISIONS = {  # of a gate, by the loss of a query
+    None: "not labelled",
+    "wrongly_returned": "wrongly_returned",
+    "wrongly_withheld": "wrongly_withheld",
+}
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Left: rank of the first relevant document before the gate. Right: the score and where the rest of it is lost.
+    """Draw the ranks of the first relevant documents before the gate, and the score with its losses.
 
     held_out: the out-of-fold scores; None where nothing was learnt.
     """
@@ -62,18 +72,6 @@ def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     save(figure, file)
-
-
-TEMPLATE = TEMPLATES / "run.html"
-TABLE = "queries.json"  # the name under which the table of queries is logged
-MEASURES_ON_PAGE = 12
-# Characters of one document's text on the page: at least, at most; and of all texts together, roughly.
-LEAST, MOST, TEXTS = 90, 400, 90_000
-DECISIONS = {  # of a gate, by the loss of a query
-    None: "not labelled",
-    "wrongly_returned": "wrongly_returned",
-    "wrongly_withheld": "wrongly_withheld",
-}
 
 
 def write_run_page(
@@ -191,7 +189,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     loss, hits = losses_and_found(outcome, dataset, place, final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
-        """Cells in the order of the queries. values: in the order of the scores."""
+        """Return cells in the order of the queries. values: in the order of the scores."""
         return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
 
     lost, first = cells(loss), cells(scores and scores.first_hit)

@@ -345,7 +345,7 @@ def _in_markdown(cell: Cell, column: Column) -> str:
 
 
 def _in_latex(cell: Cell, column: Column, *, inline: bool, pad: bool) -> str:
-    """inline: whether an interval stands beside its number. pad: whether there is room for a mark in each cell."""
+    """Return a cell. inline: with the interval beside the number. pad: with room for a mark in each cell."""
     if column.shows == "text":
         return escaped(str(cell or ""))
     one, value = _number(cell), _signs(_shown(cell, column, min(column.digits, PASTED)))

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 TEMPLATE = TEMPLATES / "task.html"
 LIMIT = 1000  # items on a page
+VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"
+MARKS = {"tp": "#1d7a4f", "fp": "#c22f44", "fn": "#b05c00", "fr": "#7a4fa3"}
+MOST = 20  # kinds in a figure
+ROW = 0.3  # inches
 
 
 def task_page(scored: ScoredFile, facts: Facts) -> str:
@@ -108,12 +112,6 @@ def _cell(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     return [tuple(piece) for piece in value] if isinstance(value, Iterable) else rounded_or_none(value)
-
-
-VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"
-MARKS = {"tp": "#1d7a4f", "fp": "#c22f44", "fn": "#b05c00", "fr": "#7a4fa3"}
-MOST = 20  # kinds in a figure
-ROW = 0.3  # inches
 
 
 def draw_scored(

@@ -157,7 +157,7 @@ def set_by_hand(run: LoggedRun) -> SignalRule | None:
 
 
 def signals(file: Path) -> dict[str, float]:
-    """query_id -> signal of a run's table of queries, as `reports.run_page.query_table` makes it."""
+    """Return query_id -> signal of a run's table of queries, as `reports.run_page.query_table` makes it."""
     content = json_file(file)
     columns = checked(content, "columns", list, str(file))
     if not {"query_id", "signal"} <= {one for one in columns if isinstance(one, str)}:

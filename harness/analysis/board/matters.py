@@ -24,6 +24,24 @@ from harness.tracking.tracker import LoggedRun
 LEAST_QUERIES = 10  # for shares
 WORTH_SAYING = 0.01  # share of a pair
 SEED, RESAMPLES = 0, 2000
+MOST_MAPPED = 10  # keys that have heat maps, those that matter most
+MOST_CELLS = 1000  # of a heat map
+SHOWN = 5  # keys on a terminal
+COLUMNS = (
+    Column("key"),
+    Column("values", "count"),
+    Column("share", "percent", 1),
+    Column("with pairs", "percent", 1),
+    Column("best value"),
+    Column("adjusted mean", "value"),
+)
+# Why the share of a key is not known, by what a page calls it
+REASONS = {
+    "runs": "there are too few runs for so many keys",
+    "queries": "too few queries have a value in every run",
+    "mixed": "these runs cannot tell such effects from those of other keys",
+    "same": "all scores are the same",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +184,7 @@ def _reason(place: int, queries: int, found: Effects | None, shares: Importance 
 
 
 def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
-    """averages: float64 [L, Q]; None: the plain means of the runs with each value."""
+    """Return the effect of each value. averages: float64 [L, Q]; None: plain means of the runs with each value."""
     having = [values[key.places == number] for number in range(len(key.values))]
     rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages
     centre = rows.mean()
@@ -182,28 +200,6 @@ def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> 
         )
         for number, (value, some, row) in enumerate(zip(key.values, having, rows, strict=True))
     )
-
-
-MOST_MAPPED = 10  # keys that have heat maps, those that matter most
-MOST_CELLS = 1000  # of a heat map
-SHOWN = 5  # keys on a terminal
-
-COLUMNS = (
-    Column("key"),
-    Column("values", "count"),
-    Column("share", "percent", 1),
-    Column("with pairs", "percent", 1),
-    Column("best value"),
-    Column("adjusted mean", "value"),
-)
-
-# Why the share of a key is not known, by what a page calls it
-REASONS = {
-    "runs": "there are too few runs for so many keys",
-    "queries": "too few queries have a value in every run",
-    "mixed": "these runs cannot tell such effects from those of other keys",
-    "same": "all scores are the same",
-}
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,7 +117,7 @@ def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]
 
 
 def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
-    """params: the settings in which the runs differ; null where a run has none. losses: kind -> number of queries."""
+    """Return the runs for the page. params: the settings that differ. losses: kind -> number of queries."""
     changed = changed_settings([one.run.params if one.run.has_settings else {} for one in runs.runs])
     return [
         {

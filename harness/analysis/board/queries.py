@@ -38,6 +38,17 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
+DIGITS, FEWER_DIGITS = 6, 4  # of a value; fewer where the values are too many to be listed
+LISTED = 65_536  # pairs of a value and a kind of loss, at most, for the longer values
+_DEFLATED = -15  # zlib's sign for a stream without header and checksum, DecompressionStream's "deflate-raw"
+DETAILED = 200  # the best runs, of which scores, signals and the documents before the gate are shown
+MISSED = 5  # relevant documents shown of a query that stand below the first DEPTH of a list
+RELEVANT = 20  # relevant documents of a query that are known to the page, the highest grades first
+BLOCK = 64  # documents that are packed together
+TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; of one, at least
+QUERY_TEXT = 300  # characters of a query in lists
+NAMED = 5  # runs that a notice names
+ITEMS = 1000  # items of a text task that have texts on a page
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +102,6 @@ def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
     return ReadAgain(dataset, dataset.qrels.grades), ""
 
 
-DIGITS, FEWER_DIGITS = 6, 4  # of a value; fewer where the values are too many to be listed
-LISTED = 65_536  # pairs of a value and a kind of loss, at most, for the longer values
-_DEFLATED = -15  # zlib's sign for a stream without header and checksum, DecompressionStream's "deflate-raw"
-
-
 def packed(content: bytes) -> str:
     """Return bytes as text that needs no escape in JSON and HTML."""
     packer = zlib.compressobj(level=9, wbits=_DEFLATED)
@@ -132,16 +138,6 @@ def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
     listed = [None if value != value else value for value in known.tolist()]
     table = [(listed[pair // kinds], pair % kinds) for pair in pairs.tolist()]
     return {"table": table, "cells": packed_places(cells)}
-
-
-DETAILED = 200  # the best runs, of which scores, signals and the documents before the gate are shown
-MISSED = 5  # relevant documents shown of a query that stand below the first DEPTH of a list
-RELEVANT = 20  # relevant documents of a query that are known to the page, the highest grades first
-BLOCK = 64  # documents that are packed together
-TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; of one, at least
-QUERY_TEXT = 300  # characters of a query in lists
-NAMED = 5  # runs that a notice names
-ITEMS = 1000  # items of a text task that have texts on a page
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
@@ -303,9 +299,9 @@ class Collected:
         return self._documents.setdefault((data, doc_id), len(self._documents))
 
     def _listed(self) -> list[list[tuple[int, list[int]]]]:
-        """Of each query [number of documents returned, places of the first documents] of each list.
+        """Return of each query [number of documents returned, places of the first documents] of each list.
 
-        Documents of the lists that come first, which are those of the best runs, get the first places.
+        Documents of the best runs get the first places.
         """
         found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
         for lists in zip_longest(*(query.lists for query in self._queries)):
@@ -321,7 +317,7 @@ class Collected:
         return [[self._place(data, doc), rank] for rank, doc in found[:MISSED]]
 
     def _grades(self, query_id: str) -> dict[int, float] | None:
-        """{document: grade} of the relevant documents; None where no labels are known."""
+        """Return {document: grade} of the relevant documents; None where no labels are known."""
         if all(one.grades is None for one in self._data):
             return None
         found: dict[int, float] = {}
@@ -356,5 +352,5 @@ class Collected:
 
 
 def _short(value: float) -> float:
-    """Five digits, which is what is shown."""
+    """Return the five digits that the page shows."""
     return float(f"{value:.5g}")

@@ -20,6 +20,11 @@ FIRST = ("retriever", "gate")  # what every short name says
 SAID = {"top_k": "top"}  # how a short name calls a key
 LONGEST = 30  # characters of a value that a short name says
 Params = Mapping[str, str]
+MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
+RECUR = 4  # runs that a value has on average, if each is that of several runs
+MOST_BINS = 8  # into which numbers are grouped
+ABSENT = "none"  # the value of a choice that a run lacks
+BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
 
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
@@ -32,7 +37,7 @@ def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
 
 
 def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | None]]]:
-    """For each run but the first the settings in which it differs from the one before: name -> (before, here)."""
+    """Return for each run but the first how it differs from the one before: name -> (before, here)."""
     brought = _brought(params)
     found = []
     for place in range(1, len(params)):
@@ -141,13 +146,6 @@ def _values(group: str, choice: str) -> dict[str, str]:
         key: one if isinstance(one, str) else json.dumps(shortest(one), ensure_ascii=False)
         for key, one in values.items()
     }
-
-
-MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
-RECUR = 4  # runs that a value has on average, if each is that of several runs
-MOST_BINS = 8  # into which numbers are grouped
-ABSENT = "none"  # the value of a choice that a run lacks
-BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,7 +65,6 @@ class PairedResult:
         return encoded(self._json(tested=True))
 
     def _json(self, tested: bool) -> dict[str, Any]:
-        """Without what the measure does not have."""
         numbers = {name: value for name, value in vars(self.found).items() if value is not None}
         own = {name: value for name, value in numbers.items() if (name in TESTED) == tested}
         return {**encoded(self.pair), "measure": self.measure, **own}

@@ -44,7 +44,7 @@ ALONE = "p is of each pair and measure alone, without correction."
 
 
 def title(comparison: Comparison) -> str:
-    """`3 runs of first on 110 queries`."""
+    """Return `3 runs of first on 110 queries`."""
     runs, experiment = comparison.runs, comparison.runs[0].run.experiment
     return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
 

@@ -57,6 +57,12 @@ from retrievers.base import Ranking
 from retrievers.dense.models import INSTALL
 
 LEAST = 0.001  # a proposal that usually adds less is not worth a line
+MOST = 100  # runs whose scores by query are read, the best first
+SCORES = "scores.csv"
+KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
+ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
+NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
+NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
 
 
 @dataclass(frozen=True)
@@ -171,14 +177,6 @@ def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
             node = node.setdefault(group, {})
         node[name] = plain_value(text)
     return made
-
-
-MOST = 100  # runs whose scores by query are read, the best first
-SCORES = "scores.csv"
-KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
-ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
-NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
-NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,7 +367,7 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
 
 
 def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Group or key -> how many other values of it have been tried. own: params of the best run. others: of the rest."""
+    """Return group or key -> how many other values were tried. own: params of the best run. others: of the rest."""
     found: dict[str, set[str]] = {}
     for params in others:
         for key, value in params.items():

@@ -148,7 +148,7 @@ def proposals(setup: Setup) -> list[Proposal]:
 
 
 def catalogue(setup: Setup) -> list[Proposal]:
-    """Everything that may be tried, in no order. Where other values of a key were tried in vain, shares are smaller."""
+    """Return everything that may be tried, in no order; shares are smaller where other values of a key failed."""
     found = [
         *_gates(setup),
         *_fewer(setup),
@@ -360,7 +360,7 @@ def perfect_gate(evidence: RunEvidence) -> float:
 
 
 def models(group: str) -> dict[str, str]:
-    """Choice of a group that names a model -> why it cannot be used as things are; "" if it can."""
+    """Return choice of a group that names a model -> why it cannot be used on this machine; "" if it can."""
     installed, found = all(map(find_spec, PACKAGES)), {}
     for choice, path in manual.choice_files(group).items():
         node = yaml_files.load_yaml(path)

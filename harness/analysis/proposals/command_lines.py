@@ -32,6 +32,11 @@ GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "re
 NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # a text that Hydra's lexer reads as one
 NOT_TEXTS = ("null", "true", "false", "nan", "inf", "infinity")
 FIRST = ("dataset", "retriever")  # whose choices may bring others
+NEGLIGIBLE = 0.01  # a loss that is not worth another run
+ONCE = with_role(RunConfig, Role.ONCE)  # keys of one run alone
+SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
+BUDGET = "10m"  # of sweep=auto
+MOST = 3  # commands that are printed at once
 
 
 @dataclass(frozen=True)
@@ -151,13 +156,6 @@ def _short(value: Any) -> Any:
         return value
     relative = os.path.relpath(value)
     return value if relative.startswith("..") else relative
-
-
-NEGLIGIBLE = 0.01  # a loss that is not worth another run
-ONCE = with_role(RunConfig, Role.ONCE)  # keys of one run alone
-SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
-BUDGET = "10m"  # of sweep=auto
-MOST = 3  # commands that are printed at once
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class CostModel:
         return Cost(total, "; ".join(doing))
 
     def learning(self, name: str) -> float:
-        """Seconds to learn a gate or a fusion once, out of fold. name: as it is recorded."""
+        """Return the seconds to learn a gate or a fusion once, out of fold. name: as it is recorded."""
         return LEARNING.get(name, 0.0) * max(self.labelled, 20) / 100
 
     def _learning(self, plan: Plan) -> float:

@@ -199,7 +199,7 @@ class RankCounts:
 
 
 def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
-    """Where relevant documents stand in each component ranking; [] where these are unknown."""
+    """Return where relevant documents stand in each component ranking; [] where these are unknown."""
     if evidence.lists is None:
         return []
     needs, found = evidence.needs, evidence.first_hits
