@@ -236,7 +236,6 @@ class FlipTest:
 
 
 TIMES = (0.5, 1, 2, 4)  # how many times today's queries the table goes through
-_ROUNDING = 1e-12  # of the greatest difference: a spread up to it is none
 
 
 @dataclass(frozen=True)
@@ -312,7 +311,7 @@ def effect_interval(known: np.ndarray) -> tuple[float, float]:
     from scipy.special import stdtrit
 
     n, spread = len(known), known.std()
-    if spread <= _ROUNDING * np.abs(known).max():
+    if spread <= _TIE * np.abs(known).max():
         return math.nan, math.nan
     scaled, effect = (known - known.mean()) / spread, float(known.mean() / known.std(ddof=1))
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())

@@ -10,8 +10,7 @@ from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import averaged_checked, checked_table_text, read_checked_table
 from harness.measures.objective import objective_of
-from harness.measures.scores import ShownLists, score_lists
-from harness.measures.scores import averaged_scores as averaged_scores
+from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.statistics.split import Split
 from harness.storage.typed import encoded
 from retrievers.base import Ranking

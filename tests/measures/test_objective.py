@@ -74,13 +74,3 @@ def test_as_json_and_in_words():
     one = Objective("x", 0.5, kind="held out")
     assert encoded(one) == {"name": "x", "value": 0.5, "low": None, "high": None, "kind": "held out"}
     assert one.title == "x, held out"
-
-
-def test_measures_that_read_deeper_than_a_file_are_absent_with_the_reason():
-    ranking = Ranking(IDS, ("a",), np.zeros((40, 1), np.int32), np.ones((40, 1)))
-    names = [NAME, "hit@1", "recall@100", "map"]
-    found = score_lists(ShownLists(ranking, complete=False), QRELS, names).summary
-    assert [name for name in names if math.isnan(found[name].mean)] == ["recall@100", "map"]
-    assert found["recall@100"].note == "the longest list has 1 document"
-    whole = score_lists(ShownLists(ranking), QRELS, names).summary
-    assert all(whole[name].mean == 1 for name in ("recall@100", "map"))
