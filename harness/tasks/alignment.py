@@ -22,7 +22,6 @@ they replace a word or are inserted, or, under `span`, how many words they repla
 
 from __future__ import annotations
 
-import unicodedata
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,6 +30,8 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 import numpy as np
+
+from harness.tasks.task import nfc
 
 Scheme = Literal["token", "span"]
 VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the numbers of the kernels
@@ -192,7 +193,7 @@ def judge_edits(
 
 def words_of_text(text: str) -> list[str]:
     """Return the words of a text, in Unicode NFC."""
-    return unicodedata.normalize("NFC", text).split()
+    return nfc(text).split()
 
 
 def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts:

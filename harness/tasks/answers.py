@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import string
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from harness.experiment.cached_parts import CachedTokenizer
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tasks.model_measures import ModelAbsent, PairMeasure
-from harness.tasks.task import JudgedItems, Marked
+from harness.tasks.task import JudgedItems, Marked, nfc
 from retrievers.lexical.tokenize import Tokens
 
 Tokenize = Callable[[Sequence[str]], Tokens]
@@ -35,11 +34,6 @@ WORD_LIMIT = 1000  # words of a text that ROUGE-1 reads
 
 _QUOTES = str.maketrans("", "", "\"'")
 _NOT_READ = re.compile("[^a-z0-9가-힣]")
-
-
-def nfc(text: str) -> str:
-    """Return the text in composed form: Korean written on macOS comes decomposed."""
-    return unicodedata.normalize("NFC", text)
 
 
 def split_reason(text: str) -> tuple[str, str]:

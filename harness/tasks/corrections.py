@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import csv
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +19,7 @@ from harness.errors import BadInput, did_you_mean
 from harness.progress import watch
 from harness.storage.cache import Cache
 from harness.tasks.alignment import JudgedEdits, judge_edits
-from harness.tasks.task import JudgedItems, Marked
+from harness.tasks.task import JudgedItems, Marked, nfc
 from retrievers.base import AtMost
 
 COLUMNS = {"id": "id", "source": "source", "reference": "reference", "prediction": "prediction", "type": "error_type"}
@@ -194,7 +193,7 @@ def _columns(given: Mapping[str, str]) -> dict[str, str]:
             raise BadInput(f"columns.{role} is unknown.{hint} Known are {', '.join(COLUMNS)}.")
         if not isinstance(column, str) or not column.strip():
             raise BadInput(f"columns.{role}={column!r} is not the name of a column. Give the name that the file uses.")
-    columns = COLUMNS | {role: _nfc(column) for role, column in given.items()}
+    columns = COLUMNS | {role: nfc(column) for role, column in given.items()}
     for roles in (("id", "source", "reference", "type"), ("id", "prediction")):
         for one, other in combinations(roles, 2):
             if columns[one] == columns[other]:
@@ -206,7 +205,7 @@ def _columns(given: Mapping[str, str]) -> dict[str, str]:
 
 def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
     for number, row in json_lines(path):
-        composed = {_nfc(column): _nfc(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
+        composed = {nfc(column): nfc(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
         _check_columns(composed, needed, f"{path}:{number}")
         yield number, composed
 
@@ -218,7 +217,7 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
     def lines() -> Iterator[str]:
         for number, line in numbered_lines(path):
             taken.append(number)
-            yield _nfc(line) + "\n"
+            yield nfc(line) + "\n"
 
     header: list[str] = []
     try:
@@ -241,10 +240,6 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
         raise BadInput(
             f"{path}:{taken[0]}: broken CSV in the row that begins here ({error}). Is a closing quote missing?"
         ) from None
-
-
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _check_columns(there: Collection[str], needed: Mapping[str, str], where: str) -> None:

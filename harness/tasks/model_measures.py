@@ -16,13 +16,13 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from unicodedata import normalize
 
 import numpy as np
 
 from harness.errors import BadInput
 from harness.progress import watch
 from harness.storage.cache import Cache
+from harness.tasks.task import nfc
 from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
 
@@ -305,7 +305,7 @@ class PairMeasure:
 
         Raise ModelAbsent if the model or a package is not available; BadInput if the model cannot be used.
         """
-        sides = ([encodable(normalize("NFC", text)) for text in side] for side in (predictions, references))
+        sides = ([encodable(nfc(text)) for text in side] for side in (predictions, references))
         pairs = list(zip(*sides, strict=True))
         keys = [hashlib.sha256(_digest(prediction) + _digest(reference)).digest() for prediction, reference in pairs]
 

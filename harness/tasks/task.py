@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,11 @@ class JudgedItems:
     marked: dict[str, list[Marked]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+def nfc(text: str) -> str:
+    """Return the text in Unicode's composed form: Korean written on macOS comes decomposed."""
+    return unicodedata.normalize("NFC", text)
 
 
 class TextTask(Protocol):
