@@ -10,6 +10,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
 from pathlib import Path
@@ -348,6 +349,19 @@ def cores() -> int:
             raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")
         return int(share)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], None]) -> None:
+    """Call work(first, last) for parts of range(count), in parallel."""
+    borders = np.linspace(0, count, 1 + min(parts, count)).astype(int).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, borders[:-1], borders[1:]))
+
+
+def order_rows(docs: np.ndarray, scores: np.ndarray) -> None:
+    """Order each row by descending score, in place. Ties stay in order: that of documents, if rows come sorted so."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    docs[:], scores[:] = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 class Retriever(Protocol):

@@ -10,7 +10,6 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -18,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, Progress, check_whole, cores, load_array, read_only
+from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, order_rows, read_only
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
 Links = Annotated[int, AtMost(512, "every document keeps as many")]
@@ -383,8 +382,7 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
             )  # fmt: skip
         _vector_kernels.finish(slack[mine], k, docs[mine], scores[mine], sizes[mine], 0, count)
 
-    with ThreadPoolExecutor(cores()) as pool:
-        _in_parts(pool, n, scan)
+    in_parts(n, cores(), cores(), scan)
     return Candidates(docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)]))
 
 
@@ -407,18 +405,15 @@ def rank_candidates(
     if k == 0 or not len(nonzero):
         return docs, scores
     vectors = read_only(vectors)
-    with ThreadPoolExecutor(cores()) as pool:
-        for start in range(0, len(nonzero), batch):
-            rows = nonzero[start : start + batch]
-            some = read_only(queries[rows])
-            docs[rows], scores[rows] = _best(pool, some, vectors, propose(some), k)
+    for start in range(0, len(nonzero), batch):
+        rows = nonzero[start : start + batch]
+        some = read_only(queries[rows])
+        docs[rows], scores[rows] = _best(some, vectors, propose(some), k)
     scores[docs < 0] = 0.0
     return docs, scores
 
 
-def _best(
-    pool: ThreadPoolExecutor, queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
     """As `rank_candidates`, for queries whose candidates are known; pads score -inf."""
     from retrievers.dense import _vector_kernels
 
@@ -426,18 +421,10 @@ def _best(
 
     def rank(first: int, last: int) -> None:
         _vector_kernels.rank_rows(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
-        # Rows come sorted by document: a stable sort leaves ties in that order.
-        order = np.argsort(-scores[first:last], axis=1, kind="stable")
-        docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
-        scores[first:last] = np.take_along_axis(scores[first:last], order, axis=1)
+        order_rows(docs[first:last], scores[first:last])
 
-    _in_parts(pool, len(queries), rank)
+    in_parts(len(queries), cores(), cores(), rank)
     return docs, scores
-
-
-def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
-    borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()
-    list(pool.map(work, borders[:-1], borders[1:]))
 
 
 def _room(k: int) -> int:

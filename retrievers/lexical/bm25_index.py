@@ -27,7 +27,6 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores, load_array, read_only
+from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # postings scored at a time: bounds temporary arrays
@@ -299,15 +298,10 @@ class SparseEngine:
             _bm25_kernels.search_postings(
                 *columns, self._docs, self._scores, places, offsets, first, last, docs, scores
             )
-            # Rows come sorted by document: a stable sort leaves ties in that order.
-            order = np.argsort(-scores[first:last], axis=1, kind="stable")
-            docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
-            scores[first:last] = np.take_along_axis(scores[first:last], order, axis=1)
+            order_rows(docs[first:last], scores[first:last])
 
         # Several parts per thread, since queries differ in cost.
-        borders = np.linspace(0, len(queries), 1 + min(8 * self._threads, len(queries))).astype(int).tolist()
-        with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(run, borders[:-1], borders[1:]))
+        in_parts(len(queries), 8 * self._threads, self._threads, run)
         scores[docs < 0] = 0.0
         return docs, scores
 
