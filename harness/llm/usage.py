@@ -27,7 +27,7 @@ Holding = Callable[[], AbstractContextManager[None]]
 class Completion:
     """What a language model replied.
 
-    text: the reply, or the words in which the model refuses. finish: why it ended, in the endpoint's words: `stop`,
+    text: the reply or refusal. finish: why it ended, in the endpoint's words: `stop`,
     `length` (cut off), `content_filter`, or `refusal`. input_tokens, output_tokens: as the endpoint counts them; None
     where it does not. expected_input: what input_tokens was estimated to be.
     """

@@ -71,8 +71,8 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     """Ask, append the judgements, and record what is known of the judge.
 
-    The replies are in the cache as they arrive, so that the judgements, in the order of the pool, can wait for all of
-    them: a killed command finds its replies again.
+    Replies are cached as they arrive, and the judgements, in the order of the pool, wait for all of them: a killed
+    command finds its replies again.
     """
     before, prompts = read_records(todo.folder).get(todo.judge.by), todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")

@@ -169,7 +169,7 @@ def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
                 f"{depth}. Repeat it with a larger depth."
             )
     if all(len(documents) <= depth for one in runs for documents in one.lists.values()):
-        yield "No list goes below pool.depth, so that no document could be drawn from there."
+        yield "No list goes below pool.depth: no document could be drawn from there."
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:

@@ -107,7 +107,7 @@ class ReviewWork:
 def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
     """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one.
 
-    Raise BadInput if there is nothing to judge, and for a workbook in which something is wrong.
+    Raise BadInput if there is nothing to judge, and for mistakes in a workbook.
     """
     check_keys(config)
     reviewers = reviewers_of(config.reviewer, adjudicate=config.sample == OPEN)

@@ -222,7 +222,7 @@ def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
     for key, runs in sorted(keys.items()):
         said.append(
             f"{model} was asked by pooled runs as well ({key} of {some(runs)}): a judge prefers what it has itself "
-            "ranked or written, so that these runs score too high. Judge with another model."
+            "ranked or written, and these runs score too high. Judge with another model."
         )
     return said
 

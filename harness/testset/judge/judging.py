@@ -24,7 +24,7 @@ from harness.testset.review.resolution import RELEVANT_FROM, is_relevant
 from retrievers.base import Document, Query, Turn
 
 MARKS = "\"'`´‘’‚‛“”„‟′″«»‹›「」『』〝〞〟＂＇"
-_GAP = "\\s\u00ad\u200b-\u200d\u2060\ufeff"  # white space and characters that nobody sees
+_GAP = "\\s\u00ad\u200b-\u200d\u2060\ufeff"  # white space and invisible characters
 _GAPS = re.compile(f"[{_GAP}]+")
 _EDGE = re.compile(f"[{_GAP}{re.escape(MARKS)}]+")
 _LETTERS = re.compile(f"[^{_GAP}]")

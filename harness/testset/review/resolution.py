@@ -15,7 +15,7 @@ from harness.testset.judge.judgements import ADJUDICATED, BASES, HUMAN, LLM, Jud
 from harness.testset.pool.pool import PooledPair
 
 RELEVANT_FROM = 2  # grades from this one on are relevant, unless something else is asked for
-DRAFTED = "draft"  # the basis of a need for retrieval that nobody has judged: the kind of the query
+DRAFTED = "draft"  # the basis of an unjudged need for retrieval: the kind of the query
 
 What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
 

@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Refuse a request unless it names this machine and comes from the page itself, or from a link to it."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self._server.is_here(hosts[0]):
-            raise RefusedRequest(403, "This server answers under the name of its own machine alone.")
+            raise RefusedRequest(403, "This server answers only under the name of its machine.")
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
         followed = self.command == "GET" and self.headers.get("Sec-Fetch-Mode") == "navigate"
         if origin not in (None, f"http://{hosts[0]}") or (site not in ("same-origin", "none") and not followed):
