@@ -19,6 +19,7 @@ from harness.fusion.weights import STRENGTHS, Ranker, WeightGrid, Weights
 from harness.gates import calibration
 from harness.gates.calibration import CLOSE
 from harness.gates.learned import INNER, Folds, Repeats
+from harness.storage.typed import encoded
 from retrievers.base import Ranking
 from retrievers.combine.fusion import WeightedSum
 
@@ -142,7 +143,7 @@ class Learning:
             notes.append("only one query to learn from: none can be held out")
         return {
             "version": VERSION,
-            "rule": found.rule.to_json(),
+            "rule": encoded(found.rule),
             "chosen": found.chosen,
             "why": found.why,
             "objective": self._objective,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import numpy as np
 from harness.config.schema import ReadPath
 from harness.data.files import json_file, required
 from harness.errors import BadInput, did_you_mean
-from harness.gates.rule import as_json
-from harness.storage.typed import row_as
+from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
@@ -96,9 +95,6 @@ class FusionRule:
                 f"{' and '.join(what)}. Choose the retriever that it was learnt with."
             )
 
-    def to_json(self) -> dict[str, Any]:
-        return as_json(asdict(self))
-
 
 class FittedFusion:
     """Applies the rule that another run has learnt. file: the fusion.json of that run.
@@ -121,7 +117,7 @@ class FittedFusion:
     @staticmethod
     def identify(file: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
         """Return the content of the file, which identifies the fusion; its path does not."""
-        return {"rule": read_rule(file).to_json()}
+        return {"rule": encoded(read_rule(file))}
 
     def check(self, names: Collection[str]) -> None:
         self.rule.check(names)

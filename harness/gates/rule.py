@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from harness.gates import calibration
 from harness.gates.gate import ALL, Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
-from harness.storage.typed import row_as
+from harness.storage.typed import encoded, row_as
 
 # Lists of a rule, and those that are as long.
 _PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
@@ -90,7 +89,7 @@ class Rule:
         return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
-        return as_json(asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]})
+        return encoded(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
@@ -139,12 +138,6 @@ class FittedGate:
 
 def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
-
-
-def as_json(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with lists in place of tuples."""
-    plain: dict[str, Any] = json.loads(json.dumps(fields, allow_nan=False))
-    return plain
 
 
 def _read(file: str) -> Rule:

@@ -53,7 +53,7 @@ from harness.statistics.agreement import Proportion
 from harness.statistics.prediction_powered import Estimate
 from harness.storage import cache as caches
 from harness.storage import entries
-from harness.storage.typed import row_as
+from harness.storage.typed import encoded, row_as
 from harness.sweeps.auto.budget import StepLog
 from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
 from harness.testset.audit.auditing import AuditSample, draw, read_audit
@@ -140,7 +140,7 @@ def _rules(folder: Path) -> None:
     with np.errstate(over="ignore", invalid="ignore"):  # coefficients up to the largest number
         rule.shown(plain.signal(_Inputs()))  # type: ignore[arg-type]
     fusion = FittedFusion(str(folder / "fusion.json")).rule
-    same(row_as(FusionRule, json.loads(json.dumps(fusion.to_json())), "rule"), fusion, "the rule")
+    same(row_as(FusionRule, json.loads(json.dumps(encoded(fusion))), "rule"), fusion, "the rule")
     fusion.fuse(dict.fromkeys(fusion.rankings, RANKING), 2)
 
 

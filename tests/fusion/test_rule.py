@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.errors import BadInput
 from harness.fusion.rule import FEATURES, FittedFusion, FusionRule
-from harness.storage.typed import row_as
+from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
 
@@ -75,7 +75,7 @@ FOUND = st.tuples(st.sampled_from("ab"), st.sampled_from(list(FEATURES)))
 @given(st.dictionaries(FOUND, st.floats(-1e9, 1e9).filter(bool), min_size=1))
 def test_what_is_written_is_read(weights):
     rule = FusionRule.of("ba", weights)
-    assert row_as(FusionRule, json.loads(json.dumps(rule.to_json(), allow_nan=False)), "rule") == rule
+    assert row_as(FusionRule, json.loads(json.dumps(encoded(rule), allow_nan=False)), "rule") == rule
 
 
 def test_its_identity_is_what_it_says(written, tmp_path):
