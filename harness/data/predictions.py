@@ -42,7 +42,7 @@ def read_predictions(path: Path) -> Predictions:
     if not number:
         raise no_rows(path)
     if is_contest(line):
-        return predictions_of({query_id: topk for _, query_id, topk in contest_rows(path)})
+        return predictions_of({query_id: topk for _, query_id, topk, _ in contest_rows(path)})
     lists = {query_id: trec_order(scores) for query_id, scores in trec_scores(path).items()}
     return replace(predictions_of(lists), whole=True)
 
@@ -52,17 +52,8 @@ def is_contest(line: str) -> bool:
     return line.lstrip().startswith(("{", "["))
 
 
-def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (file:line, query_id, doc_ids) of every contest row; other fields are ignored."""
-    for where, query_id, topk, _ in scored_rows(path):
-        yield where, query_id, topk
-
-
-def scored_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
-    """Yield (file:line, query_id, doc_ids, their scores) of every contest row.
-
-    The scores are those of `references`; None unless there is one for each document.
-    """
+def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
+    """Yield (file:line, query_id, doc_ids, scores) of every contest row; None if a document has no score."""
     for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
         topk = [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)]
         yield where, query_id, topk, _scores(row.get("references"), len(topk))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harness.config.schema import ReadPath
 from harness.data.files import no_rows, numbered_lines, sha256_of, some
-from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
+from harness.data.predictions import contest_rows, is_contest, trec_order, trec_scores
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Ranking
 from retrievers.external.function import descending
@@ -125,7 +125,7 @@ def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
 
 def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
     first: dict[bool, str] = {}  # whether a list has scores -> the first such list
-    for where, query_id, topk, scores in scored_rows(path):
+    for where, query_id, topk, scores in contest_rows(path):
         if len(set(topk)) < len(topk):
             twice = sorted({one for one in topk if topk.count(one) > 1})
             raise BadInput(f"{where}: topk names {some(twice)} twice. Remove one of them.")
@@ -153,5 +153,5 @@ def _line_with(path: Path, doc_id: str) -> str:
     """Return file:line of the first line that lists a document."""
     _, first = next(numbered_lines(path))
     if is_contest(first):
-        return next(where for where, _, topk, _ in scored_rows(path) if doc_id in topk)
+        return next(where for where, _, topk, _ in contest_rows(path) if doc_id in topk)
     return next(f"{path}:{number}" for number, line in numbered_lines(path) if line.split()[2] == doc_id)

@@ -107,7 +107,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collectio
     """
     known_queries, submitted = set(query_ids), set[str]()
     problems = []
-    for where, query_id, topk in contest_rows(path):
+    for where, query_id, topk, _ in contest_rows(path):
         submitted.add(query_id)
         if query_id not in known_queries:
             problems.append(f"{where}: the dataset has no query {query_id!r:.60}")
