@@ -22,7 +22,7 @@ from harness.errors import BadInput
 from harness.storage.cache import open_cache
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-FOLDER = "documents"  # within the entry of the cache, which has a manifest of its own
+FOLDER = "documents"  # within the entry of the cache, which has another manifest
 
 
 class Chunked(SpanLabelled):
@@ -76,7 +76,7 @@ class Chunked(SpanLabelled):
         suffixes = {one.path.suffix.lower() for one in files}
         readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
         known = preparation_identity(files, self._chunking) | {"readers": readers}
-        if self._unreadable == "skip":  # an entry with files left out is not what `stop` asks for
+        if self._unreadable == "skip":  # `stop` must not find an entry with files left out
             known["unreadable"] = "skip"
         entry = open_cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")

@@ -56,7 +56,7 @@ def compiled(separator: str) -> re.Pattern[str]:
         tree = parser.parse(separator)
         pattern = re.compile(separator)
     except (re.error, OverflowError, RecursionError) as error:
-        raise BadInput(f"chunk.separator={separator!r:.100} is no regular expression: {error}.") from None
+        raise BadInput(f"chunk.separator={separator!r:.100} is not a regular expression: {error}.") from None
     if tree.getwidth()[0] == 0:
         raise BadInput(
             f"chunk.separator={separator!r:.100} can match the empty string, which is between any two characters. "
@@ -94,7 +94,7 @@ def by_kiwi(text: str, share: Share) -> np.ndarray:
 
 
 def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
-    """Return the boundaries with further ones, so that nothing between two of them has more than `size` characters."""
+    """Return the boundaries and further ones: between two of them are at most `size` characters."""
     added: list[int] = []
     for place in np.flatnonzero(np.diff(borders) > size).tolist():
         start, end = int(borders[place]), int(borders[place + 1])
@@ -247,7 +247,7 @@ def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
     try:
         model = Tokenizer.from_str(content.decode())
     except Exception as error:  # the library raises nothing narrower
-        raise BadInput(f"{file} is no tokenizer: {str(error) or type(error).__name__:.200}.") from None
+        raise BadInput(f"{file} is not a tokenizer: {str(error) or type(error).__name__:.200}.") from None
     model.no_truncation()
     model.no_padding()
     return model, hashlib.sha256(content).hexdigest()
@@ -272,9 +272,9 @@ def _located(tokenizer: str) -> Path:
         return Path(hf_hub_download(tokenizer, FILE))
     except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:
         raise BadInput(
-            f"chunk.tokenizer={tokenizer} is no file or folder, and the hub gives none ({type(error).__name__}). "
-            f"Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches the hub, copy the file here "
-            f"and name it; (2) chunk.unit=characters or morphemes, which need no model."
+            f"chunk.tokenizer={tokenizer} is neither a file nor a folder, and the hub has none "
+            f"({type(error).__name__}). Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches the "
+            "hub, copy the file here and name it; (2) chunk.unit=characters or morphemes, which need no model."
         ) from None
 
 

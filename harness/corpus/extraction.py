@@ -28,7 +28,7 @@ from harness import children
 from harness.corpus import readers
 from harness.errors import BadInput, Failed, did_you_mean
 
-# The search path is handed over, so that both processes import the same modules wherever they are started.
+# The search path is handed over: both processes import the same modules.
 _START = (
     "import sys; sys.path[:] = {path!r}; from harness.corpus.extraction import serve; serve({function!r}, {limits!r})"
 )
@@ -138,10 +138,10 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     module, _, name = function.partition(":")
     call = getattr(importlib.import_module(module), name)
     replies = os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (what a library prints is no reply)
+    with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (a library may print)
         os.dup2(nothing.fileno(), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if held := _held():  # elsewhere the limit is not kept, or counts what is only reserved
+    if held := _held():  # elsewhere the limit is ignored, or counts reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, seconds)  # not handled: the system itself ends the process
@@ -183,7 +183,7 @@ _OFFICE = "Save it as PDF, HTML or text"
 _HANGUL = "Save it as HWPX in Hangul (Save As), or as PDF"
 _PICTURE = "It needs OCR: give the text that OCR finds"
 _PACKED = "Unpack it"
-_TABLE = "Write what it says as text; documents in JSON lines need no preparation"
+_TABLE = "Write its content as text; documents in JSON lines need no preparation"
 _BEGINNINGS = (  # (first bytes, kind, what to do); other binary files are refused for their bytes
     (b"%PDF-", "PDF", "Rename it to end in .pdf"),
     (b"PK\x03\x04", "a zip archive", "Unpack it, or rename it to end in .hwpx if it is HWPX"),
@@ -205,7 +205,7 @@ _ADVICE = {suffix: advice for advice, suffixes in _SUFFIXES.items() for suffix i
 
 
 def file_kind(head: bytes) -> tuple[str, str]:
-    """Return (what a file is, what to do with it) from its first bytes; ("", "") for what may be text."""
+    """Return (kind, advice) of a file by its first bytes; ("", "") if it may be text."""
     for beginning, kind, advice in _BEGINNINGS:
         if head.startswith(beginning):
             return kind, advice
@@ -235,8 +235,8 @@ class Reader:
     """How the files of a kind are read.
 
     version: raise it when the same file gives another text. read: path -> the texts of its pages, or one text; raises
-    BadInput that names the path. suffixes: in lower case. largest: bytes of a file. begins: what the first bytes of
-    such files contain; empty for text. package: the library that parses. apart: whether it does so in a separate
+    BadInput that names the path. suffixes: in lower case. largest: bytes of a file. begins: contained in the
+    first bytes of such files; empty for text. package: the library that parses. apart: whether it does so in a separate
     process. paged: whether the texts are pages.
     """
 
@@ -318,7 +318,7 @@ def _looked_at(path: Path) -> tuple[int, bytes]:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise BadInput(f"{path} is no file. Name a file.")
+            raise BadInput(f"{path} is not a file. Name one.")
         with path.open("rb") as file:
             return found.st_size, file.read(HEAD)
     except (OSError, ValueError) as error:

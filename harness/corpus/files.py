@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# What editors, browsers and systems leave behind. A wildcard takes these only if it spells the beginning of the name.
+# Temporary files of editors, browsers and systems. A wildcard takes one only if it spells the beginning of its name.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # problems in one message
 
@@ -91,7 +91,7 @@ def corpus_error(problems: Sequence[str]) -> BadInput:
 def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
     """Return the files that match one pattern, in no order. problems: extended by those of other files."""
     if not pattern.strip() or "\0" in pattern:
-        problems.append(f"files: {pattern!r} is no path. Give a pattern such as files='corpus/**/*'.")
+        problems.append(f"files: {pattern!r} is not a path. Give a pattern such as files='corpus/**/*'.")
         return []
     parts = PurePosixPath(pattern).parts
     plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
@@ -157,7 +157,7 @@ class _Search:
                 yield SourceFile(name, path)
             else:
                 self.problems.append(
-                    f"{path} is a device or a pipe, but a file is expected. Save what it gives to a file."
+                    f"{path} is a device or a pipe, but a file is expected. Save its output to a file."
                 )
 
     def _entries(self, folder: Path, part: str) -> list[Path]:
@@ -197,7 +197,7 @@ class _Search:
         if not target.is_relative_to(self.inside):
             self.problems.append(
                 f"{link} is a link that leads out of {self.base}, to {target}. Copy the file there, or name its folder "
-                "in a pattern of its own."
+                "in another pattern."
             )
             return False
         return True

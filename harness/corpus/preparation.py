@@ -4,7 +4,7 @@ The folder is that of `harness.data.documents_folder`, with these in addition:
 
 files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one line per file, in the order of their
              paths. sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts
-             in the text, or null. reader: what has read the file.
+             in the text, or null. reader: its name and version.
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
 manifest.json: a `Manifest`, written last.
 
@@ -76,7 +76,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a documents folder holds.
+    """The content of a documents folder.
 
     inputs: digest of the files and settings. chunk: the settings.
     files, texts: how many; equal texts count once. spans: places of the documents. characters: of the texts.
@@ -122,7 +122,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What was read from a file.
+    """The text that was read from a file.
 
     file: sha256 of its bytes. suffix: of its name, in lower case; it decides how the bytes are read. text: id of the
     text. characters: of the text. pages, reader: as `harness.corpus.extraction.Extracted` has them.
@@ -302,7 +302,7 @@ def prepare_documents(
 
     files: as `find_files` returns them. unreadable: whether files that cannot be read raise BadInput, which lists them
         all (the texts of the others stay for the next call), or are left out and listed in the manifest.
-    keys: what precedes the names of config keys, for errors.
+    keys: prefix of config keys in errors.
     """
     settings = chunking.identity()
     for place in (folder / TEXTS, folder / WORK_FOLDER):

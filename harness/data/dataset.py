@@ -26,7 +26,7 @@ _TEXTS = ("user_turns", "last", "file")
 class Dataset:
     """Documents, queries and labels that fit together.
 
-    documents: in ascending order of doc_id; a tuple, or `ShardedDocuments`, which memory need not hold.
+    documents: in ascending order of doc_id; a tuple, or `ShardedDocuments` on disk.
     queries: in the order of the file. qrels: None without labels. notes: sentences about unusual content.
     """
 
@@ -183,8 +183,8 @@ def _judgement_notes(qrels: Qrels, known: Collection[str]) -> Iterable[str]:
         need = "query needs" if len(qrels.unmet) == 1 else "queries need"
         unmet = [query_id for query_id in qrels.grades if query_id in qrels.unmet]
         yield (
-            f"{len(unmet)} labelled {need} retrieval, and no document that was judged is relevant, so that every run "
-            f"scores 0 there: {some(unmet)}."
+            f"{len(unmet)} labelled {need} retrieval, and no judged document is relevant: every run scores 0 "
+            f"there: {some(unmet)}."
         )
     others = sum(map(len, (qrels.not_relevant or {}).values()))
     if others:

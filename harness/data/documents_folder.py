@@ -79,7 +79,7 @@ class DocumentsFolder:
         except DAMAGED as error:
             raise BadInput(f"{path}: cannot be read ({error}). Prepare the files again.") from None
         if hashlib.sha256(content).hexdigest()[:TEXT_ID] != text_id:
-            raise BadInput(f"{path}: the text has changed, so that no span in it holds. Prepare the files again.")
+            raise BadInput(f"{path}: the text has changed, and its spans no longer hold. Prepare the files again.")
         return content.decode("utf-8")
 
     def paths(self) -> dict[str, str]:

@@ -21,8 +21,8 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 
 from harness.errors import BadInput, did_you_mean
 
-DAMAGED = (OSError, EOFError, zlib.error)  # what reading a file or a gzip stream raises
-# What a damaged or hostile file may take: a line and a file of JSON are in memory several times over.
+DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip stream
+# Limits for damaged or hostile files: a line and a file of JSON are in memory several times over.
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # bytes that any file may unpack to; and times its size, beyond them
@@ -38,7 +38,7 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
     if path.exists() and not path.is_file():  # reading it could wait for ever
-        raise BadInput(f"{path} is a device or a pipe, but a file is expected. Save what it gives to a file.")
+        raise BadInput(f"{path} is a device or a pipe, but a file is expected. Save its output to a file.")
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -124,7 +124,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what `json_lines` does of a part of a file that has been read. first: number of its first line."""
+    """Yield (line number, object) of a part of a file, as `json_lines`. first: number of its first line."""
     for number, raw_line in enumerate(raw.split(b"\n"), start=first):
         line = _decode(raw_line.rstrip(b"\r"), path, number)
         if line.strip():

@@ -166,7 +166,7 @@ class Frozen(SpanLabelled):
         )
         if by_model and not people:
             yield (
-                "Intervals do not know what the model gets wrong, and may miss what people would say altogether. They "
+                "Intervals do not know the model's errors, and may miss people's judgements altogether. They "
                 "do once people have checked queries drawn at random: harness testset review, sample=audit."
             )
         if self.folder.fingerprint != manifest["documents"].get("sha256"):

@@ -29,8 +29,8 @@ class Qrels:
         the labels do not say which documents were judged.
     pooled: query_id -> documents that were in the pool and have not been judged (TREC's grade -1).
     unmet: labelled queries that need retrieval, none of whose judged documents is relevant.
-    unanswerable: queries that need retrieval and whose answer the documents lack. They are not labelled: what is shown
-        for them is scored apart.
+    unanswerable: queries that need retrieval and whose answer the documents lack. They are not labelled; the
+        documents shown for them are scored apart.
     counts_unanswerable: whether they are part of the fingerprint.
 
     Labels on prepared texts have these in addition:
@@ -59,7 +59,7 @@ class Qrels:
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
     def content(self) -> Iterator[Any]:
-        """Yield what decides the fingerprint of the labels, the same for all files with the same meaning."""
+        """Yield the content for the fingerprint of the labels, equal for all files with the same meaning."""
         yield self.abstention
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
@@ -82,7 +82,7 @@ class Qrels:
             yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, which another cut of the texts leaves as it is; nothing without places."""
+        """Yield the evidence of each query, independent of how the texts are cut; nothing without places."""
         for query_id in sorted(self.grades) if self.places is not None else ():
             pieces = self.evidence.get(query_id, ())
             yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)

@@ -1,4 +1,4 @@
-"""The script that a text is written in, which stands for its language: Korean in Hangul, English in Latin letters.
+"""The script of a text, as a sign of its language: Korean in Hangul, English in Latin letters.
 
 English and French share a script; `language` tells English by its most frequent words.
 """

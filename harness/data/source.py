@@ -81,7 +81,7 @@ class Streamed(Iterable[Document]):
 
 
 def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
-    """Return a grade. Raise BadInput unless it is a finite number > 0 with which measures can count."""
+    """Return a grade. Raise BadInput unless it is a finite number > 0 that measures can sum."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise BadInput(f"{where}: {what} is {value!r:.60}, but must be a finite number > 0.{remedy}")
     if value > MOST_GRADE:

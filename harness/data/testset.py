@@ -74,7 +74,7 @@ def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return the number of characters with which both texts begin."""
+    """Return the length of the common beginning of two texts."""
     differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
@@ -88,7 +88,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class EvidencedQuery:
-    """A query of a test set. evidence: what answers it. where: its file and line. answer: in words; "" if unknown."""
+    """A query of a test set. evidence: of its answer. where: its file and line. answer: in words; "" if unknown."""
 
     query: Query
     kind: str
@@ -157,7 +157,7 @@ def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "datas
 
 
 def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
-    """Return `testset.json`. Raise BadInput if this is no finished test set. key: the config key of the folder."""
+    """Return `testset.json`. Raise BadInput unless the test set is finished. key: the config key of the folder."""
     finish = 'Repeat `harness testset draft`, or write {"version": 1} to that file if the queries were made otherwise.'
     give = "Give the folder that `harness testset draft` wrote."
     return finished_folder(folder, MANIFEST, VERSION, key=key, give=give, finish=finish)
@@ -271,7 +271,7 @@ def _placed(
 
 
 def _check_documents(documents: Sequence[tuple[Span, Document]], text: str, folder: DocumentsFolder) -> None:
-    """Raise BadInput unless every document is what its text has at its span."""
+    """Raise BadInput unless every document equals its text at its span."""
     for span, document in documents:
         if text[span.start : span.end] != document.text:
             raise BadInput(

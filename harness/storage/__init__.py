@@ -1,1 +1,1 @@
-"""What outlives a process: files that are written whole, append-only logs, locks, and the cache of slow results."""
+"""Files written whole, append-only logs, locks, and the cache of slow results."""

@@ -3,8 +3,8 @@
 A line is the JSON object of a row whose last field, `check`, is a checksum of the rest. A process that is killed while
 it appends leaves at most the beginning of one line, which readers pass over and the next writer removes.
 
-A machine shares its log `replies.log` by sending what is new in it, every half a minute, as an object
-`<writer>-<first byte>.log`. Other machines fetch it to a file of that name, which never changes.
+A machine shares its log `replies.log` by sending its new lines, every half a minute, as an object
+`<writer>-<first byte>.log`. Other machines fetch it to a file of that name and never change it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class AppendLog(Generic[T]):
                     raise BadInput(f"{self.path}:{number}: {self._problem}. {self._remedy}")
         if damaged:
             said = f"{len(damaged)} damaged lines, the first in line {damaged[0]}, are left out"
-            log.warning("%s: %s; what they held will be made again", self.path, said)
+            log.warning("%s: %s; their rows will be made again", self.path, said)
         return rows, position
 
     def _from(self, position: Position) -> list[bytes]:
@@ -267,7 +267,7 @@ class SharedLog:
         create_text(folder / WRITER, uuid.uuid4().hex)
 
     def fetch(self) -> None:
-        """Fetch what other machines have added."""
+        """Fetch the rows of other machines."""
         writer, self._sent = (self._folder / WRITER).read_text("utf-8"), 0
         for one in self._bucket.listed(self._start):
             name = one.name.removeprefix(self._start)
@@ -297,7 +297,7 @@ class SharedLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Fetch what others have added, and send what is added in this context. The caller holds the log's locks."""
+        """Fetch the rows of others, and send those added in this context. The caller holds the log's locks."""
         self.fetch()
         file = self._folder / FILE
         if self._sent > (file.stat().st_size if file.exists() else 0):  # our file was lost: the bucket has what it had

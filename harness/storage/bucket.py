@@ -1,4 +1,4 @@
-"""Objects in a bucket, by s3fs: read, written conditionally, listed. Each refusal says what to do.
+"""Objects in a bucket, by s3fs: read, written conditionally, listed. Each refusal names a remedy.
 
 Credentials, region and server come from the environment, as for every client of S3: AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY, or the machine's role, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. None of them is ever shown.
@@ -23,7 +23,7 @@ CONNECT_SECONDS, READ_SECONDS = 3, 30  # until a server that does not answer is 
 ATTEMPTS = 3
 PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # of a large file, sent or fetched
 WHOLE_BYTES = 8 << 20  # smaller files take one request
-REMOVED_AT_ONCE = 1000  # as many as S3 takes
+REMOVED_AT_ONCE = 1000  # the most that S3 takes
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
 LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, session tokens among them
 WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
@@ -148,7 +148,7 @@ class Bucket:
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
-        """Return what `work` gives; None if the server refuses with a code in `unless`. doing: as "read s3://..."."""
+        """Return the result of `work`; None if the server refuses with a code in `unless`. doing: "read s3://..."."""
         loop = self._files.loop
         from fsspec.asyn import sync
 
@@ -204,8 +204,8 @@ _BUSY = ("500", "502", "503", "504", "InternalError", "ServiceUnavailable", "Slo
 _RIGHTS = {
     False: "They need s3:GetObject and s3:ListBucket.",
     True: (
-        "What is cached there can be read, but a result that is not must be built and written. Use credentials with "
-        "s3:PutObject and s3:DeleteObject."
+        "Cached results can be read, but others must be built and written. Use credentials with s3:PutObject and "
+        "s3:DeleteObject."
     ),
 }
 

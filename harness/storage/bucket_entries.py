@@ -1,4 +1,4 @@
-"""A bucket that machines share, with a local copy of what this machine has used.
+"""A bucket that machines share, with a local copy of the entries that this machine has used.
 
 An entry consists of the objects `<kind>/<key>/<file>.<sha256, cut>` and its `manifest.json`, written last and only if
 there is none: of machines that race, one wins, and a finished entry is never overwritten. Entries are built in and read
@@ -41,14 +41,14 @@ from harness.storage.locks import Lease, require_conditions
 log = logging.getLogger(__name__)
 AT_ONCE = 4  # files of an entry that are sent or fetched
 MANIFESTS_AT_ONCE = 16  # that are read
-FETCHING = ".fetching"  # folder of the local copy, for what has arrived in part
+FETCHING = ".fetching"  # folder of the local copy, for entries that have arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
 
 T = TypeVar("T")
 
 
 class BucketEntries:
-    """The entries in a bucket, which processes and machines share. Every method raises what `Bucket` raises.
+    """The entries in a bucket, which processes and machines share. Methods raise the errors of `Bucket`.
 
     root: the folder of this machine's copy.
     """
@@ -87,9 +87,9 @@ class BucketEntries:
         return True
 
     def put(self, name: str) -> bool:
-        """Send an entry that was built; return False if another machine's was there first, which is then fetched.
+        """Send an entry that was built; return False if another machine's was there first, and fetch that.
 
-        What could not be sent stays, and is sent the next time.
+        An entry that could not be sent is sent the next time.
         """
         unfinished = unfinished_of(self._root / name)
         files = read_entry_manifest(unfinished)["files"]
@@ -133,7 +133,7 @@ class BucketEntries:
         if not (lease := self.lease(name)).acquire():
             return False
         try:
-            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: what is half deleted does not count
+            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: a half deleted entry does not count
             self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
         finally:
             lease.release()
@@ -193,7 +193,7 @@ class BucketEntries:
         def fetch(file: str) -> bool:
             path, (size, sha256) = arriving / file, files[file]
             path.parent.mkdir(parents=True, exist_ok=True)
-            for attempt in range(3):  # what was damaged on its way arrives whole the second time
+            for attempt in range(3):  # a file damaged on its way arrives whole the second time
                 if path.is_file() and path.stat().st_size == size and checksum(path) == sha256:
                     return True
                 if attempt == 2 or not self._bucket.download(_object(name, file, sha256), path):
@@ -208,7 +208,7 @@ class BucketEntries:
         return True
 
     def _transfer(self, files: Mapping[str, Any], doing: str, one: Callable[[str], T]) -> list[T]:
-        """Return what `one` returns for each file, several at once."""
+        """Return the results of `one` for each file, several at once."""
         size = sum(size for size, _ in files.values())
         with stage(f"{doing} {size / 1e6:,.1f} MB of the cache"), ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(one, files))

@@ -1,4 +1,4 @@
-"""The cache of slow results, addressed by what determines them.
+"""The cache of slow results, addressed by their identities.
 
 An entry is a folder `<kind>/<key>`, where key is the sha256 of the canonical JSON of its identity. If machines share a
 bucket, it keeps the entries, and the cache's folder is this machine's copy.
@@ -132,7 +132,7 @@ class Cache:
         if not intact(place):
             with self._lock(name):
                 place.mkdir(parents=True, exist_ok=True)
-                if not intact(place):  # where only its manifest is lost, what it holds may have been paid for
+                if not intact(place):  # if only its manifest is lost, its content may have been paid for
                     delete(place / MANIFEST)
                     write_text(place / MANIFEST, manifest_text(identity, {}))
         if self.bucket is None:
@@ -140,7 +140,7 @@ class Cache:
         shared = self.bucket.log(name)
         shared.fetch()
         with contextlib.suppress(Timeout, NotAllowed), self._lock(name, 0):
-            shared.send()  # what could not be sent before
+            shared.send()  # rows that could not be sent before
         return place
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
@@ -148,7 +148,7 @@ class Cache:
         return self.log_folder(kind, identity) if self.found(kind, identity) else None
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
-        """Return the context in which a log is added to. folder: from `log_folder`."""
+        """Return the context for adding to a log. folder: from `log_folder`."""
         name = folder.relative_to(self.root).as_posix()
         return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
 
@@ -241,7 +241,7 @@ class Cache:
             with self._lock(name, 0):
                 if self.bucket and not self.bucket.delete(name):
                     return False
-                for left in (place / MANIFEST, place, unfinished_of(place)):  # what is half deleted does not count
+                for left in (place / MANIFEST, place, unfinished_of(place)):  # a half deleted entry does not count
                     delete(left)
         except Timeout:
             return False

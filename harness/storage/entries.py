@@ -85,7 +85,7 @@ def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
     """Return the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended."""
     size = 0
-    for folder, _, names in os.walk(place):  # leaves out what vanishes meanwhile
+    for folder, _, names in os.walk(place):  # leaves out files that vanish meanwhile
         for name in names:
             with contextlib.suppress(OSError):
                 about = Path(folder, name).lstat()

@@ -38,7 +38,7 @@ PROBE = ".conditions"  # an object that shows whether the server minds condition
 
 @contextmanager
 def locked(file: Path, waits_for: str) -> Iterator[None]:
-    """Hold the lock of a file. waits_for: what its holder does, such as "judges this test set"."""
+    """Hold the lock of a file. waits_for: the holder's work, such as "judges this test set"."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(file)

@@ -104,7 +104,7 @@ def test_unreadable_files(harness, corpus):
         (["chunk.size=80"], "chunk.overlap=80 is not below chunk.size=80"),
         (["chunk.unit=tokens"], "chunk.unit=tokens needs chunk.tokenizer"),
         (["chunk.splitter=kiwy"], "Did you mean 'kiwi'"),
-        (["chunk.separator=[.!?"], "is no regular expression"),
+        (["chunk.separator=[.!?"], "is not a regular expression"),
         (["chunk.separator=\\s*"], "can match the empty string"),
         (["chunk.separator=([.!?]+\\s*)+"], "repeats a repetition"),
         (["chunk.note=note.txt"], "note.txt: there is no such file"),

@@ -177,14 +177,14 @@ def test_separators_cannot_take_for_ever():
         ({"size": 1_000_001}, "chunk.size=1000001 is too large: the most is 1000000"),
         ({"overlap": -1}, "chunk.overlap=-1 is too small: the least is 0"),
         ({"size": 20, "overlap": 20}, "chunk.overlap=20 is not below chunk.size=20"),
-        ({"separator": "[.!?"}, r"is no regular expression: unterminated character set"),
+        ({"separator": "[.!?"}, r"is not a regular expression: unterminated character set"),
         ({"separator": ""}, "chunk.separator is empty"),
         ({"separator": r"\s*"}, "can match the empty string"),
         ({"separator": r"(?=가)"}, "can match the empty string"),
         ({"separator": r"([.!?]+\s*)+"}, "repeats a repetition"),
         ({"separator": r"(a|b*)+c"}, "repeats a repetition"),
         ({"separator": r"(?:x+?y?){2,}z"}, "repeats a repetition"),
-        ({"separator": "(" * 5000 + "a" + ")" * 5000}, "is no regular expression"),
+        ({"separator": "(" * 5000 + "a" + ")" * 5000}, "is not a regular expression"),
         ({"unit": "tokens"}, "chunk.unit=tokens needs chunk.tokenizer"),
         ({"tokenizer": "BAAI/bge-m3"}, "chunk.tokenizer does nothing with chunk.unit=characters"),
         ({"note": 3}, "chunk.note=3 is not"),
@@ -214,15 +214,15 @@ def test_a_tokenizer_that_cannot_be_had(tmp_path, monkeypatch):
 
     refused(tmp_path, "the folder holds no tokenizer.json")
     (tmp_path / "tokenizer.json").write_text("{}")
-    refused(tmp_path, r"tokenizer\.json is no tokenizer")
+    refused(tmp_path, r"tokenizer\.json is not a tokenizer")
     (tmp_path / "bytes.json").write_bytes(b"\xff")
-    refused(tmp_path / "bytes.json", r"bytes\.json is no tokenizer")
+    refused(tmp_path / "bytes.json", r"bytes\.json is not a tokenizer")
     unknown = json.loads(json.dumps(LANGCHAIN["tokenizer"]))
     unknown["model"]["vocab"] = {"x": 0}
     (tmp_path / "unknown.json").write_text(json.dumps(unknown))
     refused(tmp_path / "unknown.json", r"unknown\.json counts no tokens: WordLevel error")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the variable is read once a process
-    refused("nobody/nothing-of-the-kind", "is no file or folder, and the hub gives none")
+    refused("nobody/nothing-of-the-kind", "is neither a file nor a folder, and the hub has none")
 
 
 def test_the_identity_is_of_contents_and_not_of_paths(tmp_path, tokenizer):

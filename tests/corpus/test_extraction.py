@@ -289,7 +289,7 @@ BAD = {
     "zip as HTML": ("a.html", zipped({"x": "y"}), "says html, but the file is a zip archive"),
     "old HWP": ("a.hwp", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an old binary HWP .* Save it as HWPX"),
     "Word": ("a.docx", zipped({"word/document.xml": "x"}), "a zip archive, which is not read. Save it as PDF"),
-    "table": ("a.csv", b"a,b\n", r"no reader for \.csv\. Write what it says as text"),
+    "table": ("a.csv", b"a,b\n", r"no reader for \.csv\. Write its content as text"),
     "unknown suffix": ("a.htlm", b"x", r"no reader for \.htlm\. Did you mean '\.htm'\? Readable are \.txt"),
     "an empty page": ("a.html", page("<script>x</script>").encode(), "holds no text"),
     "a page in an unknown encoding": (
@@ -327,7 +327,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path, name, content, message
 def test_a_path_that_is_no_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match=r"no\.txt cannot be opened: .*No such file"):
         extract(tmp_path / "no.txt")
-    with pytest.raises(BadInput, match="is no file"):
+    with pytest.raises(BadInput, match="is not a file"):
         extract(tmp_path)
 
 

@@ -91,8 +91,8 @@ def test_a_folder_that_several_links_lead_to_is_searched_once(tree):
 
 BAD = [
     ([], "files names no file"),
-    ([""], "'' is no path"),
-    (["a\0b"], "is no path"),
+    ([""], "'' is not a path"),
+    (["a\0b"], "is not a path"),
     (["x" * 300 + "/*"], r"files: x{200}: File name too long"),
     (["corpse/*.txt"], r"corpse: there is no such file or folder. Did you mean 'corpus'\?"),
     (["corpus/b.text"], r"corpus/b.text: there is no such file or folder. Did you mean 'b.txt'\?"),

@@ -65,7 +65,7 @@ def test_the_folder_may_move(made):
 
 
 def test_labels_of_a_model_alone_come_with_a_warning(made):
-    warning = "Intervals do not know what the model gets wrong"
+    warning = "Intervals do not know the model's errors"
     assert not any(note.startswith(warning) for note in read().notes)
     (made / "ts" / "audit.json").unlink()
     frozen(made / "ts", version=2)

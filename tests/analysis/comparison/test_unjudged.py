@@ -117,7 +117,7 @@ def test_a_run_shows_the_same_on_its_page_and_in_mlflow(harness, folder):
     assert "judged&#64;2" in note or "judged@2" in note
     assert "unanswerable" in note
     told = harness(*run).out
-    assert "1 labelled query needs retrieval, and no document that was judged is relevant" in told
+    assert "1 labelled query needs retrieval, and no judged document is relevant" in told
     assert "9 judged pairs" not in told  # the unanswerable query's are apart
     assert "8 judged pairs of a query and a document, 2.0 per query; 2 of them relevant." in told
     assert "1 document of the labels, none of them relevant, missing from the dataset: d9." in told
