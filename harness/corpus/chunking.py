@@ -273,8 +273,8 @@ def _located(tokenizer: str) -> Path:
     except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:
         raise BadInput(
             f"chunk.tokenizer={tokenizer} is neither a file nor a folder, and the hub has none "
-            f"({type(error).__name__}). Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches the "
-            "hub, copy the file here and name it; (2) chunk.unit=characters or morphemes, which need no model."
+            f"({type(error).__name__}). Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches "
+            "the hub, copy the file here and name it; (2) chunk.unit=characters or morphemes, which need no model."
         ) from None
 
 
