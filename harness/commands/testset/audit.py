@@ -23,10 +23,10 @@ from harness.statistics.agreement import DesignEstimate
 from harness.statistics.prediction_powered import FEW, LEAST
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
-from harness.testset.audit.auditing import AGREEMENT, Audit, AuditSample, Worth, audited, measure_of, read_audit, worth
+from harness.testset.audit.auditing import AGREEMENT, Audit, Progress, Worth, audited, measure_of, read_audit, worth
 from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
-from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, JudgedSet, read_judged_set
-from harness.testset.pool.pool import Pool, read_pool
+from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, read_judged_set
+from harness.testset.pool.pool import read_pool
 
 FEWEST = 2  # checked queries from which anything can be estimated
 LOW = 0.4  # kappas up to here are at best 'fair' (Landis and Koch 1977)
@@ -49,11 +49,17 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
     """Compare the judges of the queries that people have checked, print it, and write it to `agreement.json`."""
     folder = config.testset
     with stage("reading judgements"):
-        judged, pool, sample = _read(folder)
+        judged, pool, sample = read_judged_set(folder), read_pool(folder), read_audit(folder)
+    if sample is None:
+        raise _unready(folder, "no queries are drawn for people to check.")
+    if not any(one.basis == HUMAN and one.sample == "audit" for one in judged.judgements):
+        why = f"{folder / JUDGEMENTS} has no judgements by people for the audit"
+        raise _unready(folder, f"{why}, or their queries have been edited since.")
     measure = measure_of(config.metric, pool)
     with stage("comparing judges"):
         found = audited(judged, sample, config.relevant_from)
-        _require_checked(folder, found)
+        if len(found.progress.checked) < FEWEST:
+            raise _unready(folder, _too_few(found.progress))
         more = worth(judged, pool, sample, measure, config.relevant_from)
     records = [one for by, one in read_records(folder).items() if by.partition(":")[2] in found.models]
     document: dict[str, Any] = {"testset": str(folder), **encoded(found), "worth": encoded(more)}
@@ -63,40 +69,20 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
     return CommandAnswer(document, audit_report(folder, found, records, more))
 
 
-def _read(folder: Path) -> tuple[JudgedSet, Pool, AuditSample]:
-    """Raise BadInput where there is nothing to compare yet."""
-    judged, pool = read_judged_set(folder), read_pool(folder)
-    if (sample := read_audit(folder)) is None:
-        raise BadInput(f"testset={folder}: no queries are drawn for people to check. {_review(folder)}")
-    if not any(one.basis == HUMAN and one.sample == "audit" for one in judged.judgements):
-        why = f"{folder / JUDGEMENTS} has no judgements by people for the audit"
-        raise BadInput(f"testset={folder}: {why}, or their queries have been edited since. {_review(folder)}")
-    return judged, pool, sample
-
-
-def _require_checked(folder: Path, found: Audit) -> None:
-    progress = found.progress
-    if len(progress.checked) >= FEWEST:
-        return
-    blind = f" {counted(progress.not_blind, 'judgement')} do not count, as they were not blind." * bool(
-        progress.not_blind
-    )
-    raise BadInput(
-        f"testset={folder}: people have checked {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} "
-        f"in full, and {FEWEST} are needed.{blind} {_review(folder)}"
-    )
-
-
-def _review(folder: Path) -> str:
+def _unready(folder: Path, why: str) -> BadInput:
     command = shlex.join(["harness", "testset", "review", f"testset={folder}"])
-    return f"Judge them first: {command} reviewer=NAME sample=audit"
+    return BadInput(f"testset={folder}: {why} Judge them first: {command} reviewer=NAME sample=audit")
+
+
+def _too_few(progress: Progress) -> str:
+    seen = progress.not_blind
+    blind = f" {counted(seen, 'judgement')} do not count, as they were not blind." if seen else ""
+    checked = f"{len(progress.checked)} of {counted(progress.drawn, 'drawn query')}"
+    return f"people have checked {checked} in full, and {FEWEST} are needed.{blind}"
 
 
 def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
-    """Return how far judges agree, and what to do about it.
-
-    folder: of the test set. records: of the models that judged it. more: what more checked queries are worth.
-    """
+    """Return the report. records: of the models that judged. more: what more checked queries are worth."""
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people, "

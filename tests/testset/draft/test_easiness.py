@@ -102,13 +102,10 @@ def test_the_index_is_that_of_a_run():
     assert digest(ours) == digest(steps.index_identity(config["retriever"]["bm25"], corpus))
 
 
-def test_nothing_is_indexed_for_nothing(cache):
+def test_only_the_index_is_cached(cache):
     plain = [draft("", "안녕", kind="none")]
     assert measure_easiness(plain, DOCUMENTS, cache).drafts == plain
-    assert cache.entries() == []
-
-
-def test_only_the_index_is_cached(cache):
+    assert cache.entries() == [], "nothing is indexed for nothing"
     first = measure_easiness([draft("a", "사과")], DOCUMENTS, cache)
     assert {entry.kind for entry in cache.entries()} == {"indexes", "tokens"}
     kept = len(cache.entries())
