@@ -233,11 +233,9 @@ def score_lists(
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
     wanted = {measure.name for measure in (measures if detailed is None else map(parse_measure, detailed))}
     absent = _missing(lists.final, qrels)
-    scored = (*(query_id for query_id in lists.final.query_ids if query_id in qrels.grades),)
-    scored += tuple(absent) if missing == "zero" else ()
-    shown = judge_lists(lists.final, qrels, scored, lists.signal)
-    deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
-    before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
+    labelled = [query_id for query_id in lists.final.query_ids if query_id in qrels.grades]
+    scored = (*labelled, *(absent if missing == "zero" else ()))
+    shown, deep, before = _judge_all(lists, qrels, scored)
     judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
     values = {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED}
     unknown = lists.beyond(measures) | _unplaced(measures, shown)
@@ -247,18 +245,16 @@ def score_lists(
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
-    checked = qrels.checked
-    honest = wanted - set(unknown) if checked is None else set()  # nothing says how far a model's labels are off
+    honest = wanted - set(unknown) if qrels.checked is None else set()  # how far a model's labels are off is unknown
     lost, reachable, loss = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(lists.final)
-    first = (shown if before is None else before).first
     return Scores(
         query_ids=scored,
         values=values,
         needs=shown.needs,
         multi_turn=np.array([query_id in conversations for query_id in scored], bool),
         in_public=in_public,
-        first_hit=np.where(shown.needs, np.where(np.isfinite(first), first, 0.0), np.nan),
+        first_hit=_first_hit(shown if before is None else before),
         summary=_with_intervals(summary, values, split.seed, honest),
         public=_public(_summaries(parted, values, in_public), values, in_public, split, honest),
         private=_summaries(parted, values, ~in_public),
@@ -269,8 +265,20 @@ def score_lists(
         duplicates=repeated,
         loss=loss,
         unanswerable=_unanswerable(lists.final, qrels, split.seed if detailed is None else None),
-        checked=_checked(lists, checked, [one for one in parted if one.name not in unknown], scored),
+        checked=_checked(lists, qrels.checked, [one for one in parted if one.name not in unknown], scored),
     )
+
+
+def _judge_all(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...]) -> tuple[Judged, Judged, Judged | None]:
+    """Judge the final lists, the lists before the cut, and the candidates, if they are known."""
+    shown = judge_lists(lists.final, qrels, scored, lists.signal)
+    deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
+    return shown, deep, None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
+
+
+def _first_hit(judged: Judged) -> np.ndarray:
+    rank = np.where(np.isfinite(judged.first), judged.first, 0.0)
+    return np.where(judged.needs, rank, np.nan)
 
 
 def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
