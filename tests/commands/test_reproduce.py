@@ -84,7 +84,7 @@ def edit_config(client, run_id, **values):
     "words",
     [
         ("retriever=hybrid_lexical", "tokenizer=word", "fusion=rrf"),
-        ("retriever=dense", "encoder=lsa", "encoder.dimensions=16", "gate=auto"),
+        ("retriever=dense", "encoder=lsa", "encoder.dimensions=16", "gate=score", "gate.threshold=0.1"),
         ("retriever=bm25", "tokenizer=char_ngram", "query.text=last", "gate=depth", "top_k=2"),
     ],
     ids=lambda words: "-".join(words[:2]),

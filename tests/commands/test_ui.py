@@ -9,15 +9,15 @@ import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
+from logged_runs import RUN
 from planted_modules import Planted
 
 from harness.errors import BadInput
 
 
 @pytest.mark.slow
-def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harness, toy, tmp_path):
-    words = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
-    harness("run", *words)
+def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harness, logged, tmp_path):
+    logged(RUN)
     planted = Planted(tmp_path)  # neither MLflow nor what it starts imports from the working folder
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -38,10 +38,8 @@ def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harne
             address = f"tracking.uri={url.partition('#')[0].rstrip('/')}"
             words = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=서버", address)
             run_id = harness("run", *words, "format=json").json["run_id"]
-            assert (
-                harness("export", "experiment_name=서버", "submission=s.csv", address, "format=json").json["run_id"]
-                == run_id
-            )
+            exported = harness("export", "experiment_name=서버", "submission=s.csv", address, "format=json").json
+            assert exported["run_id"] == run_id
             assert list((tmp_path / "outputs" / "artifacts").rglob(f"{run_id}/artifacts/predictions.jsonl"))
             assert not (tmp_path / "mlartifacts").exists()
             assert planted.executed == []

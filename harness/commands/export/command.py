@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from harness.analysis.board.expected import shown_of_run
 from harness.analysis.ranking import SCORED, chosen_run, settled
 from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
-from harness.commands.export.model import log_model, prepare_model
+from harness.commands.export.model import log_model, prepared_model
 from harness.config.check import Invocation
 from harness.config.commands import ExportConfig
 from harness.errors import BadInput
@@ -50,17 +51,21 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     target = _target(config.submission, ledger, run, kind)
     valid = kind.validated(tracker, run, config.against)
     line = _line(run, config, target, hashlib.sha256(valid.predictions.encode()).hexdigest())
-    model = tracker, run, valid, open_cache(config.store.path), config.model_name or run.experiment
-    with ledger.locked():
-        ledger.settle(tracker)
-        ledger.require_free(line)
-        if config.model:
-            prepare_model(*model, allow=config.allow)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        there = target.exists()
-        ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
-        ledger.settle(tracker)
-        submission = ledger.submissions()[line.sha256]
+    name, served, model = config.model_name or run.experiment, None, None
+    with ExitStack() as prepared:
+        with ledger.locked():
+            ledger.settle(tracker)
+            ledger.require_free(line)
+            if config.model:
+                cache = open_cache(config.store.path)
+                served = prepared.enter_context(prepared_model(tracker, run, valid, cache, name, config.allow))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            there = target.exists()
+            ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
+            ledger.settle(tracker)
+            submission = ledger.submissions()[line.sha256]
+        if served:
+            model = log_model(tracker, served, name)
     expected = shown_of_run(tracker, run, line.metric, config.select_on)
     shown = ("run_id", "metric", "value", "low", "high", "kind", "sha256")
     document: dict[str, Any] = {name: getattr(line, name) for name in shown} | {
@@ -70,7 +75,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
         "provenance": provenance_of(target),
         "number": submission.number,
         "new": submission.exports[0].time == line.time,
-        "model": log_model(*model) if config.model else None,
+        "model": model,
         "expected": expected,
     }
     lines = [*notes, *_lines(document, run, submission, kind.unit)]

@@ -11,7 +11,8 @@ import importlib.metadata
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,10 +70,11 @@ class ServedRun:
     rules: Mapping[str, Path]
 
 
-def prepare_model(
-    tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str] = ()
-) -> None:
-    """Make the registered model `name` unless it exists; `log_model` then adds a version.
+@contextmanager
+def prepared_model(
+    tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str]
+) -> Iterator[ServedRun]:
+    """Make the registered model `name` unless it exists, and give the run that `log_model` adds as a version.
 
     Raise BadInput if the run would have another trial key today, since its model might answer differently; if queries
     that a language model wrote for it are no longer cached; if what its gate or fusion learnt was edited; or if MLflow
@@ -93,21 +95,19 @@ def prepare_model(
         )
     _require_same_key(run, plan, dataset)
     with tempfile.TemporaryDirectory() as scratch:
-        _rule_files(tracker, run, plan, Path(scratch))
-    _searched(plan, dataset, cache)
-    _register(client, name)
+        rules = _rule_files(tracker, run, plan, Path(scratch))
+        queries = _searched(plan, dataset, cache)
+        _register(client, name)
+        yield ServedRun(run, plan, dataset, queries, cache, rules)
 
 
-def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
-    """Package a run that `prepare_model` accepted, and give the new version of `name` the alias `champion`."""
+def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
+    """Package a run, and give the new version of `name` the alias `champion`."""
     from mlflow.entities import LoggedModelOutput
 
-    assert valid.dataset is not None
-    plan, dataset, client = Plan.of(valid.config), valid.dataset, tracker.client
-    queries = _searched(plan, dataset, cache)
+    run, client = served.run, tracker.client
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        served = ServedRun(run, plan, dataset, queries, cache, _rule_files(tracker, run, plan, folder))
         packed = _pack(served, folder)
         experiment, plain = client.get_run(run.run_id).info.experiment_id, NOT_IN_MODEL_NAMES.sub("_", name)
         logged = client.create_logged_model(experiment, plain, run.run_id, model_type="retrieval")
