@@ -1,4 +1,4 @@
-"""Labels survive another cut of the same texts, and an edit of one; beside it, AutoRAG's rule for carrying them."""
+"""Labels survive another cut of the same texts, and an edit of one."""
 
 import shutil
 
@@ -72,33 +72,6 @@ def test_evidence_longer_than_two_chunks_is_listed(folders):
     assert len(dataset.qrels.evidence) == 19  # each of them still has a label
     expected = {piece.exact for _, piece in PIECES if all(cover(span, piece.span) < 0.5 for span in spans(folders[40]))}
     assert split == expected
-
-
-def by_start_or_end(olds, news):
-    """AutoRAG's rule (`QA.update_corpus`): a new chunk is labelled if it contains the old one's start or end."""
-    return {
-        new
-        for new in news
-        for old in olds
-        if new.text == old.text and (new.start <= old.start <= new.end or new.start <= old.end <= new.end)
-    }
-
-
-# from, to: pieces of evidence (of 25) that no newly labelled chunk contains by half; labelled chunks that contain half
-# of none. From 300 to 100, the chunk that matters often lies inside the old one, and has neither its start nor its end.
-BY_START_OR_END = [(300, 100, 9, 47), (100, 300, 0, 7)]
-
-
-@pytest.mark.parametrize(("before", "after", "missed", "wrong"), BY_START_OR_END)
-def test_autorag_s_rule_on_the_same_labels(folders, before, after, missed, wrong):
-    olds, news = spans(folders[before]), spans(folders[after])
-    found_missed = found_wrong = 0
-    for _, piece in PIECES:
-        carried = by_start_or_end([old for old in olds if cover(old, piece.span) >= 0.5], news)
-        right = {new for new in news if cover(new, piece.span) >= 0.5}
-        found_missed += not carried & right
-        found_wrong += len(carried - right)
-    assert (found_missed, found_wrong) == (missed, wrong)
 
 
 def test_an_edit_loses_what_it_removes_and_nothing_else(tmp_path):
