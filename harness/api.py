@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from harness.commands.compare import Compared
 from harness.commands.run import Result
 from harness.commands.search import Hits
-from harness.config.check import Invocation, primary
+from harness.config.check import primary
 from harness.config.commands import COMMANDS, CompareConfig, RunConfig
 from harness.config.components import build
 from harness.config.composing import Request, check_flags, compose, hydras_state
@@ -101,7 +101,10 @@ def load_dataset(*overrides: str) -> Dataset:
         check_words("run", words, ())
         session.ask_anew()
         document, invocation = compose("run", words)
-        return _dataset(RunConfig.of(document), invocation)
+        name, source = invocation.choices["dataset"], document["dataset"]
+        if labels_alone(source):  # enough for `evaluate`, as for `harness score`
+            return Dataset(name, (), (), build(source, where="dataset").qrels())
+        return session.open_dataset(Plan.of(document), name)
 
     words = _overrides("run", overrides)
     return _explained("run", words, read)
@@ -178,13 +181,6 @@ def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
         if message := failure(error):
             raise Failed(message) from error
         raise
-
-
-def _dataset(config: RunConfig, invocation: Invocation) -> Dataset:
-    source, name = config.dataset, invocation.choices["dataset"]
-    if labels_alone(source):  # enough for `evaluate`, as for `harness score`
-        return Dataset(name, (), (), build(source, where="dataset").qrels())
-    return session.open_dataset(Plan.of(config.document), name)
 
 
 def _is_override(one: str | Result) -> bool:

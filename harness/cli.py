@@ -67,7 +67,10 @@ def call(command: str, words: Sequence[str]) -> int:
         from harness.progress import stage
 
         if {"-h", "--help"} & {*words}:
-            _print_help(command, words)
+            from harness.config.help import help_page
+
+            given = [word for word in words if word not in ("-h", "--help")]
+            print(help_page(command, given), flush=True)  # noqa: T201
         else:
             check_words(command, words, COMMANDS)
             with stage(f"harness {command}"):
@@ -111,13 +114,6 @@ def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
 
 def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_help(command: str, words: Sequence[str]) -> None:
-    from harness.config.help import help_page
-
-    given = [word for word in words if word not in ("-h", "--help")]
-    print(help_page(command, given), flush=True)  # noqa: T201
 
 
 def _run(request: Request) -> None:
@@ -167,7 +163,7 @@ def _overview() -> str:
 
 
 def _print_error(message: str) -> None:
-    from harness.config.program import runnable
+    from harness.config.text import runnable
     from retrievers.redaction import redacted
 
     print(redacted(runnable(message)), file=sys.stderr)  # noqa: T201

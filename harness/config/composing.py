@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -257,10 +257,6 @@ class Composed:
             texts,
         )
 
-    def refers_to(self, keys: Iterable[str]) -> bool:
-        """Return whether other values may refer to one of these keys."""
-        return any("${" + key.partition(".")[0] in text for key in keys for text in self.interpolations)
-
     def changed(self, values: Mapping[str, Any]) -> Composed:
         """Return the config with other values of keys that it has; values that refer to these follow."""
         config = copy.deepcopy(self.config)
@@ -290,7 +286,7 @@ class Composer:
         composed = self._shared(hydras, [one for one in fixed if one not in hydras])
         HydraConfig.instance().cfg = composed.section
         values = self._values([one for one in overrides if one not in hydras], composed)
-        if composed.refers_to(values):
+        if any("${" + key.partition(".")[0] in text for key in values for text in composed.interpolations):
             composed = composed.changed(values)
             return copy.deepcopy(composed.plain), dict(composed.choices)
         config = copy.deepcopy(composed.plain)

@@ -1,14 +1,20 @@
-"""Words in messages."""
+"""Words in messages: counts, ids, numbers, and commands as they are typed here."""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
+import shutil
+import sysconfig
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 WHOLE = 1e15  # below it, floats tell all whole numbers apart
 _NUMBER = re.compile(r"[+-]?(?!0[0-9_]+$)[0-9_.]+([eE][+-]?[0-9_]+)?")
+# `harness VERB` at the beginning of a line, in backticks, and after a colon.
+_COMMAND = re.compile(r"(^[ \t]*|`|: )harness (?=[a-z])", re.M)
 _PLURALS = {"query": "queries", "entry": "entries", "reply": "replies"}
 
 
@@ -50,3 +56,23 @@ def short_number(text: str) -> str:
             number = kind(text)
             return text if number in (math.inf, -math.inf) else str(shortest(number))
     return text
+
+
+def runnable(text: str) -> str:
+    """Return the text with the commands in it as they run in the user's shell."""
+    program = _program()
+    return _COMMAND.sub(lambda found: f"{found[1]}{program} ", text) if program != "harness" else text
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line is a command alone."""
+    return line.lstrip().startswith("harness ")
+
+
+def _program() -> str:
+    """Return what starts this installation in the working folder: its name if the PATH leads to it, else its path."""
+    installed, found = Path(sysconfig.get_path("scripts")) / "harness", shutil.which("harness")
+    if not installed.is_file() or (found and installed.samefile(found)):
+        return "harness"
+    below = installed.is_relative_to(Path.cwd())
+    return shlex.quote(str(installed.relative_to(Path.cwd()) if below else installed))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.config.commands import TrackedConfig
 from harness.config.components import build
-from harness.config.program import runnable
+from harness.config.text import runnable
 from harness.progress import stage
 from harness.storage import locks
 from harness.storage.atomic import write_text

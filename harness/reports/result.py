@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from harness.config.program import is_command, runnable
+from harness.config.text import is_command, runnable
 from harness.errors import Failed
 from harness.reports.report import Report, report_html, show_report
 from harness.reports.tables import FORMATS, Table, rendered

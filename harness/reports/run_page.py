@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.program import runnable
+from harness.config.text import runnable
 from harness.data.dataset import Dataset
 from harness.experiment import preflight
 from harness.experiment.plan import Plan

@@ -10,8 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from harness.config.program import runnable
-from harness.config.text import counted
+from harness.config.text import counted, runnable
 from harness.errors import BadInput, Failed
 from harness.experiment import timing
 from harness.sweeps import plan
