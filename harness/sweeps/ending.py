@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.board import page
-from harness.analysis.board.expected import Expected, QueryValues, Replay, RunFamily, of_experiment
-from harness.analysis.board.runs import SCORES, of_chosen, tables
-from harness.analysis.ranking import RankedRun, Wanted, distinct, of_runs
+from harness.analysis.board.expected import Expected, Replay, RunFamily, of_experiment
+from harness.analysis.board.runs import SCORES, BoardRuns, of_chosen, of_tables, tables
+from harness.analysis.ranking import Chosen, RankedRun, Wanted, distinct, of_runs
 from harness.config.commands import RunConfig
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.measures import grows_with
-from harness.measures.score_table import read_score_table
+from harness.measures.score_table import ScoreTable, read_score_table
 from harness.recording import recording
 from harness.recording.run_kind import RunKind
 from harness.recording.task_run import save_view
@@ -168,7 +168,8 @@ class Ending:
 
         def by_query(trials: Sequence[int]) -> np.ndarray:
             results = [summary.results[trial] for trial in trials]
-            known = _values(results, execution.tracker, execution.context, objective)
+            scored = _scores(results, execution.tracker, execution.context, objective)
+            known = of_tables(Chosen(summary.select_on, ()), objective, scored)
             counts = ~np.isnan(known.values).any(axis=0)
             counts &= known.public if summary.select_on == "public" else True
             if counts.sum() < 2:
@@ -282,25 +283,26 @@ def expected(
     if len(ranked) < len(own) or not all(_file(context, one).exists() for one in own):
         return None
 
-    def read(count: int) -> QueryValues:
-        return _values(own[:count], tracker, context, objective)
+    def read(count: int) -> BoardRuns:
+        scored = _scores(own[:count], tracker, context, objective)
+        return of_tables(Chosen(config.select_on, ranked[:count]), objective, scored)
 
     return RunFamily(objective, config.select_on, ranked, len(ranked), read, alone=True).expected(replay)
 
 
-def _values(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> QueryValues:
-    """Return values by query from the tracker; for trials that are not logged, from their files."""
+def _scores(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> list[ScoreTable]:
+    """Return scores by query from the tracker; for trials that are not logged, from their files."""
     if all(result.run_id for result in results):
         with tempfile.TemporaryDirectory() as folder:
             runs = [tracker.run(result.run_id or "") for result in results]
-            return QueryValues.of(tables(tracker, runs, metric, Path(folder)), metric)
+            return tables(tracker, runs, metric, Path(folder))
     found = []
     for result in results:
         file_hashes.verify(result.logged(context), SCORES, _file(context, result))
         found.append(read_score_table(_file(context, result), metric).by_id())
         if found[-1].query_ids != found[0].query_ids or (found[-1].public != found[0].public).any():
             raise BadInput("the trials are scored on different queries.")
-    return QueryValues.of(found, metric)
+    return found
 
 
 def _file(context: Context, result: TrialResult) -> Path:

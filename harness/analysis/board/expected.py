@@ -17,12 +17,11 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis.board.runs import BoardRuns, check_by_query, tables
+from harness.analysis.board.runs import BoardRuns, check_by_query, of_tables, tables
 from harness.analysis.ranking import RankedRun, Wanted, chosen_runs, differ
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE, folds
-from harness.measures.score_table import ScoreTable
 from harness.reports.markup import Words, interval
 from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
@@ -121,36 +120,18 @@ class Replay:
 
 
 @dataclass(frozen=True, eq=False)
-class QueryValues:
-    """What R runs score: float64 [R, Q], NaN where the measure does not apply; needs and public as in `BoardRuns`."""
-
-    values: np.ndarray
-    needs: np.ndarray
-    public: np.ndarray
-
-    @classmethod
-    def of(cls, scores: Sequence[ScoreTable], metric: str) -> QueryValues:
-        """Return the values of runs on the same queries; out of fold where something was learnt."""
-        values = np.stack([one.oof.get(metric, one.values[metric]) for one in scores])
-        return cls(values, scores[0].needs, scores[0].public)
-
-    def first(self, count: int) -> QueryValues:
-        return replace(self, values=self.values[:count])
-
-
-@dataclass(frozen=True, eq=False)
 class RunFamily:
     """Runs that compare by a measure, the best first, among which one is chosen.
 
     select_on: the queries that rank them, "all" or "public". of: how many runs compare, these among them.
-    read: the values of the first so many of them. alone: as in `Expected`.
+    read: at least the first so many of them with their values. alone: as in `Expected`.
     """
 
     metric: str
     select_on: str
     runs: Sequence[RankedRun]
     of: int
-    read: Callable[[int], QueryValues]
+    read: Callable[[int], BoardRuns]
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
@@ -226,8 +207,7 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
     if not whole:
         with suppress(BadInput):  # no two compare
             of = len(chosen_runs(tracker, Wanted(best.run.experiment, runs.metric, runs.select_on, like=best.run)).runs)
-    known = QueryValues(runs.values, runs.needs, runs.public)
-    return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, known.first))
+    return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, lambda count: runs))
 
 
 def of_family(
@@ -270,9 +250,11 @@ def of_experiment(
         return None
     with tempfile.TemporaryDirectory() as folder:
 
-        def read(count: int) -> QueryValues:
-            own = tables(tracker, [one.run for one in found.runs[:count]], asked.metric, Path(folder))
-            return QueryValues.of(own, asked.metric)
+        def read(count: int) -> BoardRuns:
+            first = replace(found, runs=found.runs[:count])
+            return of_tables(
+                first, asked.metric, tables(tracker, [one.run for one in first.runs], asked.metric, Path(folder))
+            )
 
         family = RunFamily(asked.metric, found.select_on, found.runs, len(found.runs), read)
         return of_family(tracker, family, most, replay)

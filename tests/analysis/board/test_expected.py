@@ -16,11 +16,11 @@ from harness.analysis.board.expected import (
     MOST,
     REPEATS,
     Expected,
-    QueryValues,
     Replay,
     RunFamily,
     cross_validated_choice,
 )
+from harness.analysis.board.runs import BoardRuns
 from harness.gates.calibration import folds
 from harness.statistics.prediction_powered import Estimate
 from harness.storage.typed import encoded
@@ -30,12 +30,12 @@ def family(rows, public=None, needs=None, of=0, **more):
     """Runs of these values, the best first. public: the queries that choose; None: all."""
     values = np.array(rows, float)
     everywhere = np.ones(values.shape[1], bool)
-    known = QueryValues(
-        values, everywhere if needs is None else np.array(needs), np.array(everywhere if public is None else public)
-    )
-    choosing = everywhere if public is None else known.public
-    runs = [made_run(n, "bm25", "none", n, float(np.nanmean(row[choosing]))) for n, row in enumerate(values)]
-    return RunFamily("modified_map@3", "all" if public is None else "public", runs, of, known.first, **more)
+    part = everywhere if public is None else np.array(public)
+    runs = [made_run(n, "bm25", "none", n, float(np.nanmean(row[part]))) for n, row in enumerate(values)]
+    select_on, needs = "all" if public is None else "public", everywhere if needs is None else np.array(needs)
+    ids, losses = tuple(map(str, range(len(part)))), np.zeros(values.shape, np.int8)
+    known = BoardRuns("modified_map@3", select_on, tuple(runs), ids, needs, ~everywhere, part, values, losses)
+    return RunFamily("modified_map@3", select_on, runs, of, lambda count: known, **more)
 
 
 def test_one_run_or_one_query_is_not_enough():

@@ -43,16 +43,6 @@ def test_runs_are_told_apart_by_the_settings_in_which_they_differ(board):
     assert sum(expected.values()) == int(np.count_nonzero(first))
 
 
-def test_a_row_names_the_runs_for_which_it_stands(board):
-    best, other, *rest = board.runs.runs
-    file = dataclasses.replace(other.run, name="first.csv", tags={"harness.verb": "score"})
-    twins = dataclasses.replace(
-        board.runs, runs=(dataclasses.replace(best, also=(other.run, file, file)), other, *rest)
-    )
-    first, second, *_ = document(dataclasses.replace(board, runs=twins))["runs"]
-    assert (first["also"], second["also"]) == (f"also {other.run.short_id}, first.csv", "")
-
-
 def test_pairs_are_tested_as_a_comparison_tests_them(board):
     """Each pair of runs on each part of the queries; a pair with fewer than two values is none."""
     values = board.runs.values.copy()
