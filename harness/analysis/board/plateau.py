@@ -89,7 +89,7 @@ def plateau_of(
     averages: float64 [L, Q], the means of the key's values over the other keys; None where there are none.
     grows: whether the measure grows with the key by construction.
     """
-    if key.numbers is None or len(key.values) < LEAST:
+    if key.numbers is None or len(key.values) < LEAST or values.shape[1] < 2:
         return None
     [raw] = [one for one in keys if one.name == key.name]
     line = _line(raw, [one for one in keys if one.name not in (key.name, *key.also)])
