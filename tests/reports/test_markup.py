@@ -26,10 +26,13 @@ def test_numbers(value, plain, signed, p):
     assert (markup.number(value), markup.signed(value), markup.p_value(value)) == (plain, signed, p)
 
 
-def test_an_interval_needs_both_ends():
+def test_an_interval_needs_both_ends_and_a_snippet_is_one_line():
     assert markup.interval(0.1234, 0.5) == "0.123 – 0.500"
     assert markup.interval(None, 0.5) == markup.interval(0.1, math.nan) == "–"
     assert markup.interval(None, None, absent="") == ""
+    assert [markup.rounded_or_none(value) for value in (1 / 3, math.nan, -math.inf)] == [0.333333, None, None]
+    assert markup.snippet("two\n words ") == "two words"
+    assert markup.snippet("ab " * 100) == ("ab " * 100)[: markup.SNIPPET - 1] + "…"
 
 
 @pytest.mark.parametrize(
@@ -45,15 +48,6 @@ def test_an_interval_needs_both_ends():
 )
 def test_what_a_gate_shows(levels, thresholds, text):
     assert markup.levels_text(levels, thresholds) == text
-
-
-def test_json_gets_finite_numbers_alone():
-    assert [markup.rounded_or_none(value) for value in (1 / 3, math.nan, -math.inf)] == [0.333333, None, None]
-
-
-def test_a_snippet_is_one_line_that_says_where_it_is_cut():
-    assert markup.snippet("two\n words ") == "two words"
-    assert markup.snippet("ab " * 100) == ("ab " * 100)[: markup.SNIPPET - 1] + "…"
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,7 @@ def test_what_a_command_finds_by_itself_is_not_repeated():
     assert place().command("ui") == "harness ui"
     assert place().command("export", "run=a1") == "harness export run=a1"
     assert place("corrections").command("compare") == "harness compare task=corrections"
-
-
-def test_a_config_dir_is_named_again():
+    assert place("corrections").command("ui") == "harness ui experiment_name=corrections"
     there = Place(place().config, {}, "my conf")
     assert there.command("export", "run=a1") == "harness export '--config-dir=my conf' run=a1"
 
@@ -44,10 +42,6 @@ def test_what_was_given_is_carried_and_quoted():
     assert shlex.split(given.command("export record", "public=SCORE"))[3:] == [
         "outputs=my outputs", "tracking.uri=http://127.0.0.1:5001", "public=SCORE",
     ]  # fmt: skip
-
-
-def test_the_page_of_another_task_needs_its_experiment():
-    assert place("corrections").command("ui") == "harness ui experiment_name=corrections"
 
 
 def test_harness_yaml_need_not_be_repeated(tmp_path):

@@ -182,8 +182,5 @@ def test_numbers_of_a_search_are_grouped():
     low, high = threshold.values[0].split(" – ")
     assert float(low) < threshold.numbers[0] < float(high)
     assert top_k.values == ("1", "2")
-
-
-def test_numbers_of_a_grid_are_not_grouped():
-    rows = [{"gate.threshold": str(one), "retriever": str(r)} for one in range(20) for r in "abcd"]
-    assert len(comparable(varied(rows))[0].values) == 20
+    grid = [{"gate.threshold": str(one), "retriever": str(r)} for one in range(20) for r in "abcd"]
+    assert len(comparable(varied(grid))[0].values) == 20  # each recurs
