@@ -12,6 +12,7 @@ repeats it, 1 for others of the same text and 0 for the rest.
 
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +81,12 @@ def judged_set(path, topics=8):
         rows.append(query(f"q{topic:05}", "", evidence, kind) | {"msg": turns})
     folder_of_testset(path / "ts", rows, "../docs")
     return JudgedSet(path / "ts", path / "docs")
+
+
+def copied_set(path, to):
+    """Return a copy of the folder `path` of a judged set, in the folder `to`."""
+    shutil.copytree(path, to, dirs_exist_ok=True)
+    return JudgedSet(to / "ts", to / "docs")
 
 
 def _ids(documents):

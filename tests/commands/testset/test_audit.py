@@ -1,10 +1,9 @@
 """`harness testset audit`: what it prints and writes, and what is missing where there is nothing to compare."""
 
 import json
-import shutil
 
 import pytest
-from judged_sets import JudgedSet, judged_set
+from judged_sets import copied_set, judged_set
 
 MODEL, KIM, LEE = "llm:judge#0123abcd", "human:kim", "human:lee"
 
@@ -35,8 +34,7 @@ def original(tmp_path_factory):
 @pytest.fixture
 def made(original, tmp_path):
     """A copy of it in the working folder."""
-    shutil.copytree(original.folder.parent, tmp_path, dirs_exist_ok=True)
-    return JudgedSet(tmp_path / "ts", tmp_path / "docs")
+    return copied_set(original.folder.parent, tmp_path)
 
 
 def test_the_account_is_printed_and_kept(harness, made):

@@ -97,16 +97,9 @@ def model():
 
 
 @pytest.fixture
-def drafting(harness, docs, monkeypatch, tmp_path):
-    """Call the command against a server, with a cache of the test's own: drafting(server, "limit=3") -> Done."""
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def call(server, *words):
-        given = ["testset=ts", "documents=docs", "model=tiny", f"llm.base_url={server.url}"]
-        return harness("testset draft", *given, *words)
-
-    return call
+def drafting(asking, docs):
+    """Call the command against a server: drafting(server, "limit=3") -> Done."""
+    return lambda server, *words: asking("draft", server, "documents=docs", *words)
 
 
 def lines(path):

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from frozen_sets import KIM, judged
-from judged_sets import JudgedSet
+from judged_sets import copied_set
 
 from harness.api import load_dataset
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
@@ -26,8 +26,7 @@ def original(tmp_path_factory):
 @pytest.fixture
 def made(original, tmp_path):
     """A working folder with docs and the judged test set ts."""
-    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
-    return JudgedSet(tmp_path / "ts", tmp_path / "docs")
+    return copied_set(original, tmp_path)
 
 
 def rows(path):

@@ -1,15 +1,15 @@
 """`harness testset judge` with a scripted model: what becomes of each reply, what is paid, and what is refused."""
 
+import functools
 import json
 import re
-import shutil
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 from chat_server import ChatServer, Reply
 from documents_folders import documents_folder
-from judged_sets import RUNS, JudgedSet, judged_set
+from judged_sets import RUNS, JudgedSet, copied_set, judged_set
 from scripted_judge import asked_for, gullible, judge, reply, truth
 
 from harness.config.commands import JudgeConfig
@@ -33,22 +33,15 @@ def template(tmp_path_factory):
 @pytest.fixture
 def made(template, tmp_path):
     """A pooled test set without judgements, in the working folder."""
-    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    made = JudgedSet(tmp_path / "ts", tmp_path / "docs")
+    made = copied_set(template, tmp_path)
     assert sum(made.kinds[one] not in ("none", "unanswerable") for one in made.queries) == SEEDS
     return made
 
 
 @pytest.fixture
-def judging(harness, made, monkeypatch, tmp_path):
-    """Call the command against a server, with a cache of the test's own: judging(server, "limit=3") -> Done."""
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def call(server, *words):
-        return harness("testset judge", "testset=ts", "model=tiny", f"llm.base_url={server.url}", *words)
-
-    return call
+def judging(asking, made):
+    """Call the command against a server: judging(server, "limit=3") -> Done."""
+    return functools.partial(asking, "judge")
 
 
 @pytest.fixture

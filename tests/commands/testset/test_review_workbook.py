@@ -1,11 +1,9 @@
 """`harness testset review via=xlsx`: a workbook is written, filled in and read, and what is wrong changes nothing."""
 
-import shutil
-
 import openpyxl
 import pytest
 from filelock import FileLock, Timeout
-from judged_sets import judged_set
+from judged_sets import copied_set, judged_set
 
 from harness.commands.testset import review
 from harness.testset.judge.judgements import JudgementLog
@@ -25,8 +23,7 @@ def judged(tmp_path_factory):
 @pytest.fixture
 def here(judged, tmp_path):
     """A copy of it in the working folder."""
-    for name in ("ts", "docs"):
-        shutil.copytree(judged.folder.parent / name, tmp_path / name)
+    copied_set(judged.folder.parent, tmp_path)
     return tmp_path
 
 

@@ -1,0 +1,15 @@
+"""What tests of several commands share: a language model to ask."""
+
+import pytest
+
+
+@pytest.fixture
+def asking(harness, monkeypatch, tmp_path):
+    """Call a command against a server, with another cache than other tests: asking("judge", server, "limit=3")."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def call(command, server, *words):
+        return harness(f"testset {command}", "testset=ts", "model=tiny", f"llm.base_url={server.url}", *words)
+
+    return call
