@@ -97,6 +97,14 @@ def numbers(folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
+def assert_same(found: dict[str, dict[str, float]], expected: dict[str, dict[str, float]]) -> None:
+    """Compare what light runs log: which of equal trials is logged in full depends on their times."""
+    for key, numbers in expected.items():
+        names = numbers.keys() & found[key].keys()
+        assert len(names) > 10
+        assert {name: found[key][name] for name in names} == {name: numbers[name] for name in names}
+
+
 @pytest.fixture(scope="module")
 def one_by_one(place):
     """The numbers with the basic launcher in this process: 4 trials over 2 retrievals."""
@@ -113,7 +121,7 @@ def test_parallel_jobs_give_the_same_numbers(one_by_one, place):
     assert found["plan"]["jobs"] == [2, 2]
     assert found["plan"]["retrievals"] == {"compute": 2, "cached": 0}
     assert len(list((folder / "store" / "rankings").glob("*/manifest.json"))) == 2
-    assert numbers(folder) == one_by_one
+    assert_same(numbers(folder), one_by_one)
     assert len({json.dumps(one, sort_keys=True) for one in one_by_one.values()}) == 4, "the trials differ"
 
 
@@ -156,7 +164,7 @@ def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(one_by_on
     assert before < {run.run_id for run in trials(folder) if run.status == "FINISHED"}
     whole = numbers(folder)
     assert len(whole) == 10
-    assert {key: whole[key] for key in one_by_one} == one_by_one
+    assert_same(whole, one_by_one)
 
 
 def _worker_at_work(child: subprocess.Popen, folder: Path) -> int:
