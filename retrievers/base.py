@@ -1,4 +1,4 @@
-"""Types shared by all components (documents, queries, rankings) and protocols of components that rank."""
+"""Documents, queries and rankings, and the protocols of retrievers, fusions and rerankers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,15 @@ import numpy as np
 
 from harness.errors import BadInput, did_you_mean
 
-# Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
+# Called as progress(done, total, unit), such as progress(3, 10, "texts"). None: no reports.
 Progress = Callable[[int, int, str], None]
-MOST_CORES = 4_096  # no machine has more
+MOST_CORES = 4_096  # more than any machine has
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """The greatest absolute value of a config argument, with the reason: `Annotated[int, AtMost(100, "...")]`.
-
-    Constructors check the least value themselves.
-    """
+    """The largest absolute value of a config argument, and why: `Annotated[int, AtMost(100, "...")]`."""
 
     most: float
     why: str
@@ -43,7 +40,7 @@ Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 
 
 def check_whole(name: str, value: object, give: str, least: float, most: float = math.inf) -> None:
-    """Raise BadInput unless `value` is a whole number within these bounds; `True` is not. give: the remedy."""
+    """Raise BadInput unless `value` is an int, and no bool, from `least` to `most`. give: the remedy."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"{name} is {value!r}: give {give}.")
 
@@ -58,10 +55,10 @@ _REMEMBERED = 16  # cached results per function, at most
 
 
 def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Cache the last results of `function`, each while the objects that it was computed from are alive.
+    """Cache the last 16 results of `function`, each until one of its positional arguments is garbage-collected.
 
-    Positional arguments are compared by identity; they must support weak references and must not change. Keyword
-    arguments are compared by value. The result must not refer to the positional arguments.
+    Positional arguments, compared by identity, must support weak references and never change. Keyword arguments are
+    compared by value. The result must not refer to the positional arguments.
     """
     cached: dict[Any, tuple[_Result, list[weakref.ref[Any]]]] = {}
 
@@ -82,7 +79,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """native_id: the id in the file, if that is a number."""
+    """native_id: the id in the file if it is a number there, else None."""
 
     doc_id: str
     text: str
@@ -103,7 +100,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A conversation; a plain question is a single user turn. native_id: as in Document."""
+    """A conversation. A plain question is a single user turn. native_id: as in Document."""
 
     query_id: str
     turns: tuple[Turn, ...]
@@ -119,16 +116,16 @@ class Query:
 
     @property
     def text(self) -> str:
-        """The user turns joined by spaces: the text that retrievers search for."""
+        """The user turns joined by spaces, which retrievers search for."""
         return " ".join(self.user_turns)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Ranked documents for a list of queries, checked by the constructor.
+    """Ranked documents for Q queries. The constructor checks the rules below.
 
     query_ids: Q unique ids, in the order of the dataset.
-    doc_ids: D unique ids in ascending code-point order: comparing indices compares ids.
+    doc_ids: D unique ids in ascending code-point order, so comparing indices compares ids.
     docs: int32 [Q, K], indices into `doc_ids`, best first; -1 pads the end of a row. A row may be empty.
     scores: float64 [Q, K], finite, descending; ties are in ascending order of doc_id. A pad scores 0.
     measured: values that the retriever measured during the search, such as an index's recall; logged with the run.
@@ -169,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Return the k best documents per query (None: all) of {query_id: {doc_id: score}}, ties by doc_id."""
+        """Rank {query_id: {doc_id: score}}, ties by doc_id. k: documents kept per query; None: all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -191,7 +188,7 @@ class Ranking:
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def take(self, rows: np.ndarray) -> Ranking:
-        """Return some of the queries. rows: bool [Q] or row numbers, each once."""
+        """Return the ranking of some queries. rows: bool [Q], or row numbers, each once."""
         kept = np.arange(len(self.query_ids))[rows].tolist()
         made = self._of_same(self.docs[rows], self.scores[rows])
         vars(made).update(query_ids=tuple(self.query_ids[row] for row in kept))
@@ -204,18 +201,16 @@ class Ranking:
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
 
     def where(self, keep: np.ndarray) -> Ranking:
-        """Empty the rows where `keep` (bool [Q]) is false."""
+        """Return a copy with the rows emptied where `keep` (bool [Q]) is false."""
         docs, scores = np.array(self.docs), np.array(self.scores)
         docs[~keep], scores[~keep] = -1, 0.0
         return self._of_same(docs, scores)
 
     def rescored(self, scores: np.ndarray) -> Ranking:
-        """Reorder the first n documents of each row by new scores.
+        """Reorder the first n documents of each row by new scores, float64 [Q, n], n <= K, 0 at pads.
 
-        The other documents keep their order below: the first scores 1 less than the lowest new score of the row, each
-        further one 1 less again.
-
-        scores: float64 [Q, n <= K], 0 at pads.
+        The other documents follow in their old order. Each scores 1 less than the one above it, the first 1 less than
+        the row's lowest new score.
         """
         width = scores.shape[1]
         head, tail = self.docs[:, :width], self.docs[:, width:]
@@ -238,7 +233,6 @@ class Ranking:
         return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return {query_id: {doc_id: score}}, best first: the inverse of `from_scores`."""
         return {query_id: dict(self.row(i)) for i, query_id in enumerate(self.query_ids)}
 
     def to_trec(self, tag: str) -> Iterable[str]:
@@ -249,7 +243,7 @@ class Ranking:
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return the union of ids in ascending order, and the place of each table's ids in it (int32)."""
+    """Return the union of the tables' ids, ascending, and the position of each table's ids in it (int32)."""
     ids = list(chain.from_iterable(tables))
     order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
     ascending = [ids[i] for i in order]
@@ -261,7 +255,7 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
 
 
 def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers below `count` that occur in `docs`, ascending, and `docs` as places among them; -1 stays."""
+    """Return the numbers in `docs` (all below `count`), ascending, and `docs` as positions among them; -1 stays -1."""
     occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
     occurs[docs] = True
     occurs[-1] = False
@@ -271,20 +265,17 @@ def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def encodable(text: str) -> str:
-    """Return the text with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def one_word(text: str) -> str:
-    """Percent-encode the white space of a text, for formats whose fields are words."""
+    """Percent-encode white space, for formats whose fields are separated by spaces."""
     return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 
 class DocIds:
-    """The doc_ids of an index, indexed by document number.
-
-    Stored as one text and the end of each id in it, which takes a fifth of a list's memory.
-    """
+    """The doc_ids of an index, by document number. One text and the ends of the ids take a fifth of a list's memory."""
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
@@ -292,7 +283,7 @@ class DocIds:
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
-        """Write the ids of `documents` into `folder`; raise ValueError unless they are unique and ascending."""
+        """Write the ids of `documents` to `folder`. Raise ValueError unless they are unique and ascending."""
         if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
             raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
         ids = [document.doc_id for document in documents]
@@ -307,16 +298,13 @@ class DocIds:
         return tuple(self._text[start:end] for start, end in spans)
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
-        """Return a Ranking whose table has only the documents that occur.
-
-        docs, scores: as in Ranking, with document numbers of the index.
-        """
+        """Return a Ranking. docs, scores: as in Ranking, but `docs` has document numbers of this index."""
         used, places = occurring(docs, len(self))
         return Ranking(tuple(query.query_id for query in queries), self[used], places, scores, measured)
 
 
 def opened(doc_ids: DocIds | None, k: int) -> DocIds:
-    """Return the ids of an opened index. Raise RuntimeError before `index` or `load`, and BadInput if k < 0."""
+    """Return `doc_ids`. Raise RuntimeError if no index is open (None), and BadInput if k < 0."""
     if k < 0:
         raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
     if doc_ids is None:
@@ -329,21 +317,20 @@ def load_array(folder: Path, name: str) -> np.ndarray:
 
 
 def require_identity(file: Path, identity: Mapping[str, Any]) -> None:
-    """Raise ValueError unless an index was made with these arguments. file: of the index, with its identity as JSON."""
+    """Raise ValueError unless the index's `file` holds `identity` as JSON."""
     found = json.loads(file.read_text(encoding="ascii"))
     if found != identity:
         raise ValueError(f"the index in {file.parent} was made with {found}, not with {identity}")
 
 
 def read_only(values: np.ndarray) -> np.ndarray:
-    """Return a read-only view: compiled kernels are compiled for that type alone."""
+    """Return a read-only view: kernels are compiled for read-only arrays only."""
     view = np.asarray(values).view()
     view.flags.writeable = False
     return view
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use: HARNESS_CORES, or all."""
     if share := os.environ.get("HARNESS_CORES"):
         if not share.isascii() or not share.isdigit() or not 0 < int(share) <= MOST_CORES:
             raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")
@@ -352,20 +339,20 @@ def cores() -> int:
 
 
 def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Call work(first, last) for parts of range(count), in parallel."""
+    """Cut range(count) into at most `parts` and call work(first, last) for each, on several threads."""
     borders = np.linspace(0, count, 1 + min(parts, count)).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, borders[:-1], borders[1:]))
 
 
 def order_rows(docs: np.ndarray, scores: np.ndarray) -> None:
-    """Order each row by descending score, in place. Ties stay in order: that of documents, if rows come sorted so."""
+    """Sort each row by descending score, in place. Tied documents keep their order."""
     order = np.argsort(-scores, axis=1, kind="stable")
     docs[:], scores[:] = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 class Retriever(Protocol):
-    """Ranks documents for queries. Nothing to inherit: any class with these methods is a retriever.
+    """Ranks documents for queries. Any class with these methods is a retriever; there is no base class.
 
     `retrievers.testing.check_retriever` tests the contract. Constructor arguments are config keys.
 
@@ -373,14 +360,14 @@ class Retriever(Protocol):
         recorded_as: name of the class in identities and logs, such as retriever/bm25; default: its import path.
         version: raise it when the same arguments give different scores.
         packages: distributions whose installed versions are part of the results' identity.
-        resumes: whether `index` resumes from files that an interrupted call left in the folder.
-        source: the argument that names an outside file or code; its sha256 is in `identify` as `sha256`.
-        precomputed: whether rankings were made elsewhere, for the dataset's queries alone: no search is timed.
-        times_itself: whether `search` measures `latency_p50_ms`; such a retriever is not searched again to be timed.
+        resumes: whether `index` continues from files that an interrupted call left in the folder.
+        source: the argument that names an outside file or module; `identify` returns its checksum as `sha256`.
+        precomputed: whether the rankings were made elsewhere, for the dataset's queries only; no search is timed.
+        times_itself: whether `search` measures `latency_p50_ms`; the harness then makes no extra search for timing.
 
     Class method, optional:
-        identify(**arguments) -> dict: replaces the constructor's arguments in the identity, such as by a model's
-        checksum; default: all arguments except those under `runtime:`.
+        identify(**arguments) -> dict: return the arguments for the identity, such as a checksum in place of a path.
+            Default: all arguments except those under `runtime:`.
 
     Methods, optional, called before a run begins:
         check_data(doc_ids, queries): raise BadInput unless a run on these documents and queries can work.
@@ -388,20 +375,18 @@ class Retriever(Protocol):
 
     Attributes, optional:
         progress: a Progress or None, set before the work begins.
-        timed: set to True before searches are timed: they then need not measure anything about themselves.
+        timed: set to True before searches are timed; `search` may then skip other measurements.
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Build the index of `documents` and write it to `folder`; `search` can then be called.
+        """Build the index of `documents` in `folder`; `search` can then be called.
 
         documents: in ascending order of doc_id.
         folder: exists; empty, or left by an interrupted call if the class resumes.
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load`
-        first.
-        """
+        """Return at most k documents per query. A smaller k gives a prefix of a larger one."""
 
     def load(self, folder: Path) -> None:
         """Open the index that another instance wrote to `folder`; `search` can then be called."""
@@ -414,13 +399,13 @@ class Fusion(Protocol):
         """Raise BadInput if an argument refers to a ranking that is not among `names`."""
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """Return at most k documents per query. rankings: one or more by name, of the same queries in one order."""
+        """Return at most k documents per query. rankings: one or more, by name, with equal `query_ids`."""
 
 
 class Reranker(Protocol):
     """Scores (query text, document text) pairs. Class attributes and `identify` as in Retriever.
 
-    depth: documents of a ranking that are scored per query, at least 1; 0: nothing is reranked.
+    depth: documents per query to score, at least 1; 0: nothing is reranked.
     """
 
     depth: int

@@ -1,4 +1,4 @@
-"""Addresses of other machines, the secrets for them, and the notice that names them."""
+"""Addresses of other machines, the secrets sent to them, and the notice that names them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from harness.errors import BadInput
 from retrievers.redaction import register
 
-NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts named so far, for the processes of a command
+NAMED = "HARNESS_HOSTS_NAMED"  # environment variable: the hosts that a command's processes have named so far
 
 
 def host_of(address: str) -> str:
-    """Return host and port of an address, without a login; "" if it has none."""
+    """Return host and port of an address, without user and password; "" if it has no host."""
     try:
         return urlsplit(address).netloc.rpartition("@")[2]
     except ValueError:  # such as a broken IPv6 address
@@ -25,7 +25,6 @@ def host_of(address: str) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether a host, given without a port, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -33,9 +32,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def name_host(address: str, given_by: str) -> None:
-    """Print to standard error, once per command, the host (and nothing else) of an address on another machine.
-
-    given_by: the config key or environment variable that holds the address.
+    """Print the host of an address to standard error, once per command, unless it is this machine. given_by: its config
+    key.
     """
     host, named = host_of(address), os.environ.get(NAMED, "").split()
     if not host or host in named or is_this_machine(urlsplit(address).hostname or ""):
@@ -46,7 +44,7 @@ def name_host(address: str, given_by: str) -> None:
 
 @dataclass(frozen=True)
 class Address:
-    """An http(s) address without secrets. key: its config key. local: whether it is on this machine."""
+    """An http(s) address without secrets. key: its config key. local: whether it is this machine."""
 
     url: str
     key: str
@@ -54,7 +52,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str, key: str) -> Address:
-        """Raise BadInput, which shows no secret, for anything but an http(s) address without user and password."""
+        """Raise BadInput, which quotes no secret, unless `url` is an http(s) address without user and password."""
         name = key.rpartition(".")[2]
         try:
             parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
@@ -73,7 +71,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether requests cannot be read on the way."""
+        """Whether others cannot read the requests."""
         return self.local or self.url.startswith("https:")
 
 
@@ -81,7 +79,7 @@ class Address:
 class Secrets:
     """Headers whose values are in environment variables. They are read for each attempt, never stored or shown.
 
-    variables: header -> environment variable. prefix: precedes each value, such as "Bearer ".
+    variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -91,11 +89,10 @@ class Secrets:
         register(*self.variables.values())
 
     def unset(self) -> list[str]:
-        """Return the variables that are empty or not set."""
         return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
 
     def headers(self) -> dict[str, str]:
-        """Return header -> value for variables that are set. Raise BadInput for a value that is not a valid header."""
+        """Return header -> value for the variables that are set. Raise BadInput for an invalid header value."""
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
@@ -107,7 +104,7 @@ class Secrets:
 
 
 def checked_variable(name: str, key: str) -> str:
-    """Return a valid variable name. Raise BadInput, which does not show it: it may be the secret itself."""
+    """Return `name`. Raise BadInput, which does not quote it (it may be the secret), if it is invalid."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
     return name

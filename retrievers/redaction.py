@@ -1,7 +1,7 @@
 """Removes the secrets in environment variables from texts.
 
-Code that reads a secret from the environment registers its variable. Code that shows or keeps a text that may repeat
-what was sent, such as an error message, passes it through `redacted`.
+Code that reads a secret registers its variable. Code that shows or stores a text which may quote a request, such as an
+error message, calls `redacted`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
 HIDDEN = "[key]"
-SHORTEST = 6  # characters of a secret: shorter ones are placeholders for services that want none
-WORD = 8  # characters: shorter secrets count only as whole words
-READ, SHOWN = 20_000, 60  # characters of a long text that are searched for secrets, and of a value that are shown
+SHORTEST = 6  # characters; shorter values are placeholders for services that need no key
+WORD = 8  # characters; shorter secrets are matched only as whole words
+READ, SHOWN = 20_000, 60  # characters of a text to search for secrets, and of a value to show
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-_VARIABLES = {  # read by libraries; of an address, the login is secret
+_VARIABLES = {  # read by libraries; in an address, only the login is secret
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "HF_TOKEN",
@@ -41,25 +41,24 @@ _NOISE = re.compile("[^0-9A-Za-z]+")
 
 
 def register(*variables: str) -> None:
-    """Treat the values of these environment variables as secrets from now on."""
     _VARIABLES.update(variables)
 
 
 def redacted(text: str, shortest: int = SHORTEST) -> str:
-    """Return the text with [key] in place of each secret, in any form that a service or a library may repeat it in.
+    """Replace each secret in a text by [key], in any form that a service or a library may quote it.
 
-    Forms: unchanged; base64, such as `user:password` in a header; escaped as in JSON, Python, HTML or an address; and,
-    if it contains a digit, in other case or with white space and punctuation in between. A secret without a digit, such
+    Forms: unchanged; base64, such as `user:password` in a header; escaped as in JSON, Python, HTML or an address. A
+    secret with a digit is also found in other case, or with white space and punctuation in between. One without, such
     as `not-needed`, may consist of common words.
 
-    shortest: secrets of fewer characters stay.
+    shortest: secrets with fewer characters stay.
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text
 
 
 def shown_value(value: object) -> str:
-    """Return the start of the `repr` of a value for a message, without secrets."""
+    """Return the start of a value's `repr`, without secrets, for a message."""
     try:
         text = redacted(repr(value)[:READ])
     except Exception:  # whole numbers of thousands of digits, and third-party classes
@@ -68,8 +67,6 @@ def shown_value(value: object) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats log records and tracebacks without secrets."""
-
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
 
@@ -106,7 +103,7 @@ def _decoded(word: str) -> str:
 
 
 def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
-    """Return the text without secrets. escapes: whether escapes are read as the characters that they stand for."""
+    """Remove secrets from a text. escapes: read escapes as the characters that they stand for."""
     if escapes:
         secrets = [_ESCAPED.sub(_meaning, one) for one in secrets]
     meant = _ESCAPED.sub(_meaning, text) if escapes else text

@@ -1,16 +1,16 @@
 """Retrievers over a corpus that is cut into shards, and the merge of the shards' rankings.
 
-A retriever says by its class attribute `sharding` how its index can be cut:
+The class attribute `sharding` says how a retriever's index can be cut:
 
 - "independent": `index` and `search` treat each shard as the whole corpus. Vectors computed in other batches may differ
   in the last digits, so the cut is part of the rankings' identity.
-- "summed": as `Summed`. Rankings equal those of one index, bit by bit, and share its identity.
-- absent: the index cannot be cut; the retriever gets the documents as a sequence that reads them from disk.
+- "summed": as in `Summed`. Rankings equal those of one index, bit by bit, and share its identity.
+- absent: the index cannot be cut. The retriever gets the documents as a sequence that reads them from disk.
 
 Optional methods:
 
-- `check_sharding()`: raise BadInput, before a run begins, if these arguments do not allow a cut.
-- `sibling() -> Retriever`: return another instance with the same model in memory, to open another shard.
+- `check_sharding()`: raise BadInput, before a run begins, if the arguments do not allow a cut.
+- `sibling() -> Retriever`: return another instance that shares the model in memory, to open another shard.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ TOGETHER = 8  # rankings merged at a time
 class Summed(Retriever, Protocol):
     """Weighs the terms of a shard by statistics of the whole corpus, in two passes.
 
-    surveyed_by: the arguments that decide surveys and summaries, which are reused if only others change.
+    surveyed_by: the arguments that surveys and summaries depend on; they are reused if only other arguments change.
     """
 
     surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """Write the summable statistics of a shard, such as document frequencies, to `folder`: the first pass."""
+        """First pass: write statistics of a shard that can be summed, such as document frequencies, to `folder`."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """Write the statistics of the whole corpus to `folder`. surveys: of all shards, in order."""
 
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
-        """Write the index of a shard to `folder`: the second pass. survey: of this shard."""
+        """Second pass: write the index of a shard to `folder`. survey: of this shard."""
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """Open the index of a shard; `search` then finds documents of this shard."""
 
 
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
-    """Return the k best documents of each query over all shards, and the means of their measured values.
+    """Return the k best documents of each query over all shards, and the means of the measured values.
 
-    rankings: at least one; the same queries in the same order, different documents. A few are in memory at a time.
+    rankings: at least one, with equal `query_ids` and no common document; a few are in memory at a time.
     """
     best: list[Ranking] = []
     measured: dict[str, list[float]] = {}

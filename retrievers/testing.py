@@ -1,4 +1,4 @@
-"""Contract tests of retrievers, encoders, fusions and rerankers, in this repository or in yours.
+"""Contract tests of retrievers, encoders, fusions and rerankers, for this repository and for yours.
 
 `make` builds a new instance, always with the same arguments; `tmp_path` is an empty folder, such as pytest's fixture:
 
@@ -58,10 +58,9 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
     """Check the rules for every retriever.
 
     - Every query has a row, in the order given, even without documents or with an empty text.
-    - At most k documents; a smaller k gives a prefix of a larger one; k may exceed the number of documents.
-    - A document is found first by its own text, in English and in Korean; equal texts tie, ordered by doc_id. No other
-      order of different texts is expected.
-    - The same ranking from a second search, a second index, and a second instance that loads the first one's folder.
+    - At most k documents per query. A smaller k gives a prefix of a larger one. k may exceed the number of documents.
+    - A document is found first by its own text, in English and in Korean. Equal texts tie and are ordered by doc_id.
+    - A second search, a second index, and a second instance that loads the first one's folder give the same ranking.
     - A query's documents do not depend on the other queries.
     - No document, one document, and documents without content can be indexed and searched.
     - If it has `sharding`, shards give the ranking of the whole: bit by bit, or up to rounding if independent.
@@ -75,8 +74,6 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Subject:
-    """A retriever to examine, indexed in `folder`. queries: of the dataset. k: documents to ask for."""
-
     make: MakeRetriever
     folder: Path
     documents: Sequence[Document]
@@ -97,8 +94,8 @@ def contract(
 ) -> Iterator[tuple[str, str]]:
     """Yield (rule, the violation or "") of every rule, on your documents and queries.
 
-    documents: in ascending order of doc_id. folder: an empty one. known_only: whether the retriever answers only these
-        queries, as one with rankings made elsewhere.
+    documents: in ascending order of doc_id. folder: empty. known_only: whether the retriever answers only these
+        queries, because its rankings were made elsewhere.
     """
     subject = Subject(make, _new_folder(folder, "indexed"), documents, queries)
     rules = [("the documents can be indexed", _indexed), *(KNOWN_QUERIES if known_only else ANY_QUERIES).items()]
@@ -238,9 +235,9 @@ IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}
 def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
     """Check the rules for every encoder.
 
-    - encode_documents writes embeddings.npy, float32 [N, D], finite, with equal vectors for equal texts, and the same
-      again on the same folder.
-    - encode_queries gives float32 [Q, D], finite, in the order of the queries, also from a second instance.
+    - encode_documents writes embeddings.npy, float32 [N, D], finite, with equal vectors for equal texts. A second call
+      on the same folder writes the same.
+    - encode_queries returns float32 [Q, D], finite, in the order of the queries, also from a second instance.
     - No documents and no queries are allowed.
     """
     texts, folder = list(TEXTS.values()), _new_folder(tmp_path, "encoded")
@@ -272,8 +269,8 @@ def check_fusion(make: Callable[[], Fusion]) -> None:
     """Check the rules for every fusion.
 
     - Every query has a row, in the order of the rankings.
-    - Exactly the documents that some ranking returned, at most k; a smaller k gives a prefix of a larger one.
-    - The order of the rankings does not matter; one ranking alone keeps its documents.
+    - A row has the documents that any ranking returned, at most k. A smaller k gives a prefix of a larger one.
+    - The order of the rankings does not matter. One ranking alone keeps its documents.
     """
     first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})
     second = Ranking.from_scores({"z": {"b": 9.0, "d": 9.0, "e": 4.0}, "m": {}, "empty": {}})
@@ -293,7 +290,7 @@ def check_reranker(make: Callable[[], Reranker]) -> None:
     """Check the rules for every reranker.
 
     - depth is at least 1.
-    - Each pair gets one finite score, float64, whatever its texts; equal pairs score equally up to rounding.
+    - Each pair gets one finite score, float64, whatever its texts. Equal pairs score equally up to rounding.
     - Scores depend neither on the order of the pairs nor on the instance, up to rounding.
     - Without pairs there are no scores.
     """
@@ -310,7 +307,7 @@ def check_reranker(make: Callable[[], Reranker]) -> None:
 
 
 def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Return the score of each pair, float64 [N]; raise AssertionError unless each pair is scored once, in float64."""
+    """Return the score of each pair, float64 [N]. Raise AssertionError unless each pair is scored once, in float64."""
     scores, times = np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
     for places, values in reranker.score(pairs):
         assert values.dtype == np.float64

@@ -1,1 +1,1 @@
-"""What works on rankings alone: fusion and reranking."""
+"""Fusion and reranking: components that work on rankings."""

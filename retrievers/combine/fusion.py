@@ -1,6 +1,6 @@
 """Fusion: one ranking from several rankings of the same queries.
 
-Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points; a document's score is the weighted sum of its
+Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points. A document's score is the weighted sum of its
 points. Row i of every array belongs to query i.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, Ranking, check_choice, check_whole, one_table, remembered
 
-LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
+LARGEST = 1e9  # of weights, floors and RRF's k: far above useful values, far below overflow
 Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
 
 Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
@@ -26,9 +26,8 @@ Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distri
 class PooledCandidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
-    doc_ids: the doc_ids of all rankings, ascending.
     docs: int32 [Q, C], indices into `doc_ids`, ascending; rows are padded with len(doc_ids).
-    slots: for each ranking int64 [Q, K], the index of its documents in the flattened `docs`; a pad points to a pad.
+    slots: for each ranking int64 [Q, K], the positions of its documents in the flattened `docs`; a pad points to a pad.
     """
 
     doc_ids: tuple[str, ...]
@@ -37,21 +36,21 @@ class PooledCandidates(NamedTuple):
 
 
 class RankPoints(NamedTuple):
-    """A ranking's points for documents that it returned, float64 [Q, K], and for all others, [Q, 1] or one number."""
+    """A ranking's points for the documents it returned, float64 [Q, K], and for all others, [Q, 1] or one number."""
 
     returned: np.ndarray
     absent: np.ndarray | float = 0.0
 
 
 class SumOfPoints(ABC):
-    """The base of fusions: weighted sums of points, which subclasses define."""
+    """The base of fusions that add up weighted points. Subclasses define the points."""
 
     version = 1
     packages: tuple[str, ...] = ()
     _weights: Mapping[str, float] = MappingProxyType({})
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput if a weight names none of the rankings `names`, or all of them have weight 0."""
+        """Raise BadInput if a weight names none of the rankings `names`, or if all weights are 0."""
         _check_names("weights", self._weights, names)
         if not any(self._weight(name) for name in names):
             raise BadInput(
@@ -61,7 +60,7 @@ class SumOfPoints(ABC):
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
         """Return the k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
 
-        Raise ValueError without a ranking, or if their queries differ; BadInput as in `check`.
+        Raise ValueError without a ranking or if their queries differ, and BadInput as in `check`.
         """
         if not rankings:
             raise ValueError("there is no ranking to fuse")
@@ -98,12 +97,12 @@ class SumOfPoints(ABC):
 
 @dataclass(eq=False)
 class RRF(SumOfPoints):
-    """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank).
+    """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank), ranks from 1.
 
-    Ranks start at 1; a ranking that did not return the document adds 0.
+    A ranking that did not return the document adds 0.
 
     k: 0 to 1e9; larger values reduce the advantage of the first ranks.
-    weights: ranking name -> weight, 0 to 1e9; default 1. The documents of a ranking with weight 0 stay candidates: a
+    weights: ranking name -> weight, 0 to 1e9; default 1. Documents of a ranking with weight 0 stay candidates, so a
         sweep over weights always ranks the same documents.
     """
 
@@ -121,26 +120,23 @@ class RRF(SumOfPoints):
 
 @dataclass(eq=False)
 class WeightedSum(SumOfPoints):
-    """The sum of weight * normalised score. Scores are normalised per query and ranking, over the documents returned.
-
-    Normalisations of a score s, of n documents returned:
+    """The sum of weight * normalised score. Scores are normalised per query and ranking, over the n documents returned.
 
     - `min_max`: (s - min) / (max - min); 1 where all scores are equal. Absent documents get 0.
     - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get the
       ranking's lowest normalised score for the query, 0 if it returned nothing.
     - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval): (s -
       floor) / (max - floor), where `floors` gives the lowest possible score: 0 for BM25, -1 for cosine. A score at the
-      floor becomes 0, even if it is the best. Absent documents get 0.
+      floor becomes 0, even if it is the best. Absent documents get 0. `fuse` raises BadInput for a score below its
+      floor.
     - `rank`: 1 - (rank - 1) / n, ranks from 1. Absent documents get 0.
     - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high 3
       standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
       outliers are not clipped to 0 and 1. Absent documents get 0.
 
-    `fuse` raises BadInput for a score below its floor.
-
     weights: ranking name -> weight, as in RRF.
-    floors: ranking name -> lowest possible score, -1e9 to 1e9; used, and required for each ranking, only by
-        `theoretical_min_max`.
+    floors: ranking name -> lowest possible score, -1e9 to 1e9. Only `theoretical_min_max` uses it, and needs it for
+        each ranking.
     """
 
     recorded_as = "fusion/weighted_sum"
@@ -154,7 +150,7 @@ class WeightedSum(SumOfPoints):
         self._floors = _by_name("floors", self.floors, least=-LARGEST)
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput as in RRF, if a floor names no ranking, or if `theoretical_min_max` lacks one."""
+        """Raise BadInput as in SumOfPoints, if a floor names no ranking, or if `theoretical_min_max` lacks one."""
         super().check(names)
         _check_names("floors", self._floors, names)
         lacking = [name for name in names if name not in self._floors]
@@ -183,8 +179,8 @@ class CombMNZ(WeightedSum):
     """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
 
-    A ranking that did not return the document adds 0. A ranking with weight 0 counts as one that returned it. Negative
-    sums, possible with `z_score` and `distribution`, fall as the count grows.
+    A ranking that did not return the document adds 0. A ranking counts even if its weight is 0. Negative sums, possible
+    with `z_score` and `distribution`, fall as the count grows.
     """
 
     recorded_as = "fusion/combmnz"
@@ -211,7 +207,7 @@ def _shares(ranking: Ranking, least: float | None = None) -> np.ndarray:
 
 def _min_max(ranking: Ranking) -> np.ndarray:
     shares = _shares(ranking)
-    return np.where(shares[:, :1] > 0, shares, 1.0)  # the best share is 1, but 0 where all scores are equal
+    return np.where(shares[:, :1] > 0, shares, 1.0)  # all shares are 0 where all scores are equal
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
@@ -225,7 +221,7 @@ def _z_score(ranking: Ranking) -> np.ndarray:
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Return row sums from left to right; numpy's own sum depends on the row's width: padding would change it."""
+    """Return row sums from left to right: numpy's sum depends on the width, so padding would change it."""
     return np.cumsum(values, axis=1)[:, -1:]
 
 
@@ -247,7 +243,7 @@ def normalised(name: str, ranking: Ranking) -> RankPoints:
 
 
 def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
-    """Return 1 / (k + rank), as in RRF."""
+    """Return 1 / (k + rank)."""
     queries, depth = ranking.docs.shape
     points = 1.0 / (k + np.arange(1, depth + 1))
     return RankPoints(np.broadcast_to(points, (queries, depth)))
@@ -255,7 +251,7 @@ def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
 
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """Return the candidates of rankings; cached per set of rankings, for all trials of weights."""
+    """Return the candidates of rankings, cached for all trials of weights."""
     doc_ids, places = one_table([ranking.doc_ids for ranking in rankings])
     pad = np.int32(len(doc_ids))
     docs = [np.append(place, pad)[one.docs] for place, one in zip(places, rankings, strict=True)]
@@ -285,7 +281,6 @@ def _best(candidates: PooledCandidates, scores: np.ndarray, k: int) -> tuple[np.
 
 
 def _by_name(what: str, values: object, least: float) -> dict[str, float]:
-    """Return a checked mapping from ranking names to numbers of at least `least`; None is an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):

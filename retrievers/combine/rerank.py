@@ -23,12 +23,12 @@ class NoRerank:
 class CrossEncoder(models.NeuralModel):
     """Scores a pair by a classifier with one label over both texts, as sentence-transformers' CrossEncoder does.
 
-    The score passes through the activation that the model names, by default the sigmoid: it then lies between 0 and 1
-    and is comparable across queries.
+    The score passes through the activation that the model names, by default the sigmoid, which makes it comparable
+    across queries.
 
-    max_length: tokens of both texts together; the longer text is truncated first.
-    depth: documents scored per query, at least 1.
-    The other arguments are those of `models.NeuralModel`.
+    max_length: tokens of both texts together; the longer text is cut first.
+    depth: documents to score per query, at least 1.
+    The other arguments are those in `models.NeuralModel`.
     """
 
     max_length: models.MaxLength | None = 1024

@@ -1,1 +1,1 @@
-"""Encoders, embeddings, vector indexes, and the sparse and multi-vector heads of bge-m3."""
+"""Encoders, embeddings, vector indexes, and bge-m3's sparse and multi-vector heads."""

@@ -1,6 +1,6 @@
-"""Compiled inner loops of vector search; imported only where they run, since numba takes a while to import.
+"""Compiled inner loops of vector search, imported only where they run because importing numba is slow.
 
-Vectors are float32 and passed read-only, so that each kernel is compiled for a single set of types.
+Vectors are float32 and read-only, so each kernel is compiled for a single set of types.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numba import njit
 from retrievers.lexical._bm25_kernels import keep_best, select
 
 STRIPE = 32  # scores compared with the threshold at a time
-LANES = 16  # partial sums of a product: enough for vector instructions, and few to sum at the end
+LANES = 16  # partial sums of a product: enough for vector instructions, few enough to add up
 
 # The product of two float32 is exact in float64, so fusing it with the following addition changes no bit.
 FUSED = {"contract"}
@@ -21,12 +21,11 @@ FUSED = {"contract"}
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
     """Add n documents, base, base + 1, ..., to the candidates of queries first..last-1.
 
-    The k best documents by exact score are always among the candidates; ties go to the smaller document.
+    The k best documents by exact score are always among the candidates. Ties go to the smaller document.
 
     block: float32 [Q, n], approximate scores of these documents.
     slack: float64 [Q], how far an approximate score may be from the exact one.
-    docs, scores: int32 and float64 [Q, room]; row q has the candidates so far in `docs[q, :sizes[q]]`, ascending, and
-        their scores in `scores[q, :sizes[q]]`.
+    docs, scores: int32 and float64 [Q, room]; the candidates so far are `docs[q, :sizes[q]]`, ascending.
     sizes: int64 [Q], number of candidates; initially 0.
     thresholds: float32 [Q]; documents with a lower score are not candidates; initially -inf.
     """
@@ -49,7 +48,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
 
 @njit(cache=True, nogil=True, inline="always")
 def _reaches(row, start, threshold):
-    """Return whether any of STRIPE scores reaches the threshold; a fixed number of steps, for vector instructions."""
+    """Return whether any of STRIPE scores reaches the threshold; a fixed number of steps allows vector instructions."""
     above = np.int32(0)
     for i in range(np.uint64(STRIPE)):
         above += np.int32(row[np.uint64(start) + i] >= threshold)
@@ -58,7 +57,6 @@ def _reaches(row, start, threshold):
 
 @njit(cache=True, nogil=True)
 def finish(slack, k, docs, scores, sizes, first, last):
-    """Drop the candidates of queries first..last-1 that cannot be among the k best."""
     for q in range(first, last):
         if sizes[q] > k:
             sizes[q] = _drop(docs[q], scores[q], sizes[q], _kth(scores[q], sizes[q], k) - 2 * slack[q])
@@ -85,11 +83,11 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop some of more than k candidates; return (number left, score below which documents are not candidates).
+    """Drop some of more than k candidates. Return (number left, score below which documents are not candidates).
 
     The k best by approximate score have exact scores of at least kth - slack. A document with an approximate score
-    below kth - 2 * slack has an exact score below that. If too many remain, such as many equal documents, exact scores
-    replace the approximate ones and k candidates remain.
+    below kth - 2 * slack has an exact score below that. If too many remain, for example many equal documents, exact
+    scores replace the approximate ones and k candidates remain.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)
@@ -102,13 +100,12 @@ def _narrow(query, vectors, docs, scores, size, k, slack):
 
 @njit(cache=True, nogil=True)
 def _kth(scores, size, k):
-    """Return the k-th best of `scores[:size]`."""
     return select(scores[:size].copy(), size, k - 1)
 
 
 @njit(cache=True, nogil=True)
 def _drop(docs, scores, size, bound):
-    """Drop candidates with scores below `bound`, in place and in order; return the number left."""
+    """Drop candidates with scores below `bound`, in place and in order. Return the number left."""
     kept = 0
     for i in range(size):
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
@@ -118,7 +115,7 @@ def _drop(docs, scores, size, bound):
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def _score(query, vectors, docs, scores, size):
-    """Write the exact scores of `docs[:size]` to `scores`; the order of summation depends only on D."""
+    """Write the exact scores of `docs[:size]` to `scores`. The order of summation depends only on D."""
     wide, lanes = query.astype(np.float64), np.empty(LANES)
     whole = len(wide) - len(wide) % (4 * LANES)
     for i in range(size):

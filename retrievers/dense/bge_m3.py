@@ -1,6 +1,6 @@
 """The sparse and the multi-vector head of bge-m3 (Chen et al. 2024, BGE M3-Embedding, arXiv:2402.03216).
 
-The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. For its dense head, use
+The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. For the dense head, use
 encoders.SentenceEncoder.
 """
 
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # of queries whose vectors are in memory together: at most 1 GB at 1024 dimensions
+QUERY_CHARACTERS = 1 << 18  # of queries with vectors in memory: at most 1 GB at 1024 dimensions
 
 
 class Weights(NamedTuple):
-    """Token weights of n texts, one text after another, the tokens of each ascending.
+    """Token weights of n texts, text after text; tokens ascend within a text.
 
-    rows, lengths: int64 [n], the texts' rows and numbers of tokens.
-    tokens: int32 [T], where T is the sum of `lengths`.
-    weights: float32 [T], above 0.
+    rows, lengths: int64 [n], the row of each text and its number of tokens.
+    tokens, weights: int32 and float32 [T], where T is the sum of `lengths`; weights are above 0.
     """
 
     rows: np.ndarray
@@ -48,10 +47,8 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """Return the greatest weight of each token in each text.
-
-    rows: int64 [n], the texts' rows. ids: int [n, L], tokens. weights: float [n, L].
-    counts: bool [n, L], which positions count.
+    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], positions to
+    use.
     """
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
@@ -66,9 +63,7 @@ def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.
 class Postings(NamedTuple):
     """An inverted index: token t has weight data[i] in document indices[i], for indptr[t] <= i < indptr[t + 1].
 
-    indptr: int64 [V + 1].
-    indices: int32 [T], ascending within a token.
-    data: float32 [T].
+    indptr: int64 [V + 1]. indices: int32 [T], ascending within a token. data: float32 [T].
     """
 
     indptr: np.ndarray
@@ -77,13 +72,13 @@ class Postings(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
-        """Return the index of N documents. text_of: int64 [N], the row of each document's text in `weights`."""
+        """Index N documents. text_of: int64 [N], the row of each document's text in `weights`."""
         from scipy.sparse import csr_array
 
         starts = np.concatenate([[0], np.cumsum(weights.lengths)])
         size = int(weights.tokens.max(initial=-1)) + 1
         texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
-        place = np.unique(weights.rows, return_index=True)[1]  # of a text encoded twice, the first counts
+        place = np.unique(weights.rows, return_index=True)[1]  # if a text was encoded twice, the first counts
         matrix = texts[place[text_of]].T.tocsr()
         matrix.sort_indices()
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
@@ -97,7 +92,7 @@ class Postings(NamedTuple):
             write_whole(folder / f"{name}.npy", partial(np.save, arr=values, allow_pickle=False))
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k best documents of one query with a score above 0: (docs int32, scores float64)."""
+        """Return the k best documents of a query with a score above 0: (docs int32, scores float64)."""
         known = tokens < len(self.indptr) - 1  # larger tokens occur in no document
         spans = [slice(self.indptr[token], self.indptr[token + 1]) for token in tokens[known].tolist()]
         parts = [
@@ -106,14 +101,14 @@ class Postings(NamedTuple):
         docs = np.concatenate([np.empty(0, np.int32), *(self.indices[span] for span in spans)])
         scores = np.bincount(docs, np.concatenate([np.empty(0), *parts]))
         found = np.flatnonzero(scores > 0)
-        if len(found) > k:  # all that reach the k-th best score, ties included
+        if len(found) > k:  # keep all that reach the k-th best score, ties included
             found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
         order = np.argsort(-scores[found], kind="stable")[:k]  # stable: ties stay by ascending document
         return found[order], scores[found[order]]
 
 
 class _Batch(NamedTuple):
-    """rows: int64 [n]. ids, mask: [n, L], tokens and whether there is one. states: [n, L, H], the last states."""
+    """rows: int64 [n]. ids, mask: [n, L], tokens and whether a position has one. states: [n, L, H], the last states."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -134,8 +129,6 @@ class _Head(models.NeuralModel):
 
 
 class _Transformer:
-    """The transformer and the linear layer of a head, loaded at the first text."""
-
     def __init__(self, settings: _Head) -> None:
         self._settings, self.max_length = settings, settings.max_length
 
@@ -181,7 +174,7 @@ class _Transformer:
             outputs, inputs = state["weight"].shape
             layer = torch.nn.Linear(inputs, outputs)
             layer.load_state_dict(state)
-        except Exception:  # any error of a damaged or hostile file; torch's own message explains how to trust it
+        except Exception:  # a damaged or hostile file; torch's message would explain how to trust it
             raise BadInput(
                 f"{file} does not hold the weights of one linear layer: it is damaged or of another kind. Fetch the "
                 "model again."
@@ -215,12 +208,12 @@ class _Transformer:
 
 @dataclass(eq=False)
 class Sparse(_Head):
-    """Learned sparse retrieval: each token of a text has a weight; shared tokens make the score.
+    """Learned sparse retrieval: each token of a text has a weight, and documents score by the tokens they share.
 
     A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
     times in a text has its greatest weight; cls, eos, pad and unk have none. A document's score is the sum, over the
     tokens it shares with the query, of the product of both weights. Documents that share no token are never returned.
-    Scores are only roughly comparable across queries: longer queries reach higher ones.
+    Longer queries reach higher scores, so scores are only roughly comparable across queries.
     """
 
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
@@ -239,7 +232,6 @@ class Sparse(_Head):
         return copy.copy(self)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """As in Retriever. Raise ValueError unless ids ascend, and BadInput if a weight is not finite."""
         if not (folder / "sparse.json").exists():
             DocIds.save(folder, documents)
             self._build(documents, folder)
@@ -249,13 +241,12 @@ class Sparse(_Head):
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; raise ValueError if it was made with another model or max_length."""
+        """Memory-map the index in `folder`. Raise ValueError if it was made with another model or max_length."""
         require_identity(folder / "sparse.json", self._identity())
         self._postings = Postings.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k >= 0 documents per query; raise BadInput if a weight is not finite."""
         doc_ids = opened(self._doc_ids, k)
         width = min(k, len(doc_ids))
         texts, text_of = _numbered([query.text for query in queries])
@@ -292,7 +283,7 @@ class Sparse(_Head):
         Postings.of(Weights.joined(Weights(**part) for part in blocks.read()), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
-        """Yield the token weights of texts in batches. done: as in `batches`. name: of a row, for errors."""
+        """Yield token weights batch by batch. done: as in `batches`. name: row -> its name, for errors."""
         import torch
 
         encoded = done.copy()
@@ -318,7 +309,7 @@ class MultiVector(_Head):
     except cls has a unit vector: W h + b, normalised, where h is the transformer's last state at that token. The
     paper's formula counts all tokens; the released model was trained without cls and with eos.
 
-    depth: documents scored per query, at least 1.
+    depth: documents to score per query, at least 1.
     """
 
     depth: models.RerankDepth = 20
@@ -333,10 +324,7 @@ class MultiVector(_Head):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """As in Reranker, document by document, the longest first. Raise BadInput if a score is not finite.
-
-        Each query is encoded once, and each document once per group of queries whose vectors fit into memory together.
-        """
+        """As in Reranker, document by document, the longest first. Raise BadInput if a score is not finite."""
         done = 0
         for places in _query_groups(pairs):
             queries, query_of = _numbered([pairs[place][0] for place in places.tolist()])
@@ -353,7 +341,6 @@ class MultiVector(_Head):
                     progress(done, len(pairs), "pairs")
 
     def _vectors(self, texts: Sequence[str]) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield (row, unit vectors float32 [tokens without cls, D]) of each text."""
         import torch
 
         for batch in self._transformer.batches(texts):
@@ -373,7 +360,7 @@ def _late_interaction(queries: Sequence[torch.Tensor], document: torch.Tensor) -
 
 
 def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
-    """Yield indices of pairs, int64 [n], in groups whose queries' vectors fit into memory together."""
+    """Yield indices of pairs, int64 [n], in groups whose query vectors fit into memory together."""
     queries, query_of = _numbered([query for query, _ in pairs])
     group = np.cumsum([len(query) + 2 for query in queries], dtype=np.int64) // QUERY_CHARACTERS
     for number in np.unique(group):

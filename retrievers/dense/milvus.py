@@ -1,8 +1,7 @@
 """Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
-The server proposes documents, which are scored here from the cached vectors. A collection is named by the vectors it
-was made from, so that a second run finds it. It is filled under another name and renamed when complete: a half-filled
-collection is never searched. Address and token come from environment variables.
+The server proposes documents, which are scored here from the cached vectors. A collection is named by its vectors, so a
+second run finds it. It is filled under another name and renamed when complete, so a half-filled one is never searched.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
 CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for a request; to index, load or search
-SETTLING = 50  # times that a server is asked again, after 0.2 s each, while it counts fewer rows than it received
-MESSAGE = 15 << 20  # bytes of the rows in a message: servers accept 64 MB at most, some proxies 16
-MOST_CANDIDATES = 16_384  # documents that Milvus returns for a query at most
+SETTLING = 50  # times to ask again, every 0.2 s, while the server counts fewer rows than it received
+MESSAGE = 15 << 20  # bytes of rows in a message; servers accept 64 MB at most, some proxies 16 MB
+MOST_CANDIDATES = 16_384  # Milvus returns no more documents per query
 HASHED = 1 << 16  # rows hashed at a time
 
 log = logging.getLogger(__name__)
 
 
 class MilvusIndex(Approximate):
-    """An index of a Milvus server or of milvus-lite, by inner products.
+    """An index on a Milvus server or in milvus-lite, by inner products.
 
     HARNESS_MILVUS_URI holds the address, HARNESS_MILVUS_TOKEN a token. `search` measures `index_recall` on at most 256
-    queries. Proposals of an approximate index may depend on the server's version, which is not part of the identity.
+    queries. The server's version, which may change an approximate index's proposals, is not part of the identity.
 
-    index_type: any type of the server for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
+    index_type: any type that the server has for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
     build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.
     search: Milvus' parameters for searching it, such as {ef: 400}.
-    candidates: documents that the server proposes per query, at least k; at most 16,384.
+    candidates: documents that the server proposes per query, from k to 16,384.
     """
 
     recorded_as = "index/milvus"
@@ -74,7 +73,7 @@ class MilvusIndex(Approximate):
         self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
-        """As in Approximate; also raise BadInput or Failed if there is no connection to Milvus."""
+        """As in Approximate. Raise BadInput or Failed, too, if Milvus cannot be reached."""
         super().check_size(count, k)
         connect_milvus()
 
@@ -91,7 +90,7 @@ class MilvusIndex(Approximate):
                 data=list(queries),
                 limit=min(self._candidates, len(vectors)),
                 search_params={"metric_type": "IP", "params": self._search},
-                output_fields=["id"],  # milvus-lite returns the vectors, too, unless it is told
+                output_fields=["id"],  # else milvus-lite returns the vectors, too
                 consistency_level="Strong",
                 timeout=WORKING,
             )
@@ -121,7 +120,7 @@ class MilvusIndex(Approximate):
                 milvus.call("drop_collection", unfinished)
             if not isinstance(error, Failed) or not _is_complete(milvus, name, len(vectors)):
                 raise  # else another process has just filled the same collection
-        milvus.call("load_collection", name, timeout=WORKING)  # milvus-lite releases a collection that is renamed
+        milvus.call("load_collection", name, timeout=WORKING)  # milvus-lite unloads a renamed collection
         return milvus, name
 
     def _send(self, milvus: Milvus, name: str, vectors: np.ndarray) -> None:
@@ -134,7 +133,7 @@ class MilvusIndex(Approximate):
         batch = max(1, MESSAGE // (vectors[0].nbytes + 16))
         for first in range(0, len(vectors), batch):
             rows = [{"id": first + i, "vector": one} for i, one in enumerate(vectors[first : first + batch])]
-            milvus.call("upsert", name, rows)  # an insert that is repeated after a lost answer would count twice
+            milvus.call("upsert", name, rows)  # an insert repeated after a lost answer would count twice
             if self.progress:
                 self.progress(first + len(rows), len(vectors), "documents sent to Milvus")
         milvus.call("flush", name, timeout=WORKING)
@@ -144,7 +143,7 @@ class MilvusIndex(Approximate):
 
 
 def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
-    """Load a collection; return whether it exists with this number of rows. Drop it if it has another."""
+    """Load a collection. Return whether it exists with this number of rows; drop it if it has another number."""
     if not milvus.call("has_collection", name):
         return False
     milvus.call("load_collection", name, timeout=WORKING)
@@ -181,7 +180,7 @@ class Milvus:
 def connect_milvus() -> Milvus:
     """Return this process's connection to the Milvus that the environment names, opened at the first call.
 
-    Raise BadInput for an unusable address or a missing package, Failed if nothing answers or the token is refused.
+    Raise BadInput for an unusable address or a missing package, Failed if no server answers or it refuses the token.
     """
     uri, token = os.environ.get(URI, "").strip(), os.environ.get(TOKEN, "").strip()
     if not uri:
@@ -192,7 +191,7 @@ def connect_milvus() -> Milvus:
 
 
 def _checked(uri: str) -> str:
-    """Return the address, of milvus-lite as an absolute path. Raise BadInput, which never shows a password."""
+    """Return the address; for milvus-lite, an absolute path. Raise BadInput, which never quotes a password."""
     if "@" in uri and "://" in uri:
         raise BadInput(f"{URI} holds a user or a password: {ADDRESSES}, and user:password in {TOKEN}.")
     if re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?", uri):
@@ -234,7 +233,7 @@ def _opened(_process: int, uri: str, token: str) -> Milvus:
 
 
 def _client_class() -> Any:
-    """Import pymilvus without its own variables and file `.env`: a path in MILVUS_URI breaks the import."""
+    """Import pymilvus without its environment variables and `.env` file: a path in MILVUS_URI breaks the import."""
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]
@@ -258,7 +257,6 @@ def _rpc_errors() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of an error, on one line and without the token."""
     details = getattr(error, "details", None)
     text = details() if callable(details) else getattr(error, "message", "") or error
     return redacted(" ".join(str(text).split()))[:400].rstrip(" .")

@@ -1,6 +1,6 @@
 """Files, identity, device and batches of neural models. Nothing here loads a model.
 
-Annotations are evaluated here, since other modules' dataclasses inherit them.
+Annotations are evaluated in this module, because dataclasses of other modules inherit them.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from retrievers.hosts import name_host
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
-# Files of a model that are never loaded: neither downloaded nor part of the checksum.
+# Files that models never load: not downloaded, not part of the checksum.
 UNUSED = ("*.md", ".*", "*/.*", "*onnx*", "*openvino*", "tf_model*", "*.h5", "*.msgpack", "*.ot", "*.mlmodel",
           "*.gguf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf")  # fmt: skip
 BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory")]
@@ -34,8 +34,8 @@ RerankDepth = Annotated[int, AtMost(100_000, "a model reads every one of them")]
 WEIGHTS = ("*.safetensors", "*.bin")
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
 GPU_BATCH_TOKENS = 1 << 15  # keeps a large GPU busy and takes little memory beside a large model
-CHUNK = 4096  # texts or pairs that are tokenized and sorted by length at a time
-PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # that find, download and load models
+CHUNK = 4096  # texts or pairs tokenized and sorted by length at a time
+PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # find, download and load models
 INSTALL = "pip install 'retrieval-harness[dense]'"
 TIMEOUT = 5.0  # seconds to wait for the hub's first response
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Linux on Windows
@@ -47,7 +47,7 @@ _DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 
 @dataclass(eq=False)
 class ModelSource:
-    """The place of a model's files: the Hugging Face hub (through its cache) or a folder.
+    """Where a model's files are: on the Hugging Face hub (and in its cache), or in a folder.
 
     model: name on the hub, such as BAAI/bge-m3; may be None if `path` is given.
     revision: branch, tag or commit on the hub; None: main.
@@ -70,11 +70,10 @@ class ModelSource:
 
 @dataclass(eq=False)
 class NeuralModel(ModelSource):
-    """The base of components that compute with a model. Its first arguments are those of ModelSource.
+    """The base of components that compute with a model. Its first arguments are those in ModelSource.
 
-    max_length: tokens, special ones included, to which a text is truncated, from 3 to the model's limit; None: the
-        model's limit.
-    dtype: number format that the model computes in; `auto` as `dtype_for` chooses.
+    max_length: tokens after which a text is cut, special ones included; from 3 to the model's limit, None: that limit.
+    dtype: number format to compute in; `auto`: see `dtype_for`.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available.
     batch_tokens: tokens per batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
     """
@@ -101,30 +100,28 @@ class NeuralModel(ModelSource):
         return cls(**arguments).identity()
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that decides the outputs: the model's files, the number format and the maximum length."""
+        """Return what decides the outputs: the model's files, the number format and the maximum length."""
         return {**fingerprint(self), "dtype": dtype_for(self.dtype, self.device), "max_length": self.max_length}
 
     def require_model(self) -> None:
-        """Raise BadInput, with remedies, if there is no such model. Nothing is downloaded."""
+        """Raise BadInput, with remedies, if the model does not exist. Nothing is downloaded."""
         if self.path is not None:
             locate_model(self)
         elif _cached(self) is None:
             _ask_hub(self)
 
     def batch_limit(self) -> int:
-        """Return `batch_tokens`, or its default for the device."""
         return self.batch_tokens or (CPU_BATCH_TOKENS if device_for(self.device) == "cpu" else GPU_BATCH_TOKENS)
 
 
 def check_depth(depth: int) -> None:
-    """Raise BadInput unless the depth of a reranker is at least 1."""
     check_whole("depth", depth, "the number of documents to rerank, at least 1, or use rerank=none", 1)
 
 
 def locate_model(source: ModelSource) -> Path:
-    """Return the folder of a model: `path`, or the hub's snapshot, which is downloaded unless it is in the cache.
+    """Return the folder of a model: `path`, or the hub's snapshot, downloaded unless it is in the cache.
 
-    A cached branch is used without checking for updates. Raise BadInput, with remedies, if there is no model.
+    A cached branch is not checked for updates. Raise BadInput, with remedies, if there is no model.
     """
     if source.path is None:
         if cached := _cached(source):
@@ -145,7 +142,7 @@ def locate_model(source: ModelSource) -> Path:
 
 
 def here(source: ModelSource) -> Path | None:
-    """Return the folder of a model on this machine; None if there is none. The hub is not asked."""
+    """Return the folder of a model if it is on this machine, else None. The hub is not asked."""
     if source.path is None:
         return _cached(source)
     folder = Path(source.path).expanduser()
@@ -172,13 +169,10 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """Return `device`, or for None the best available: cuda, mps, cpu. Raise BadInput if it is not available.
-
-    torch is imported only if there may be a GPU: a run whose results are all cached does not wait for it.
-    """
+    """Return `device`, or for None the best available: cuda, mps, cpu. Raise BadInput if it is not available."""
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
-    torch = _torch()
+    torch = _torch()  # slow to import, so not before a GPU is likely
     if device is None:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, number = device.partition(":")
@@ -191,7 +185,7 @@ def device_for(device: str | None) -> str:
 
 
 def dtype_for(dtype: str, device: str | None) -> str:
-    """Return `dtype`, or for `auto` float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
+    """Return `dtype`; for `auto`, float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
 
     Raise BadInput for float16 on cpu, which is a hundred times slower there.
     """
@@ -210,11 +204,9 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Split texts into batches of at most `limit` tokens, padding included, or of a single text.
+    """Yield indices of texts (int64 [n]) in batches of at most `limit` tokens, padding included, or of one text.
 
-    Yield indices of texts (int64 [n]), the longest first, since these show whether memory suffices.
-
-    lengths: int [N], tokens per text.
+    The longest texts come first, to show early whether memory suffices. lengths: int [N], tokens per text.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -230,15 +222,14 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield batches of inputs of similar length, the longest first: indices, int64 [n].
+    """Yield indices of inputs (int64 [n]) in batches of similar length and at most `limit` tokens, the longest first.
 
-    Inputs are sorted by characters, and tokenized CHUNK at a time just before their batches are yielded. Batches do not
-    depend on `done`: an interrupted computation resumes with the same ones.
+    CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches do not depend on `done`: an
+    interrupted computation resumes with the same ones.
 
     characters: length of each of the N inputs.
-    count_tokens: called with indices (int64 [n]); returns their numbers of tokens (int [n]).
-    limit: tokens per batch, padding included.
-    done: bool [N]; batches in which every input is done are left out. None: nothing is done.
+    count_tokens: indices (int64 [n]) -> numbers of tokens (int [n]).
+    done: bool [N]; batches whose inputs are all done are left out. None: nothing is done.
     """
     left = np.ones(len(characters), bool) if done is None else ~done
     order = np.argsort(-np.asarray(characters), kind="stable")
@@ -256,7 +247,7 @@ def check_length(max_length: int | None, most: int) -> None:
 
 
 def positions(transformer: Any) -> int:
-    """Return the number of positions of a transformer; sys.maxsize if it has no limit."""
+    """Return the number of positions of a transformer, sys.maxsize if it has no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
@@ -268,9 +259,7 @@ def positions(transformer: Any) -> int:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Load a model inside this block without progress bars. Raise BadInput if `package` is missing or cannot read it.
-
-    folder: of the model. package: import name of the library that loads it, such as sentence_transformers.
+    """Load a model from `folder` inside this block, silently. Raise BadInput if `package` is missing or cannot read it.
     """
     _need(package)
     from transformers.utils import logging
@@ -289,7 +278,6 @@ def loading(folder: Path, package: str) -> Iterator[None]:
 
 
 def not_finite(what: str) -> BadInput:
-    """Return the error for a model that returned NaN or infinity for `what`."""
     return BadInput(
         f"the model's output for {what} is not a finite number. If it computes in half precision, use "
         "dtype=float32; otherwise its weights are damaged."
@@ -297,14 +285,14 @@ def not_finite(what: str) -> BadInput:
 
 
 def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
-    """Raise BadInput, which quotes a pair, unless the scores of pairs (query, document) are finite."""
+    """Raise BadInput, which quotes a pair (query, document), unless all scores are finite."""
     for query, document in (pairs[place] for place in np.flatnonzero(~np.isfinite(scores)).tolist()):
         raise not_finite(f"the query {query[:60]!r} with the document {document[:60]!r}")
 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Compute without gradients; raise BadInput if a batch does not fit into memory."""
+    """Compute without gradients. Raise BadInput if a batch does not fit into memory."""
     import torch
 
     try:
@@ -338,7 +326,7 @@ def _snapshot(source: ModelSource, **options: Any) -> Path:
 
 
 def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
-    """Return the downloaded snapshot, None without `download`. Raise BadInput if the hub does not offer the model."""
+    """Return the downloaded snapshot; None without `download`. Raise BadInput if the hub does not offer the model."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
@@ -354,7 +342,7 @@ def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a model is unavailable, without the error's text, which may quote URLs and headers."""
+    """Return why a model is unavailable, without the error's text: that may quote URLs and headers."""
     from huggingface_hub import constants, errors
 
     host = urlsplit(constants.ENDPOINT).hostname

@@ -1,7 +1,7 @@
-"""Vector search by inner product: exact, or approximate by faiss (Douze et al. 2024, The Faiss library, 2401.08281).
+"""Vector search by inner product: exact, or approximate with faiss (Douze et al. 2024, The Faiss library, 2401.08281).
 
-Every index finds candidates in float32, and scores and orders them in float64. So scores are comparable across indexes,
-equal vectors tie, and the result of a query does not depend on other queries.
+Every index finds candidates in float32, then scores and orders them in float64. So scores are comparable across
+indexes, equal vectors tie, and a query's result does not depend on other queries.
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
 Links = Annotated[int, AtMost(512, "every document keeps as many")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
-SEED = 1234  # of the clustering
-BATCH = 64  # queries that an approximate index searches at a time
+SEED = 1234  # of k-means
+BATCH = 64  # queries searched at a time by an approximate index
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
 DOCUMENTS, QUERIES = 2048, 1024  # scored at a time by one matrix product
 ROOM = 1 << 23  # candidates in memory at a time, over all queries
 
 
 class Candidates(NamedTuple):
-    """Documents that may be among a query's best: query i has `docs[offsets[i]:offsets[i + 1]]`.
-
-    docs: int32 [C], ascending within a query.
-    offsets: int64 [n + 1].
-    """
+    """Documents that may be among a query's best: query i has `docs[offsets[i]:offsets[i + 1]]`, int32, ascending."""
 
     docs: np.ndarray
     offsets: np.ndarray
@@ -44,9 +40,9 @@ Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
 
 
 class VectorHits(NamedTuple):
-    """docs: int32 [Q, min(k, N)], rows by descending score, then ascending row; -1 pads.
+    """docs: int32 [Q, min(k, N)], by descending score, then ascending document; -1 pads.
     scores: float64 [Q, min(k, N)]; a pad scores 0.
-    measured: the index's measurements of itself, such as `index_recall`.
+    measured: the index's measurements, such as `index_recall`.
     """
 
     docs: np.ndarray
@@ -55,15 +51,15 @@ class VectorHits(NamedTuple):
 
 
 class VectorIndex(Protocol):
-    """Ranks the rows of `vectors` (float32 [N, D], C-contiguous, finite; a memory map that is never copied whole).
+    """Ranks the rows of `vectors`: float32 [N, D], C-contiguous, finite, a memory map that is never copied whole.
 
     Constructor arguments are plain JSON values and part of the ranking's identity.
 
     version: raise it when the same arguments rank differently.
     packages: distributions whose installed versions may change the ranking.
 
-    Optional: `check_size(count, k)` raises BadInput, before a run begins, if `count` vectors are too few, or k of them
-        too many, for the arguments.
+    Optional: `check_size(count, k)`, called before a run begins, raises BadInput if the arguments do not allow `count`
+    vectors or k results.
     """
 
     version: int
@@ -71,25 +67,25 @@ class VectorIndex(Protocol):
     progress: Progress | None  # set before the work begins
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write all that a search needs besides the vectors into `folder` (exists); `search` can then be called."""
+        """Write what a search needs besides the vectors to `folder` (exists); `search` can then be called."""
 
     def load(self, folder: Path) -> None:
-        """Open the files that `build` wrote into `folder`."""
+        """Open the files that `build` wrote to `folder`."""
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query: none for a query of zeros; a smaller k gives a prefix of a larger one.
+        """Return the k best documents per query, none for a query of zeros. A smaller k gives a prefix of a larger one.
 
-        queries: float32 [Q, D], finite, else ValueError.
-        vectors: those that the index was built from.
-        measure: whether the index also measures its own quality, which takes time.
+        queries: float32 [Q, D]. Raise ValueError unless they are finite.
+        vectors: the same as in `build`.
+        measure: whether to measure the index's quality too, which takes time.
         """
 
 
 class Flat:
-    """Exact: the k best of all documents by the inner product summed in float64.
+    """Exact: the k best of all documents by the inner product summed in float64. Needs no faiss.
 
-    A matrix multiplication gives the products in float32. All documents that may be among the k best within a rounding
-    error bound (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1) are scored again. Needs no faiss.
+    Products come from a float32 matrix multiplication. All documents that may be among the k best within a rounding
+    error bound (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1) are scored again.
     """
 
     recorded_as = "index/flat"
@@ -141,9 +137,9 @@ class Approximate(ABC):
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """As in VectorIndex; measures `index_recall`, the mean share of Flat's documents that were found.
+        """As in VectorIndex. Measure `index_recall`, the mean share of Flat's documents that were found.
 
-        Queries of zeros are left out of the mean. Raise BadInput if k is more than the number of candidates.
+        Queries of zeros are left out of the mean. Raise BadInput if k exceeds the number of candidates.
         """
         self.check_size(len(vectors), k)
         width = min(k, len(vectors))
@@ -159,7 +155,7 @@ class Approximate(ABC):
 
     @abstractmethod
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write the files that `_open` reads; there may be no vectors."""
+        """Write the files that `_open` reads. `vectors` may be empty."""
 
     @abstractmethod
     def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
@@ -171,8 +167,8 @@ class HNSW(Approximate):
 
     Built by one thread: with several, the graph depends on their timing.
 
-    m: links per document (twice as many on the lowest layer), 2 to 512.
-    ef_construction: candidates when a document is linked.
+    m: links per document, twice as many on the lowest layer; 2 to 512.
+    ef_construction: candidates considered when a document is linked.
     ef_search: candidates per query, at least k; more give a higher recall.
     """
 
@@ -208,7 +204,7 @@ class HNSW(Approximate):
 
 
 class _Inverted(Approximate):
-    """Vectors in lists around the centroids of spherical k-means; a query searches the nearest lists."""
+    """Vectors in lists around the centroids of spherical k-means. A query searches the nearest lists."""
 
     packages = ("faiss-cpu",)
 
@@ -231,7 +227,7 @@ class _Inverted(Approximate):
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
         centroids = np.zeros((nlist, width), np.float32)
         if size:
-            # min_points_per_centroid: no warning that lists have few vectors, since the user chose that
+            # min_points_per_centroid=1: the user chose few vectors per list, so no warning is needed
             means: Any = faiss.Kmeans(width, nlist, niter=10, seed=SEED, spherical=True, min_points_per_centroid=1)
             means.train(vectors)
             centroids = means.centroids
@@ -239,7 +235,6 @@ class _Inverted(Approximate):
         return centroids
 
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Return a function from queries to (their lists int32 [n, nprobe], the centroids' scores)."""
         centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
         return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
@@ -248,8 +243,8 @@ class _Inverted(Approximate):
 class IVFFlat(_Inverted):
     """Inverted file (Sivic & Zisserman 2003): every document in the searched lists is a candidate.
 
-    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, to keep 39 training vectors per list.
-    nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
+    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer to keep 39 training vectors per list.
+    nprobe: lists to search per query, at most nlist. With nlist=None, all lists if there are fewer.
     """
 
     recorded_as = "index/ivf_flat"
@@ -257,7 +252,7 @@ class IVFFlat(_Inverted):
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         centroids = self._cluster(vectors, folder)
         lists, _ = exact(vectors, centroids, greatest_length(centroids), 1)
-        lists = np.maximum(lists[:, 0], 0)  # vectors of zeros, nearest to no centroid, go to the first list
+        lists = np.maximum(lists[:, 0], 0)  # a vector of zeros has no nearest centroid: first list
         np.save(folder / "docs.npy", np.argsort(lists, kind="stable").astype(np.int32))
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
@@ -277,8 +272,8 @@ class IVFPQ(_Inverted):
 
     nlist, nprobe: as in IVFFlat.
     m: parts of a vector, a divisor of D.
-    bits: size of each part's code, 4 to 12; a document takes m * bits / 8 bytes. Needs 2 ** bits documents.
-    candidates: the best documents per query by code, at least k.
+    bits: bits per part, 4 to 12; a document takes m * bits / 8 bytes. Needs 2 ** bits documents.
+    candidates: documents per query, the best by code; at least k.
     """
 
     recorded_as = "index/ivf_pq"
@@ -330,7 +325,6 @@ class IVFPQ(_Inverted):
 
 
 def _candidates(docs: np.ndarray) -> Candidates:
-    """Return candidates from documents in any order, [n, w], padded with -1."""
     ascending = np.sort(docs, axis=1).astype(np.int32)
     present = ascending >= 0
     return Candidates(ascending[present], np.concatenate([[0], np.cumsum(present.sum(axis=1))]))
@@ -348,19 +342,15 @@ def checked_count(name: str, value: int, least: int = 1, most: int = 1 << 20) ->
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k <= N best of all documents: (docs int32, scores float64), as in `rank_candidates`.
-
-    queries: float32 [Q, D]. vectors: float32 [N, D]. longest: the greatest length of a vector.
-    """
+    """Return the k <= N best of all documents as `rank_candidates` does. longest: the greatest length of a vector."""
     from threadpoolctl import threadpool_limits
 
     vectors, batch = read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
-    with threadpool_limits(1, "blas"):  # our own threads: those of the matrix library would wait after every block
+    with threadpool_limits(1, "blas"):  # the matrix library's own threads would wait after every block
         return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 
 def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Candidates:
-    """Return the documents that, within the rounding error of float32, may be among the k best."""
     from retrievers.dense import _vector_kernels
 
     n, slack = len(queries), rounding(queries, longest)
@@ -391,10 +381,9 @@ def rank_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
-    A row is ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
-    zeros finds nothing. Raise ValueError unless queries are float32 [Q, D] and finite.
-
-    vectors: float32 [N, D]. batch: number of queries per call of `propose`.
+    Rows are ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
+    zeros finds nothing. Raise ValueError unless queries are float32 [Q, D] and finite. batch: queries per call of
+    `propose`.
     """
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
@@ -414,7 +403,7 @@ def rank_candidates(
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `rank_candidates`, for queries whose candidates are known; pads score -inf."""
+    """Rank known candidates as `rank_candidates` does, but pads score -inf."""
     from retrievers.dense import _vector_kernels
 
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
@@ -428,15 +417,14 @@ def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: i
 
 
 def _room(k: int) -> int:
-    """Return the number of candidates kept per query: several times k, so that the kernel rarely drops worse ones."""
-    return 4 * max(k, 64)
+    return 4 * max(k, 64)  # several times k, so the kernel rarely drops candidates
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
     """Return the error bound of an inner product in float32, float64 [Q]; infinity if it may overflow.
 
-    For any order of summation it is gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth is
-    added for float64's rounding; the last term is for underflow.
+    For any order of summation it is gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24; 0.1 % more covers
+    float64's rounding, and the last term underflow.
     """
     width = queries.shape[1]
     reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest
@@ -445,7 +433,7 @@ def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
 
 
 def greatest_length(vectors: np.ndarray) -> float:
-    """Return the greatest length of a vector, 0 if there are none; raise ValueError if a vector is not finite."""
+    """Return the length of the longest vector, 0 without vectors. Raise ValueError if one is not finite."""
     blocks = (vectors[base : base + DOCUMENTS].astype(np.float64) for base in range(0, len(vectors), DOCUMENTS))
     lengths = [float(np.linalg.norm(block, axis=1).max()) for block in blocks]
     if not np.isfinite(lengths).all():

@@ -1,1 +1,1 @@
-"""Retrievers that run elsewhere: search services, files of results, functions of your own."""
+"""Retrievers that run elsewhere: search services, result files, and your functions."""

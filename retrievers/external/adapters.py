@@ -5,8 +5,8 @@
 
     search = adapters.langchain(my_retriever, key="doc_id")
 
-Each function returns at most k pairs (doc_id, score) per text, best first. Where a library finds passages, a document
-takes the place of its best passage. Without scores, rank r scores 1 / r. None of the libraries is imported here.
+Each function returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
+takes the place of its best one. Without scores, rank r scores 1 / r. This module imports none of the libraries.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ Tokenize = Callable[[str], list[str]]
 
 
 def langchain(retriever: Any, key: str | None = None) -> Search:
-    """Adapt a LangChain `BaseRetriever`, called by `invoke`. It decides how many documents it finds: let it find
-    enough.
+    """Adapt a LangChain `BaseRetriever`, called by `invoke`. Set it to find enough documents: k is not passed on.
 
-    key: of the metadata that holds the doc_id; None: the document's `id`.
+    key: metadata key that holds the doc_id; None: the document's `id`.
     """
 
     return _each(lambda text, k: _best(((_doc_id(one, "metadata", key), None) for one in retriever.invoke(text)), k))
 
 
 def llama_index(retriever: Any, key: str | None = None) -> Search:
-    """Adapt a LlamaIndex `BaseRetriever`, called by `retrieve`. It decides how many nodes it finds: let it find enough.
+    """Adapt a LlamaIndex `BaseRetriever`, called by `retrieve`. Set it to find enough nodes: k is not passed on.
 
-    key: of the node's metadata that holds the doc_id; None: the id of the node's document, else of the node.
+    key: key of the node's metadata that holds the doc_id; None: the id of the node's document, else of the node.
     """
 
     def doc_id(node: Any) -> str:
@@ -45,7 +44,7 @@ def llama_index(retriever: Any, key: str | None = None) -> Search:
 def haystack(component: Any, key: str | None = None) -> Search:
     """Adapt a Haystack component with `run(query=..., top_k=...)`, such as `InMemoryBM25Retriever`.
 
-    key: of the document's meta that holds the doc_id; None: the document's `id`.
+    key: key of the document's meta that holds the doc_id; None: the document's `id`.
     """
 
     def find(text: str, k: int) -> Found:
@@ -56,7 +55,7 @@ def haystack(component: Any, key: str | None = None) -> Search:
 
 
 def rank_bm25(bm25: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
-    """Adapt an object of the package rank_bm25. Documents that score 0 share no term with a query and are not found.
+    """Adapt an object of the package rank_bm25. Documents that score 0 share no term with the query and are left out.
 
     doc_ids: of the indexed texts, in their order. tokenize: the function that tokenized those texts.
     """
@@ -65,7 +64,7 @@ def rank_bm25(bm25: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
 
 
 def bm25s(retriever: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
-    """Adapt an indexed `bm25s.BM25` without a corpus. Arguments and zeros as in `rank_bm25`."""
+    """Adapt an indexed `bm25s.BM25` without a corpus. The rest is as in `rank_bm25`."""
 
     def find(text: str, k: int) -> Found:
         places, scores = retriever.retrieve([tokenize(text)], k=min(k, len(doc_ids)), show_progress=False)
@@ -79,7 +78,6 @@ def _each(find: Callable[[str, int], Found]) -> Search:
 
 
 def _doc_id(item: Any, holder: str, key: str | None) -> str:
-    """Return a library document's `id`, or metadata[key], where `holder` is the attribute with the metadata."""
     value = getattr(item, holder).get(key) if key else item.id
     if value is None:
         where = f"{holder}[{key!r}]" if key else "id"

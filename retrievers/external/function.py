@@ -1,4 +1,4 @@
-"""A Python function as a retriever: finds its module by name, and checks its results."""
+"""A Python function as a retriever: imports its module by name, and checks its results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from harness.errors import BadInput, Failed, did_you_mean
 from retrievers.base import DocIds, Document, Query, Ranking
 from retrievers.redaction import shown_value
 
-Found = list[tuple[str, float]]  # (doc_id, score) of one query, in any order
-# Called with the texts of queries and the most documents to return for each; one list for each, in their order.
+Found = list[tuple[str, float]]  # (doc_id, score) pairs of a query, in any order
+# Called with query texts and the most documents to return for each. Returns one list per text, in their order.
 Search = Callable[[list[str], int], list[Found]]
 
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -35,11 +35,10 @@ _SIGNATURE = "def search(queries: list[str], k: int) -> list[list[tuple[str, flo
 class Function:
     """Ranks by a function that takes texts and k and returns at most k (doc_id, score) pairs for each text.
 
-    The function has its own index of the documents. A search raises BadInput if it returns anything else, and Failed if
-    it raises.
+    A search raises BadInput for any other result, and Failed if the function raises.
 
     function: `module:name`; the module is installed or in the working folder.
-    version: any text; stands for influences beyond the module's source, such as the version of a service.
+    version: any text; stands for influences outside the module, such as the version of a service.
     cache: false for a function whose results may change by themselves.
     """
 
@@ -56,11 +55,10 @@ class Function:
 
     @classmethod
     def identify(cls, function: str, version: str | None, cache: bool) -> dict[str, Any]:
-        """Return the function, the sha256 of its module's source (without its imports), and the version."""
+        """Return the arguments and the sha256 of the module's source, without its imports."""
         return {"function": function, "sha256": _sha256(function), "version": version, "cache": cache}
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
-        """Raise BadInput, before a run begins, unless the function can be called."""
         self._loaded()
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
@@ -89,7 +87,7 @@ class Function:
 
 
 def check_callable(found: Any, where: str) -> None:
-    """Raise BadInput unless an object can be called as a `Search`. where: its name, for errors."""
+    """Raise BadInput unless `found` can be called as a `Search`. where: its name, for errors."""
     if not callable(found):
         raise BadInput(f"{where} is of type {type(found).__name__}, not a function. Write {_SIGNATURE}.")
     try:
@@ -101,11 +99,9 @@ def check_callable(found: Any, where: str) -> None:
 
 
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
-    """Return the ranking of (doc_id, score) pairs for each query: by score, ties in their given order.
+    """Rank (doc_id, score) pairs of each query by score; ties keep their order. where: their source, for errors.
 
     Raise BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
-
-    where: the name of the source of the answers, for errors.
     """
     if not _is_list(answers):
         raise BadInput(f"{where} returned {shown_value(answers)}: return a list with one list of pairs for each query.")
@@ -155,9 +151,9 @@ def _number(score: Any) -> float:
 
 
 def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[str, float]:
-    """Return doc_id -> score in this order, strictly descending: a tie is lowered by the least possible amount.
+    """Return doc_id -> score, strictly descending: a tied score is lowered by the least possible amount.
 
-    scores: finite, none above the one before it; None: rank r scores 1 / r.
+    scores: finite and not rising; None: rank r scores 1 / r.
     """
     if scores is None:
         return {doc_id: 1 / rank for rank, doc_id in enumerate(doc_ids, start=1)}
@@ -180,7 +176,7 @@ _working_folder = _WorkingFolder()
 
 
 def open_here(modules: Iterable[str]) -> None:
-    """Let modules, with the packages around them, be imported from the working folder in this process."""
+    """Let modules, and the packages around them, be imported from the working folder in this process."""
     _working_folder.opened |= {module.partition(".")[0] for module in modules}
     if _working_folder not in sys.meta_path:
         sys.meta_path.append(_working_folder)
@@ -191,7 +187,8 @@ def _here(name: str) -> ModuleSpec | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Return where a module is, installed or in the working folder; None if nowhere. No package is imported."""
+    """Return the spec of a module that is installed or in the working folder, else None, without importing a package.
+    """
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -206,7 +203,6 @@ def spec_of(module: str) -> ModuleSpec | None:
 
 
 def _sha256(place: str) -> str:
-    """Return the sha256 of the file of the module in `module:name`; raise BadInput if there is no such module."""
     module = place.partition(":")[0]
     spec = spec_of(module)
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
@@ -219,9 +215,9 @@ def _sha256(place: str) -> str:
 
 
 def imported_object(place: str) -> Any:
-    """Return the object that `module:name` names; a module whose file has changed is imported again.
+    """Return the object that `module:name` names. A module whose file has changed is imported again.
 
-    No file of the working folder can replace an installed module. Raise BadInput if the module cannot be imported or
+    Files of the working folder never replace an installed module. Raise BadInput if the module cannot be imported or
     has no such object.
     """
     module_name, _, name = place.partition(":")

@@ -47,11 +47,11 @@ class HttpRetriever:
     In url and body, {query} stands for the text of the query, {quoted_query} for the text as a JSON string, {k} for the
     number of documents and {vector} for the query's vector.
 
-    url: https, unless it is on this machine or gets no headers. It is logged: no secret in it.
-    ids: path of the ids in the reply, such as hits.hits[*]._id; they must be those of the corpus.
+    url: https, unless it is on this machine or gets no headers. It is logged, so it must hold no secret.
+    ids: path of the ids in the reply, such as hits.hits[*]._id; they must be ids of the corpus.
     scores: path of the scores, higher is better; None: 1/rank in the order of the reply.
     body: sent as JSON; None: no body.
-    repeats: `refuse`: an id that occurs twice is an error; `best`: the best result of a document counts.
+    repeats: if an id occurs twice, `refuse` raises an error, and `best` keeps the document's best result.
     version: of the service's content and ranking. Results are cached under it: change it when they change.
     encoder: makes the vectors for {vector}.
     cache: whether later runs may reuse the results.
@@ -60,7 +60,7 @@ class HttpRetriever:
     """
 
     recorded_as = "retriever/http"
-    version = 1  # of this class; that of the service is an argument
+    version = 1  # of this class; the argument is the service's version
     times_itself = True
 
     def __init__(
@@ -98,7 +98,6 @@ class HttpRetriever:
         return {name: arguments[name] for name in decides}
 
     def require_model(self) -> None:
-        """Raise BadInput, before a run begins, if an environment variable is unset."""
         if unset := self._client.secrets.unset():
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
@@ -107,7 +106,6 @@ class HttpRetriever:
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Keep the ids of `documents` (ascending, else ValueError): the service has its own index."""
         DocIds.save(folder, documents)
         self.load(folder)
 
@@ -116,9 +114,7 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k >= 0 documents per query, none for a query without text, and the requests' latency.
-
-        Raise Failed if a query gets no result.
+        """Return at most k documents per query, none for a blank query, and the latency. Raise Failed without a result.
         """
         opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
@@ -160,9 +156,7 @@ class HttpRetriever:
         return request
 
     def _read(self, reply: HttpReply, k: int) -> tuple[dict[str, float], bool | None]:
-        """Return the scores by id, and whether they ascend (None if all are equal). Raise FailedAttempt if one is
-        unusable.
-        """
+        """Return doc_id -> score, and whether scores ascend (None: all equal). Raise FailedAttempt for a bad result."""
         ids, scores = self._pairs(reply)
         found: dict[str, float] = {}
         for doc_id, score in zip(ids, scores, strict=True):
@@ -182,7 +176,6 @@ class HttpRetriever:
         return found, None if len(set(scores)) < 2 else scores == sorted(scores)
 
     def _pairs(self, reply: HttpReply) -> tuple[list[str], list[float]]:
-        """Return the ids and scores in a reply; raise FailedAttempt if it has another shape."""
         content = reply.json()
         ids = [_checked_id(value, self._ids_at) for value in _values(self._ids_at, "ids", content, reply)]
         if self._scores_at is None:
@@ -279,11 +272,7 @@ def names_in(template: Any) -> set[str]:
 
 
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
-    """Return a template with values for its names in braces.
-
-    A text that is one name alone becomes the value itself, such as a number. Within a longer text, values are inserted
-    as JSON, texts as they are.
-    """
+    """Replace names in braces by values. A text that is one name becomes the value itself, such as a number."""
     if isinstance(template, Mapping):
         return {key: fill_template(value, values) for key, value in template.items()}
     if isinstance(template, Sequence) and not isinstance(template, str):
@@ -296,7 +285,6 @@ def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def fill_address(template: str, values: Mapping[str, Any]) -> str:
-    """Return an address with percent-encoded values for its names in braces."""
     return _NAMED.sub(lambda name: quote(_as_text(values[name[1]]), safe="", errors="replace"), template)
 
 
@@ -313,11 +301,11 @@ def _texts(template: Any) -> Iterator[str]:
 
 
 class Missing(LookupError):
-    """A path leads nowhere in a reply; the message says where it ends."""
+    """A path leads nowhere in a reply. The message says where it ends."""
 
 
 class _Step(NamedTuple):
-    """A name of an object, an index of a list, or all of a list (None). optional: whether the name may be absent."""
+    """A name in an object, an index in a list, or all of a list (None). optional: whether the name may be absent."""
 
     key: str | int | None
     optional: bool = False
@@ -342,9 +330,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class JsonPath:
-    """A path in a reply, written as in JSONPath: `hits[*].id`, `ids[0][*]`, `hits[*]['a.b']`.
-
-    A name with a question mark may be absent, or null: `root.children?[*].id`.
+    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. `root.children?[*].id`: a name that may be absent or null.
     """
 
     text: str
@@ -352,7 +338,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str, key: str) -> JsonPath:
-        """Raise BadInput, naming the config key `key`, for an invalid path."""
+        """Raise BadInput, with the config key `key`, for an invalid path."""
         path = text.removeprefix("$").removeprefix(".")
         steps: list[_Step] = []
         end = 0
@@ -369,7 +355,7 @@ class JsonPath:
         return cls(text, tuple(steps))
 
     def values(self, content: Any) -> list[Any]:
-        """Return the values there, in the order of the reply; raise Missing where the path ends early."""
+        """Return the values there, in the order of the reply. Raise Missing if the path ends early."""
         found = [(content, "")]
         for step in self.steps:
             found = [inner for value, path in found for inner in step.of(value, path)]

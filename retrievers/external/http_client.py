@@ -1,7 +1,7 @@
-"""One client for services that answer in JSON, such as search services and language models.
+"""A client for services that answer in JSON, such as search services and language models.
 
-It verifies certificates, retries, passes a service's request to wait on to all threads, follows redirects on the same
-server only, gives every reply one deadline and one size limit, and keeps secrets out of messages.
+It verifies certificates, retries, pauses all threads when a service asks to wait, follows redirects on the same server
+only, limits the time and size of each reply, and keeps secrets out of messages.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import READ, redacted, shown_value
 
 log = logging.getLogger(__name__)
-LARGEST_REPLY = 64 * 1024**2  # bytes, as they are sent and unpacked
-BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each further one, up to LONGEST_BACKOFF
+LARGEST_REPLY = 64 * 1024**2  # bytes, as sent and as unpacked
+BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each attempt, up to LONGEST_BACKOFF
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
-LOGGED_SECONDS = 5.0  # waits from this length on are logged
+LOGGED_SECONDS = 5.0  # waits at least this long are logged
 REDIRECTS = 5  # in a row
 QUOTED = 300  # characters of a text in a message
-GRACE_SECONDS = 1.0  # that replies under way have to arrive after an interruption
+GRACE_SECONDS = 1.0  # for replies under way, after an interruption
 
 Timeout = Annotated[float, AtMost(86_400, "that is a day")]
 Retries = Annotated[int, AtMost(100, "the pauses between them grow")]
@@ -56,7 +56,7 @@ class TooLarge(Exception):
 
 
 class Connections:
-    """The open connections of one client, through the proxy that the environment names for other machines.
+    """The open connections of one client, through the environment's proxy unless the server is this machine.
 
     The socket's timeout at the start of a reply is the deadline of the whole reply. All bytes count: status lines,
     interim replies, headers, chunks, trailers.
@@ -71,7 +71,7 @@ class Connections:
             login = parse_url(proxy).auth
             options["proxy_headers"] = make_headers(proxy_basic_auth=login) if login else None
         self.manager = ProxyManager(proxy, **options) if proxy else PoolManager(**options)
-        pool = self.manager.connection_from_url(address.url)  # the only one, as no request leaves the server
+        pool = self.manager.connection_from_url(address.url)  # the only one: all requests go to this server
         plain: Callable[..., Any] = pool.ConnectionCls
 
         def connection(**given: Any) -> Any:
@@ -89,7 +89,7 @@ class Connections:
 
 
 def _body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the unpacked body. Raise DecodeError if it is packed twice, since its unpacked size is then unlimited."""
+    """Return the unpacked body. Raise DecodeError if it is packed twice: its unpacked size would be unlimited."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
@@ -133,9 +133,8 @@ class _Received(io.RawIOBase):
         return count
 
     def end(self) -> None:
-        """Wake the thread that waits for bytes by shutting the connection down, through a duplicated descriptor."""
         with suppress(OSError, ValueError), socket.socket(fileno=os.dup(self._sock.fileno())) as twin:
-            twin.shutdown(socket.SHUT_RDWR)
+            twin.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for bytes
 
     def close(self) -> None:
         self._connections.reading.discard(self)
@@ -145,9 +144,7 @@ class _Received(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how often a client tries.
-
-    timeout: seconds for an attempt, from connecting to the last byte of the reply, redirects included.
+    """timeout: seconds per attempt, from connecting to the last byte of the reply, redirects included.
     retries: further attempts after a failure that may pass.
     parallel: maximum number of simultaneous requests.
     key: the config group that holds these values, for messages.
@@ -176,7 +173,7 @@ class HttpRequest:
 
 
 class FailedAttempt(Exception):
-    """An attempt failed. final: no further attempt can succeed. wait: seconds that the service asks clients to wait."""
+    """final: no further attempt can succeed. wait: seconds that the service asks clients to wait."""
 
     def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
         super().__init__(redacted(reason))
@@ -197,14 +194,14 @@ class HttpReply:
     status: int = 200
 
     def json(self) -> Any:
-        """Raise FailedAttempt, for a retry, if the body is not JSON."""
+        """Raise FailedAttempt, not final, if the body is not JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
             raise FailedAttempt(f"the reply is not JSON: {self.quoted()}") from None
 
     def quoted(self) -> str:
-        """Return the start of the service's error message, else of the body, without secrets and with a full stop."""
+        """Return the start of the service's error message, else of the body, without secrets, ending in a full stop."""
         message = ""
         with suppress(ValueError, RecursionError):
             message = _error_message(json.loads(self.text))
@@ -213,7 +210,7 @@ class HttpReply:
 
 @dataclass(frozen=True)
 class Answer(Generic[_T]):
-    """place: number of the request. seconds: duration of the last attempt, from sending to the whole reply."""
+    """place: number of the request. seconds: of the last attempt, from sending to the whole reply."""
 
     place: int
     value: _T
@@ -243,9 +240,9 @@ class _Pace:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests to one server, that of `address`.
+    """Sends requests to the server of `address`.
 
-    secrets: sent with each request; the caller ensures https or this machine.
+    secrets: sent with each request. The caller must use https, or this machine.
     read_too: statuses besides 200 whose replies are read, not refused.
     """
 
@@ -281,7 +278,7 @@ class HttpClient:
                     break
             ended.put(None)
 
-        # Daemons, because nothing can end a thread that waits for a host name or a connection.
+        # Daemons: a thread that waits for a host name or a connection cannot be ended.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.limits.parallel, count))]
         with connections.manager:
             try:
@@ -324,7 +321,7 @@ class HttpClient:
                 pace.count()
                 return answer
             except FailedAttempt as failed:
-                if failed.wait and pace.answered > answered:  # a busy service that does answer: keep asking
+                if failed.wait and pace.answered > answered:  # the service is busy but answers: keep asking
                     attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
                 if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:
@@ -367,7 +364,7 @@ class HttpClient:
         raise FailedAttempt(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
 
     def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
-        """Return the response after redirects on the same server, which alone may see the secrets."""
+        """Return the response after redirects on the same server: only it may see the secrets."""
         url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
         body = None if request.body is None else json.dumps(request.body).encode()
         if body is not None:

@@ -1,9 +1,9 @@
-"""Compiled inner loops of BM25; imported only where they run, since numba takes a while to import.
+"""Compiled inner loops of BM25, imported only where they run because importing numba is slow.
 
-The index is a matrix in compressed sparse columns, one column per term. The postings of term t are
-`docs[starts[t]:ends[t]]` (int32, ascending) and their `scores` (float64); while an index is built, ends[t] is
-starts[t + 1]. `floors[t]` (float64, at least 0) is what the term adds to every document, whether or not it occurs
-there. The index arrays are passed read-only, so that each kernel is compiled for a single set of types.
+The index is a matrix in compressed sparse columns, one column per term. Term t has postings `docs[starts[t]:ends[t]]`
+(int32, ascending) with `scores` (float64); while an index is built, ends[t] is starts[t + 1]. `floors[t]` (float64, at
+least 0) is what the term adds to every document, even where it does not occur. The index arrays are read-only, so each
+kernel is compiled for a single set of types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba import njit
 BLOCK = 4096  # documents scored together: their accumulator (32 KB) stays in the first-level cache
 NO_DOC = np.iinfo(np.int32).max
 STRIPE = 8  # documents of a block compared with the threshold at a time
-GROUPS = 512  # groups of documents in a block; the best score of each gives the first threshold
+GROUPS = 512  # groups of documents in a block; their best scores give the first threshold
 
 
 @njit(cache=True, nogil=True)
@@ -35,7 +35,7 @@ def count_postings(ids, offsets, n_terms):
 
 @njit(cache=True, nogil=True)
 def fill_postings(ids, offsets, starts):
-    """Postings as (docs int32, term frequencies float64), by a counting sort without temporary copies."""
+    """Return postings as (docs int32, term frequencies float64), by a counting sort without temporary copies."""
     docs = np.empty(starts[-1], np.int32)
     frequencies = np.empty(starts[-1], np.float64)
     ends = starts[:-1].copy()
@@ -56,17 +56,16 @@ def fill_postings(ids, offsets, starts):
 def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
-    Query q has the terms `terms[offsets[q]:offsets[q + 1]]`. Rows are padded with document -1 and score -inf. Of equal
-    scores, the smaller document ranks higher.
+    Query q has the terms `terms[offsets[q]:offsets[q + 1]]`. Rows are padded with document -1 and score -inf. Ties go
+    to the smaller document.
 
-    Documents are processed block by block in ascending order. Each sums its scores in the order of the query's terms,
-    so that equal documents get equal sums. A sum of -0.0 marks a document that no term touched: adding any posting,
-    even 0.0, to -0.0 gives another bit pattern (IEEE 754, 6.3).
+    Documents are processed block by block in ascending order. Scores are added in the order of the query's terms, so
+    equal documents get equal sums. A sum of -0.0 marks a document that no term touched: adding any posting, even 0.0,
+    to -0.0 gives another bit pattern (IEEE 754, 6.3).
     """
     k = top_docs.shape[1]
     sums = np.full(BLOCK, -0.0)
-    # Three times as many candidates as requested are collected before the worse ones are dropped: this is faster than
-    # a heap of the best.
+    # Collect three times as many candidates as requested before dropping the worse ones: faster than a heap.
     room = 3 * k + STRIPE
     best_docs, best_scores, scratch = np.empty(room, np.int32), np.empty(room), np.empty(room)
     for q in range(first, last):
@@ -102,7 +101,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
 
 @njit(cache=True, nogil=True)
 def _next_block(docs, cursors, ends):
-    """First document of the next block with a posting; -1 at the end. Other blocks are skipped."""
+    """Return the first document of the next block with a posting, -1 at the end."""
     base = NO_DOC
     for t in range(len(cursors)):
         if cursors[t] < ends[t]:
@@ -130,14 +129,14 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 def _first_threshold(sums, floor, k):
     """Return a value just below a score that at least k documents of the block reach; -inf if none is known.
 
-    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If it is
-    above 0, none of these documents is untouched. With it, most of a first block never becomes a candidate.
+    The k-th best of the groups' best scores is such a score: k groups have a document that reaches it. If it is above
+    0, these documents were touched. With it, most of a first block never becomes a candidate.
     """
     if k > GROUPS:
         return -np.inf
     best = sums[:GROUPS].copy()
     for start in range(GROUPS, BLOCK, GROUPS):
-        for i in range(GROUPS):  # a group is every GROUPS-th document, so that this compiles to vector instructions
+        for i in range(GROUPS):  # a group is every GROUPS-th document: allows vector instructions
             best[i] = max(best[i], sums[start + i])
     kth = select(best, GROUPS, k - 1)
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
@@ -145,17 +144,13 @@ def _first_threshold(sums, floor, k):
 
 @njit(cache=True, nogil=True)
 def _kth(scores, size, k, scratch):
-    """Return the k-th best of `scores[:size]`, which are copied to `scratch`."""
     scratch[:size] = scores[:size]
     return select(scratch, size, k - 1)
 
 
 @njit(cache=True, nogil=True)
 def keep_best(docs, scores, size, k, kth):
-    """Keep the k >= 1 best of `size` candidates in order; of those that tie with the k-th best score, the first.
-
-    Returns k.
-    """
+    """Keep the k >= 1 best of `size` candidates, in order, and return k. Ties with the k-th best go to the first."""
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
@@ -170,7 +165,7 @@ def keep_best(docs, scores, size, k, kth):
 
 @njit(cache=True, nogil=True)
 def select(values, size, place):
-    """Return the value at index `place` of `values[:size]` in descending order; reorders `values[:size]`.
+    """Return the value at index `place` of `values[:size]` in descending order. Reorders `values[:size]`.
 
     Quickselect (Hoare 1961) with the middle element as pivot. It partitions into larger, equal and smaller values,
     since equal scores are common, and moves values without branches.

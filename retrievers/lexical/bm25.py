@@ -25,7 +25,7 @@ from retrievers.base import (
 from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Parameters, SparseEngine, write_summary
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
-LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
+LARGEST = 1e6  # of k1, delta and epsilon: far above useful values, far below overflow
 Parameter = Annotated[float, AtMost(LARGEST, "beyond it, scores no longer change")]
 
 
@@ -34,20 +34,21 @@ class BM25:
     """Ranks by the sum, over the query's terms, of a score for each document that has the term.
 
     A term that occurs twice in the query counts twice. Documents that share no term with the query are never returned;
-    others are candidates even if their score is 0 or negative (possible with `okapi`). Scores are only roughly
-    comparable across queries: longer queries reach higher ones.
+    all others are candidates, even with a score of 0 or less (possible with `okapi`). Longer queries reach higher
+    scores, so scores are only roughly comparable across queries.
 
     With N documents, of which n have the term, tf its count in the document and norm = 1 - b + b * length / mean:
 
     - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. Without the constant factor (k1 +
       1), which Lucene dropped in version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
-    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). A negative idf, of a term in more than
-      half of the documents, becomes `epsilon` times the mean idf of all terms (itself negative in tiny corpora).
+    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). The idf is negative for a term in more
+      than half of the documents; it becomes `epsilon` times the mean idf of all terms (itself negative in tiny
+      corpora).
     - `l`: ln((N + 1) / (n + .5)) * tf * (k1 + 1) * c / (k1 + c) with c = tf / norm + delta.
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
       not in the document adds its idf * delta too.
 
-    The last three equal the scores of the library rank_bm25. It departs from Lv & Zhai (2011) in two places: `l`
+    The last three equal the scores of the library rank_bm25, which departs from Lv & Zhai (2011) in two places: `l`
     multiplies by tf once more, and `plus` counts absent terms.
 
     variant: lucene, okapi, l or plus.
@@ -55,7 +56,7 @@ class BM25:
     b: how much long documents are penalised, 0 to 1.
     delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0.
     epsilon: for `okapi`, at least 0.
-    engine: `sparse`; or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
+    engine: `sparse`, or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
     threads: number of search threads, at least 1; None: one per core.
     """
 
@@ -105,14 +106,12 @@ class BM25:
             check_whole("threads", threads, "a number of threads, at least 1, or null for all cores", 1)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""
         DocIds.save(folder, documents)
         self._engine.build(self._tokens(documents), folder)
         (folder / "bm25.json").write_text(json.dumps(self._identity), encoding="ascii")
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; raise ValueError if it was made with other parameters."""
         require_identity(folder / "bm25.json", self._identity)
         self._engine.load(folder)
         self._doc_ids = DocIds(folder)
@@ -142,7 +141,6 @@ class BM25:
         (folder / "bm25.json").write_text(json.dumps(self._identity | {"shard": True}), encoding="ascii")
 
     def load_shard(self, folder: Path, summary: Path) -> None:
-        """As in Summed; raise ValueError if the index was made with other parameters."""
         require_identity(folder / "bm25.json", self._identity | {"shard": True})
         self._shards.load_shard(folder, summary)
         self._doc_ids = DocIds(folder)

@@ -1,19 +1,19 @@
 """The index of BM25: formulas, precomputed scores, and the library rank_bm25.
 
-The score of every posting depends on the corpus alone, so the index stores it (Lù 2024, BM25S, arXiv:2407.03618). A
-search sums, for each document, the scores of the query's terms.
+A posting's score depends only on the corpus, so the index stores it (Lù 2024, BM25S, arXiv:2407.03618). A search adds
+up, for each document, the scores of the query's terms.
 
-Over shards, a survey is a folder for one shard:
+With shards, a survey is a folder for one shard:
 
 vocabulary.json: its terms, in the order of first use.
 counts.npy:      int64 [V], documents of the shard with each term.
-survey.json:     {documents, terms}: numbers of documents and of terms in all of them.
+survey.json:     {documents, terms}: numbers of documents, and of terms in all of them.
 
-A summary is a folder for the corpus. Its terms are numbered in the order of first use, as in one index:
+A summary is a folder for the corpus. Terms are numbered in the order of first use, as in one index:
 
 summary.json:    {documents, terms}, as above.
 counts.npy:      int64 [V], documents with each term.
-terms.txt:       the terms in ascending order one after another, UTF-8.
+terms.txt:       the terms in ascending order, joined, UTF-8.
 term_ends.npy:   int64 [V + 1], 0 and then the end of each term in bytes.
 numbers.npy:     int32 [V], the number of each term of terms.txt.
 KEY.npy:         int32, the number of each term of a survey; KEY is the sha256 of its vocabulary.json.
@@ -37,8 +37,8 @@ import numpy as np
 from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
-CHUNK = 1 << 16  # postings scored at a time: bounds temporary arrays
-KNOWN = 8  # vocabularies of queries whose numbers are kept: the shards that a process searches share them
+CHUNK = 1 << 16  # postings scored at a time: limits temporary arrays
+KNOWN = 8  # query vocabularies whose numbers are kept, for all shards that a process searches
 
 
 class Parameters(NamedTuple):
@@ -65,15 +65,14 @@ def _l_weight(tf: np.ndarray, norm: np.ndarray, p: Parameters) -> np.ndarray:
 class Variant:
     """A posting scores idf(n, N, epsilon) * weight(tf, norm, parameters).
 
-    n: number of documents with the term (at least 1), of N documents.
-    tf: number of times the term occurs in this document (at least 1).
+    n: documents with the term, at least 1, out of N. tf: occurrences of the term in this document, at least 1.
     norm: 1 - b + b * length / mean length.
     """
 
     idf: Callable[[np.ndarray, int, float], np.ndarray]
     weight: Callable[[np.ndarray, np.ndarray, Parameters], np.ndarray]
     delta: float | None = None  # default value; None: the formula has no delta
-    everywhere: bool = False  # whether idf * delta is added to every document, also where the term is absent
+    everywhere: bool = False  # whether idf * delta is added to every document, even without the term
     library: str | None = None  # class of rank_bm25 that computes the same scores
 
 
@@ -104,7 +103,7 @@ VARIANTS = {
 
 
 def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarray:
-    """Return the idf of each term, float64 [V]; 0 for a term that occurs in no document. counts: documents per term."""
+    """Return the idf of each term, float64 [V]; 0 for a term in no document. counts: documents per term."""
     found, used = np.zeros(len(counts)), counts > 0
     if used.any():
         found[used] = VARIANTS[parameters.variant].idf(counts[used], n_docs, parameters.epsilon)
@@ -112,11 +111,7 @@ def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarra
 
 
 class Columns(NamedTuple):
-    """The columns of an index that queries refer to: term t has the postings starts[t] to ends[t] - 1.
-
-    starts, ends: int64 [T].
-    floors: float64 [T], added to the score of every document.
-    """
+    """The columns that queries refer to: term t has postings starts[t] to ends[t] - 1. floors: see _bm25_kernels."""
 
     starts: np.ndarray
     ends: np.ndarray
@@ -148,8 +143,6 @@ def write_summary(surveys: Sequence[Path], folder: Path) -> None:
 
 
 class CorpusStatistics:
-    """The statistics of a corpus, memory-mapped."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         sizes = json.loads((folder / "summary.json").read_text(encoding="ascii"))
@@ -161,7 +154,6 @@ class CorpusStatistics:
         self.numbers = functools.lru_cache(KNOWN)(self._look_up)
 
     def numbers_of(self, survey: Path) -> np.ndarray:
-        """Return the number of each term of a survey, int32."""
         return load_array(self._folder, hashlib.sha256((survey / "vocabulary.json").read_bytes()).hexdigest())
 
     def _look_up(self, terms: tuple[str, ...]) -> np.ndarray:
@@ -181,15 +173,14 @@ corpus_statistics = functools.lru_cache(maxsize=2)(CorpusStatistics)  # opened o
 
 
 def mean_length(terms: int, documents: int) -> float:
-    """Return the mean number of terms of a document; 0 without documents."""
     return terms / documents if documents else 0.0
 
 
 class SparseEngine:
-    """A precomputed score for each posting, memory-mapped and summed by compiled kernels.
+    """A precomputed score for each posting, memory-mapped and added up by compiled kernels.
 
-    _bm25_kernels describes the layout of the postings. An index of the whole corpus also has vocabulary.json and
-    floors.npy; one of a shard has terms.npy, the corpus numbers of its terms.
+    _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy; one of a
+    shard has terms.npy, the corpus numbers of its terms.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
@@ -212,7 +203,6 @@ class SparseEngine:
         (folder / "survey.json").write_text(json.dumps(sizes), encoding="ascii")
 
     def build_shard(self, tokens: Tokens, survey: Path, summary: Path, folder: Path) -> None:
-        """Write the index of a shard, weighed by the statistics of the corpus."""
         corpus = corpus_statistics(summary)
         numbers = corpus.numbers_of(survey)
         order = np.argsort(numbers)
@@ -226,7 +216,6 @@ class SparseEngine:
         self._save(mine, starts, idf, corpus.mean_length, folder)
 
     def _save(self, tokens: Tokens, starts: np.ndarray, idf: np.ndarray, mean: float, folder: Path) -> None:
-        """Write the postings of documents. idf: float64 [V]. mean: length of a document."""
         from retrievers.lexical._bm25_kernels import fill_postings
 
         docs, scores = fill_postings(read_only(tokens.ids), read_only(tokens.offsets), starts)
@@ -238,7 +227,7 @@ class SparseEngine:
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
     ) -> None:
-        """Turn the term frequencies of postings into scores, in place. lengths: of documents, over their mean."""
+        """Turn the postings' term frequencies into scores, in place. lengths: of documents, over their mean."""
         p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
         norms = 1 - p.b + p.b * lengths
         borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))
@@ -264,7 +253,7 @@ class SparseEngine:
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
 
         def columns(vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
-            """Return a column for each term, empty for terms of other shards only, and its place; -1 if unknown."""
+            """Return a column per term, empty if only other shards have it, and the term's place; -1 if unknown."""
             numbers = corpus.numbers(vocabulary)
             places = np.searchsorted(mine, numbers)
             inside = np.minimum(places, max(len(mine) - 1, 0))

@@ -1,7 +1,7 @@
-"""Tokenizers, which turn texts into terms, and Tokens, the compact arrays they return.
+"""Tokenizers, which turn texts into terms, and Tokens, the compact arrays that they return.
 
-Every tokenizer first converts text to Unicode's composed form (NFC), since Korean text written on macOS is decomposed,
-and replaces lone surrogates, which UTF-8 cannot encode, with U+FFFD.
+Every tokenizer first converts text to Unicode's composed form (NFC), because text written on macOS is decomposed, and
+replaces lone surrogates, which UTF-8 cannot encode, with U+FFFD.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encod
 
 Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
-UNBROKEN = 4096  # the most characters without white space that kiwi gets at once
+UNBROKEN = 4096  # characters in a run without white space; kiwi gets no longer ones
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +52,10 @@ class Tokens:
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]]) -> Tokens:
-        """Return the tokens of one list of terms per text; the vocabulary is in order of first use."""
+        """Make tokens of one list of terms per text. The vocabulary is in order of first use."""
         return _tokens(texts, 0, None)
 
     def lists(self) -> list[list[str]]:
-        """Return one list of terms per text: the inverse of `of`."""
         terms = [self.vocabulary[i] for i in self.ids.tolist()]
         ends = self.offsets.tolist()
         return [terms[start:end] for start, end in pairwise(ends)]
@@ -68,7 +67,6 @@ class Tokens:
 
     @classmethod
     def load(cls, folder: Path) -> Tokens:
-        """Read the output of `save`; the arrays are memory maps."""
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         return cls(tuple(vocabulary), load_array(folder, "ids"), load_array(folder, "offsets"))
 
@@ -87,7 +85,7 @@ class Tokenizer(Protocol):
 
 
 class Whitespace:
-    """Splits at white space and keeps case and punctuation: the simplest baseline."""
+    """Splits at white space. Keeps case and punctuation."""
 
     recorded_as = "tokenizer/whitespace"
     version = 1
@@ -111,8 +109,8 @@ class Word:
 class CharNgram:
     """Character n-grams inside the words of `Word`.
 
-    A word shorter than `low` becomes one term. Shorter n-grams come first, each length from left to right: with low=1
-    and high=2, `물리` becomes 물, 리, 물리.
+    A word shorter than `low` becomes one term. The shortest n-grams come first, each length from left to right: with
+    low=1 and high=2, `물리` becomes 물, 리, 물리.
 
     low, high: the shortest and the longest n-gram, in characters, at least 1.
     """
@@ -138,8 +136,8 @@ class CharNgram:
         return [word[i : i + size] for size in sizes for i in range(len(word) - size + 1)]
 
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words; `s`, `t` and so on are left by
-# `\w+` from "it's" and "don't".
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words, and what `\w+` leaves of "it's" and
+# "don't": `s`, `t` and so on.
 _ENGLISH = """
 a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
 theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
@@ -155,7 +153,7 @@ class Snowball:
     """Snowball stems (Porter 2001, http://snowballstem.org) of the words of `Word`.
 
     language: one of PyStemmer's algorithms.
-    stop_words: whether to drop function words before stemming; the only list is English.
+    stop_words: whether to drop function words before stemming; only English has a list.
     """
 
     recorded_as = "tokenizer/snowball"
@@ -185,8 +183,8 @@ class Snowball:
         )
 
 
-# Tags that carry content: nouns, numerals, pronouns, verbs and adjectives, roots, adverbs, and words in foreign
-# letters, digits or Chinese characters. Particles, endings, affixes and symbols do not.
+# Tags that carry content: nouns, numerals, pronouns, verbs, adjectives, roots, adverbs, and words in foreign letters,
+# digits or Chinese characters. Left out: particles, endings, affixes and symbols.
 CONTENT_TAGS = ("NN*", "NR", "NP", "VV*", "VA*", "XR", "SL", "SN", "SH", "MA*")
 
 # kiwi's tag set (Sejong's, extended); a predicate's tag may end in -R or -I (regular, irregular inflection).
@@ -202,10 +200,9 @@ KIWI_TAGS = frozenset(_TAGS.split())
 class Kiwi:
     """Lower-cased forms of the Korean morphemes whose tag is in `tags` (https://github.com/bab2min/kiwipiepy).
 
-    The model, loaded at the first text for the whole process, takes about two seconds to load and 500 MB of memory.
-
-    Its time grows with the square of the length of a run without white space, such as base64. Runs longer than
-    `UNBROKEN` characters are cut into pieces, and a warning counts such texts.
+    The first text loads the model, once per process: about two seconds and 500 MB of memory. Analysis time grows
+    with the square of the length of a run without white space, such as base64. Runs longer than `UNBROKEN` characters
+    are cut into pieces, and a warning counts the texts that have one.
 
     tags: kiwi's tags, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core.
@@ -242,7 +239,6 @@ class Kiwi:
 
 @lru_cache(maxsize=1)
 def kiwi_model(workers: int | None) -> Any:
-    """Return the kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
     import kiwipiepy
 
     return kiwipiepy.Kiwi(num_workers=cores() if workers is None else workers)
@@ -264,8 +260,6 @@ def _normalised(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
-    """Yield the texts with white space in runs longer than `UNBROKEN`, and add the places of such texts to `long`."""
-
     def pieces(run: re.Match[str]) -> str:
         return " ".join(run[0][start : start + UNBROKEN] for start in range(0, len(run[0]), UNBROKEN))
 
