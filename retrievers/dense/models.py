@@ -259,7 +259,7 @@ def positions(transformer: Any) -> int:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Load a model from `folder` inside this block, silently. Raise BadInput if `package` is missing or cannot read it.
+    """Load a model from `folder` inside this block, silently. Raise BadInput if `package` is missing or cannot do it.
     """
     _need(package)
     from transformers.utils import logging

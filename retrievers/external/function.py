@@ -187,8 +187,7 @@ def _here(name: str) -> ModuleSpec | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Return the spec of a module that is installed or in the working folder, else None, without importing a package.
-    """
+    """Return the spec of a module, installed or in the working folder, else None. No package is imported."""
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)

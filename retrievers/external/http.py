@@ -114,7 +114,7 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query, none for a blank query, and the latency. Raise Failed without a result.
+        """Return at most k documents per query, none for a blank query, and the latency. Raise Failed if a query fails.
         """
         opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
@@ -330,7 +330,8 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class JsonPath:
-    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. `root.children?[*].id`: a name that may be absent or null.
+    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. A name with a question mark may be absent:
+    `children?[*].id`.
     """
 
     text: str
