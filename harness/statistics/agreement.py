@@ -1,10 +1,10 @@
 """Agreement of raters on grades, and Wilson's interval of proportions.
 
-People check whole queries, which were drawn from strata. A pair of a query and a document therefore counts as often as
-its query stands for others: N_s / n_s, where n_s of the N_s queries of its stratum were checked (p_ab = sum over strata
-of W_s n_s,ab / n_s, up to a factor). Intervals resample queries, not pairs: grades of one query depend on each other.
+People check whole queries, drawn from strata. A pair of a query and a document counts N_s / n_s times, where n_s of the
+N_s queries of its stratum were checked (p_ab = sum over strata of W_s n_s,ab / n_s, up to a factor). Intervals resample
+queries, not pairs: grades of one query depend on each other.
 
-Every function takes tables float64 [..., C, C]: how often the first rater gives grade a where the second gives b.
+Tables are float64 [..., C, C]: how often the first rater gives grade a where the second gives b.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from harness.statistics.bootstrap import draws
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-FEWEST = 5  # queries with an interval: a draw of fewer has hardly more than a few outcomes
-_SLACK = 1e-12  # values that differ by less are equal
+FEWEST = 5  # queries needed for an interval: draws of fewer have few outcomes
+_SLACK = 1e-12  # smaller differences are rounding errors
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """of: tables float64 [..., C, C] -> a number for each, NaN where it is undefined. undefined: why it then is."""
+    """A function of tables float64 [..., C, C], NaN where undefined. undefined: the reason to give for a NaN."""
 
     of: Callable[[np.ndarray], np.ndarray]
     undefined: str
@@ -38,9 +38,9 @@ class Statistic:
 class DesignEstimate:
     """A statistic of all queries, estimated from the checked ones.
 
-    value: NaN where it is undefined. low, high: its 95 % interval, NaN where there is none.
-    pairs: for alpha, all grades of pairs that several have judged.
-    note: why there is no value or no interval; "" for nothing.
+    value: NaN if undefined. low, high: 95 % interval; NaN if there is none.
+    pairs: for alpha, the number of grades of pairs with several raters.
+    note: why there is no value or no interval, or "".
     """
 
     value: float
@@ -53,10 +53,10 @@ class DesignEstimate:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Which queries were checked, and how many others each stands for.
+    """The checked queries, and how many queries each stands for.
 
-    strata: the stratum of each of the Q checked queries. sizes: stratum -> how many queries it was drawn from; a
-    missing one counts its checked queries alone.
+    strata: the stratum of each of the Q checked queries.
+    sizes: stratum -> number of queries it was drawn from; if missing, the number of its checked queries.
     """
 
     strata: tuple[str, ...]
@@ -69,11 +69,11 @@ class Drawn:
         return np.array([self.sizes.get(one, checked[one]) / checked[one] for one in self.strata])
 
     def resampled(self, values: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
-        """Return weighted totals float64 [resamples, V] of values [Q, V] over queries drawn anew in each stratum.
+        """Return weighted totals float64 [resamples, V] of values [Q, V], with queries drawn anew in each stratum.
 
-        Of n queries n - 1 are drawn, with replacement, and count n / (n - 1) times: with all n, intervals would be too
-        narrow by the factor sqrt((n - 1) / n), which is .71 where a stratum has two (Rao and Wu 1988). A stratum with a
-        single checked query tells nothing about its spread, and is drawn together with others.
+        Of n queries, n - 1 are drawn with replacement and count n / (n - 1) times (Rao and Wu 1988). Drawing all n
+        would make intervals too narrow by the factor sqrt((n - 1) / n). Strata with a single checked query are joined:
+        one query says nothing about the spread.
         """
         weighted = self.weights[:, None] * values
         generator = np.random.default_rng(seed)
@@ -85,7 +85,6 @@ class Drawn:
         return totals
 
     def _groups(self) -> list[np.ndarray]:
-        """Return the queries of each stratum, joined where there is a single one."""
         names = np.array(self.strata)
         groups = [np.flatnonzero(names == one) for one in sorted(set(self.strata))]
         whole = sorted((one for one in groups if len(one) > 1), key=len)
@@ -96,17 +95,17 @@ class Drawn:
 
 
 def at_threshold(tables: np.ndarray, relevant_from: int) -> np.ndarray:
-    """Return tables of two classes, [..., 2, 2]: grades below `relevant_from`, and from it on."""
+    """Return tables of two classes, [..., 2, 2]: grades below `relevant_from`, and the others."""
     low, high = slice(None, relevant_from), slice(relevant_from, None)
     parts = [[tables[..., a, b].sum(axis=(-2, -1)) for b in (low, high)] for a in (low, high)]
     return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
 
 
 def kappa(tables: np.ndarray) -> np.ndarray:
-    """Return Cohen's kappa, [...]: how far two raters agree beyond chance, by squared distances of grades.
+    """Return Cohen's kappa, [...]: the agreement of two raters beyond chance, by squared distances of grades.
 
-    With two classes it is the plain kappa (Cohen 1960), with more the quadratically weighted one (Cohen 1968). NaN if a
-    rater gives all the same grade.
+    Plain for two classes (Cohen 1960), quadratically weighted for more (Cohen 1968). NaN if a rater gives only one
+    grade.
     """
     classes = np.arange(tables.shape[-1])
     distance = np.square(classes[:, None] - classes)
@@ -124,20 +123,19 @@ def agreed(tables: np.ndarray) -> np.ndarray:
 
 
 def sensitivity(tables: np.ndarray) -> np.ndarray:
-    """Return the share of the first rater's relevant pairs that the second finds relevant, of tables [..., 2, 2]."""
+    """Return the share of the first rater's relevant pairs that the second finds relevant, from tables [..., 2, 2]."""
     return _ratio(tables[..., 1, 1], tables[..., 1, :].sum(axis=-1))
 
 
 def specificity(tables: np.ndarray) -> np.ndarray:
-    """Return the same share of the pairs that are not relevant, of tables [..., 2, 2]; NaN if there are none."""
+    """Return the same share of the pairs that are not relevant, from tables [..., 2, 2]; NaN if there are none."""
     return _ratio(tables[..., 0, 0], tables[..., 0, :].sum(axis=-1))
 
 
 def coincidences(counts: np.ndarray) -> np.ndarray:
-    """Return how often grades meet among the raters of a unit, float64 [U, C, C]; 0 for units of one rater.
+    """Return how often grades meet among the raters of a unit, float64 [U, C, C]; 0 for units with one rater.
 
-    Each unit of m raters counts m values: every ordered pair of its raters counts 1 / (m - 1) (Krippendorff 2011).
-
+    Every ordered pair of a unit's m raters counts 1 / (m - 1): the unit counts m values (Krippendorff 2011).
     counts: [U, C], how many raters give a unit each grade.
     """
     raters = counts.sum(axis=1)
@@ -148,9 +146,9 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
 
 
 def alpha(tables: np.ndarray) -> np.ndarray:
-    """Return Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], of sums of `coincidences`.
+    """Return Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], from sums of `coincidences`.
 
-    The distance of two grades is the number of values between them. NaN where all values are the same.
+    The distance of two grades is the number of values between them. NaN if all values are the same.
     """
     values = tables.sum(axis=-1)
     total = values.sum(axis=-1)
@@ -164,10 +162,10 @@ def alpha(tables: np.ndarray) -> np.ndarray:
 def estimates(
     tables: np.ndarray, sample: Drawn, statistics: Mapping[str, Statistic], seed: int = 0
 ) -> dict[str, DesignEstimate]:
-    """Estimate statistics of all queries with intervals, from tables float64 [Q, C, C] of the checked queries.
+    """Estimate statistics of all queries, with intervals, from tables float64 [Q, C, C] of the checked queries.
 
-    Queries without a pair are left out. Intervals are those of percentiles, expanded as a t-interval is for so many
-    queries (Hesterberg 2015). Fewer than five queries give none.
+    Queries without a pair are left out. Percentile intervals are widened like a t-interval for so many queries
+    (Hesterberg 2015). Fewer than five queries give none.
     """
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))
@@ -176,7 +174,7 @@ def estimates(
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
-    # Weights have a mean of 1 over pairs, which keeps totals numbers of values; alpha depends on them.
+    # Weights get a mean of 1 over pairs: alpha depends on the number of values.
     total = part.weights @ flat
     scale = flat.sum() / total.sum()
     drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]
@@ -208,7 +206,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
 def tables_of(
     queries: Sequence[int], first: Sequence[int], second: Sequence[int], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Count pairs, each with the row of its query and two grades, into tables float64 [Q, C, C]. shape: (Q, C)."""
+    """Count pairs into tables float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
     rows, classes = shape
     cells = (np.asarray(queries, np.intp) * classes + np.asarray(first, np.intp)) * classes
     found = np.bincount(cells + np.asarray(second, np.intp), minlength=rows * classes**2)
@@ -216,7 +214,6 @@ def tables_of(
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray, where: np.ndarray | bool = True) -> np.ndarray:
-    """Return part / whole, at most 1; NaN where `whole` is 0 or the condition does not hold."""
     known = (whole > 0) & where
     return np.where(known, np.minimum(part / np.where(known, whole, 1), 1), np.nan)
 
@@ -243,7 +240,7 @@ class Proportion:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval (1927), which keeps to [0, 1] and has a width even where all cases are the same."""
+        """Wilson's 95 % interval (1927): it stays in [0, 1], and has a width even if all cases are the same."""
         centre = self.share + Z**2 / (2 * self.of)
         margin = Z * math.sqrt(self.share * (1 - self.share) / self.of + Z**2 / (4 * self.of**2))
         scale = 1 + Z**2 / self.of
@@ -259,6 +256,6 @@ class Proportion:
         return self.interval[1]
 
     def text(self) -> str:
-        """`18 of 20 (90 %, 95 % interval 70 to 97 %)`."""
+        """Return text such as `18 of 20 (90 %, 95 % interval 70 to 97 %)`."""
         low, high = (100 * end for end in self.interval)
         return f"{self.count:,} of {self.of:,} ({100 * self.share:.0f} %, 95 % interval {low:.0f} to {high:.0f} %)"

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-EQUAL = 1e-12  # functions of sums that differ by less differ by rounding
+EQUAL = 1e-12  # smaller differences of functions of sums are rounding errors
 FEW = 10  # with fewer items the bias correction of BCa is unreliable
 CONFIDENCE = 0.95  # of every interval
 _CELLS = 1 << 22  # draws in memory at once
-_PRODUCT = 1 << 18  # multiplications in one matrix product: BLAS computes so few in one thread
+_PRODUCT = 1 << 18  # multiplications in one matrix product; BLAS computes products this small in one thread
 
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
     """M statistics of n items, and the input of their BCa intervals.
 
-    observed:  float64 [M], the statistics of the items.
-    values:    float64 [M, resamples], the same of items drawn with replacement.
-    influence: float64 [M, n], the mean of the leave-one-out values less the item's own, up to a positive factor.
-    constant:  bool [M], whether the statistic is the same whichever items are drawn.
-    slack:     float64 [M]; values that differ by less are equal.
+    observed: float64 [M], the statistics of the items.
+    values: float64 [M, resamples], the statistics of items drawn with replacement.
+    influence: float64 [M, n], the mean of the leave-one-out values minus the item's own, up to a positive factor.
+    constant: bool [M], whether every draw gives the same value.
+    slack: float64 [M]; smaller differences are rounding errors.
     """
 
     observed: np.ndarray
@@ -35,11 +35,11 @@ class Resampled:
 
 @dataclass(frozen=True, eq=False)
 class Tallies:
-    """Counts of N items, and M measures that are computed from their sums, such as precision over all items.
+    """Counts of N items, and M measures computed from their sums, such as precision over all items.
 
-    table:    float64 [N, S], the counts of each item.
-    measure:  sums [R, S] -> measures [M, R], NaN where undefined.
-    entering: int [M], how many items enter each measure.
+    table: float64 [N, S], the counts of each item.
+    measure: sums [R, S] -> measures [M, R], NaN where undefined.
+    entering: int [M], the number of items that enter each measure.
     """
 
     table: np.ndarray
@@ -53,16 +53,15 @@ def bootstrap_means(
     resamples: int = 2000,
     wanted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return 95 % bootstrap intervals of M means over queries: (low [M], high [M], a note for each, "" for none).
+    """Return 95 % bootstrap intervals of M means over queries: (low [M], high [M], notes, "" for none).
 
-    Whole queries are drawn with replacement. The interval is BCa (bias-corrected and accelerated; Efron 1987) as in
-    scipy.stats.bootstrap, whose leave-one-out means are computed here in closed form instead of from an n x n array.
-    It is the percentile interval, with a note, if there are fewer than 10 queries or BCa is undefined; a single point
-    if all values are equal; NaN with fewer than two queries.
+    Whole queries are drawn with replacement. The interval is BCa (bias-corrected and accelerated; Efron 1987), as in
+    scipy.stats.bootstrap. It is the percentile interval, with a note, for fewer than 10 queries or if BCa is undefined;
+    a single point if all values are equal; NaN for fewer than two queries.
 
-    values:     float64 [M, Q], NaN where a query does not count; it is left out of that mean.
-    wanted:     bool [M], the means that get an interval, the same as in a call for all; the others have NaN and no
-                note. None: all.
+    values: float64 [M, Q]; a NaN is left out of its mean.
+    wanted: bool [M], the means that get an interval, whatever the others are; the others get NaN and no note. None:
+        all.
     """
     wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
@@ -90,7 +89,6 @@ def bootstrap_means(
 
 
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
-    """Return the means of the n columns of `values` [M, n], drawn with replacement, float64 [M, resamples]."""
     n = values.shape[1]
     draw = _cached_draws if resamples * n <= _CELLS else draws
     # BLAS computes products of this size in one thread: their last bits do not depend on the number of cores, and
@@ -107,7 +105,7 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
 def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
     """Yield how often each of n items is drawn, whole numbers [some of the resamples, n]: sums become products.
 
-    drawn: how many items are drawn with replacement; None: n.
+    drawn: number of items drawn with replacement; None: n.
     """
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
@@ -137,13 +135,13 @@ def _intervals(values: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.nd
 def bca(
     statistics: Resampled, items: str = "queries", entering: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return BCa intervals of M statistics (Efron 1987): (low [M], high [M], a note for each, "" if none is needed).
+    """Return BCa intervals of M statistics (Efron 1987): (low [M], high [M], notes, "" for none).
 
-    The interval of a constant statistic is its value. With fewer than 10 items, or where BCa is undefined, it is the
+    The interval of a constant statistic is its value. For fewer than 10 items, or if BCa is undefined, it is the
     percentile interval, with a note.
 
-    items:    the word for the items in notes, in the plural.
-    entering: int [M], how many items enter each statistic; None: all.
+    items: the plural noun for notes.
+    entering: int [M], the number of items that enter each statistic; None: all.
     """
     from scipy.special import ndtr, ndtri
 
@@ -172,7 +170,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return for each of the M rows of values [M, n] the quantiles at its own shares [N, M], as np.quantile does."""
+    """Return quantiles [N, M] of the rows of values [M, n], each row at its own shares [N, M], like np.quantile."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last
@@ -184,9 +182,9 @@ def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return BCa intervals of M measures of sums: (low [M], high [M], a note for each).
+    """Return BCa intervals of M measures of sums: (low [M], high [M], notes).
 
-    Where some resampled values are NaN, it is the percentile interval of the others, with a note; NaN with one item.
+    If some resampled values are NaN, return the percentile interval of the others, with a note; NaN for one item.
     """
     table, total = tallies.table, tallies.table.sum(axis=0)
     observed = tallies.measure(total[None])[:, 0]
@@ -208,7 +206,7 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
         low[whole], high[whole], whole_notes = bca(statistics, items="items", entering=tallies.entering[whole])
         for row, note in zip(np.flatnonzero(whole), whole_notes, strict=True):
             notes[row] = note
-    for row in np.flatnonzero(~whole):  # so few items enter the measure that some samples have none of them
+    for row in np.flatnonzero(~whole):  # some samples have no item that enters the measure
         defined = values[row][np.isfinite(values[row])]
         if len(defined):
             low[row], high[row] = np.quantile(defined, [0.025, 0.975])
@@ -217,7 +215,7 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
 
 
 def product(counts: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Return counts @ table, computed in one thread: its last bits do not depend on the number of cores."""
+    """Return counts @ table, computed in one thread: the last bits do not depend on the number of cores."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"):

@@ -1,20 +1,17 @@
-"""Which settings matter: scores of trials split into effects of keys, and each key's share of the variance.
+"""Which settings matter: split the scores of trials into effects of keys, with each key's share of the variance.
 
-A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus, where
-the trials suffice for it, an effect of each two values together, plus the rest. Each effect sums to 0 over
-the values of each of its keys, and all values of a key weigh the same, however many trials have them: functional ANOVA
-(Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014, who read it off a random forest) over the uniform space.
+A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus an
+effect of each two values together if the trials suffice, plus the rest. Each effect sums to 0 over the values of each
+of its keys. All values of a key weigh the same, however many trials have them. This is functional ANOVA over the
+uniform space (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014).
 
-The queries are a sample, the trials are given. The mean of Q queries has noise, which adds to every variance: a key
-without an effect would seem to matter, and a bootstrap would add the noise once more. So a variance is estimated from
-pairs of different queries alone, which is unbiased: the mean of x_i' A x_j over i != j, where x_i are the scores of
-query i and A is the part's quadratic form (a U-statistic; Hoeffding 1948).
+Queries are a sample; trials are given. The mean of Q queries has noise, and noise adds to every variance: a key without
+an effect would seem to matter. So variances are estimated without bias, from pairs of different queries alone: the mean
+of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part's quadratic form (a U-statistic).
 
-The interval of a share holds each value that a test does not reject. A part has the share s if its variance less s
-times that of all is 0. This difference is estimated without bias, too, and s is in the interval if the estimate is at
-most t standard errors from 0, where the standard error is that of trials in which the share is s (as in Fieller 1954).
-So the interval of a key without an effect begins at 0. `scripts/simulate.py importance` counts how often intervals
-hold the truth.
+The interval of a share holds each value s that a test does not reject: the estimate of V(part) - s V(all) is at most t
+standard errors from 0. The standard error holds for trials whose share is s (Fieller 1954). The interval of a key
+without an effect begins at 0. `scripts/simulate.py importance` counts how often intervals hold the truth.
 
 Shapes: R trials, K keys, L values of a key, Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.
 """
@@ -29,22 +26,22 @@ from functools import cached_property
 
 import numpy as np
 
-COLUMNS = 400  # at most, of a model with pairs of keys
-RANK = 1e-9  # eigenvalues below this share of the greatest are 0
+COLUMNS = 400  # the most in a model with pairs of keys
+RANK = 1e-9  # eigenvalues below this share of the greatest count as 0
 
 Keys = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """The parts of each query's scores of R trials, all linear in the scores.
+    """The parts of the scores of R trials on each query, all linear in the scores.
 
     mean: float64 [Q], over the space.
-    parts: the effect of one key, (key,) -> float64 [L, Q], or of two together, (first, second) -> float64 [L1 * L2, Q].
-        Keys that these trials cannot tell from others have none.
-    rest: float64 [rows, Q]; the sum of the squares of its column means is the variance that no part explains.
-    whole: whether every combination of tried values was tried. Otherwise the rest is spread over the trials like
-        noise, and adds to the variance of each part.
+    parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]. Keys that these trials cannot tell
+        apart have none.
+    rest: float64 [rows, Q]; the squares of its column means sum to the variance that no part explains.
+    whole: whether every combination of tried values was tried. If not, the rest adds noise to the variance of each
+        part.
     share_of_rest: the share of the rest's variance that each part's variance includes by chance.
     """
 
@@ -56,10 +53,11 @@ class Effects:
 
 
 def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
-    """Split scores by keys; None if there are no more trials than effects of single keys, unless all combinations ran.
+    """Split scores by keys. None if not all combinations ran and there are no more trials than effects of single keys.
 
-    levels: int [R, K], the place of each trial's value among those of the key, 0 to L - 1, each of which occurs and
-        L > 1. values: float64 [R, Q], all finite. Trials with equal levels count as one, their mean, if `whole`.
+    levels: int [R, K], the place of each trial's value among the key's values, 0 to L - 1; each place occurs, and L >
+        1.
+    values: float64 [R, Q], finite. If all combinations ran, trials with equal levels count as one, their mean.
     """
     sizes = levels.max(axis=0) + 1
     cells, place, counts = np.unique(levels, axis=0, return_inverse=True, return_counts=True)
@@ -114,7 +112,6 @@ class _Model:
 
     @cached_property
     def told(self) -> list[Keys]:
-        """The parts that the trials tell from all others."""
         if self.rank == len(self.gram):
             return list(self.columns)
         return [keys for keys, own in self.columns.items() if self._told(own)]
@@ -128,7 +125,7 @@ class _Model:
         return self.rank - _rank(self.gram[np.ix_(others, others)]) == own.stop - own.start
 
     def mixture(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return what parts that cannot be told apart explain together, float64 [rows, Q], scaled as the rest."""
+        """Return the joint effect of parts that cannot be told apart, float64 [rows, Q], scaled like the rest."""
         fitted = sum(self.design[:, self.columns[keys]] @ coefficients[self.columns[keys]] for keys in self.mixed)
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 
@@ -146,7 +143,6 @@ class _Model:
 
 
 def _model(cells: np.ndarray, sizes: np.ndarray, whole: bool) -> _Model:
-    """Return a model with all pairs of keys if there are enough trials to tell them apart, else without pairs."""
     keys = range(len(sizes))
     coded = [np.vstack([np.eye(size - 1), -np.ones(size - 1)])[cells[:, key]] for key, size in enumerate(sizes)]
     alone = [((key,), coded[key]) for key in keys]
@@ -173,14 +169,14 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # queries in a kernel; more are averaged in blocks, time and memory grow with their square
-STEPS = 2001  # shares that are tested, from 0 to 1
-PAIRS = 5  # of keys that get an interval, those with the greatest shares
+MOST = 500  # queries in a kernel, which grows with their square; more are averaged in blocks
+STEPS = 2001  # tested shares, from 0 to 1
+PAIRS = 5  # pairs of keys that get an interval: those with the greatest shares
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of the variance over all trials, 0 to 1, with its 95 % interval; NaN where the scores do not vary."""
+    """A share of the variance over all trials, 0 to 1, with its 95 % interval; NaN if the scores do not vary."""
 
     value: float
     low: float
@@ -189,11 +185,12 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """alone: the share of each key's main effect. total: with all pairs that it is in; the same where none is known.
+    """Shares of the variance of the trials.
 
-    pairs: (first, second) -> their effect together beyond the effects of each; the greatest of them.
-    rest: what neither keys nor pairs explain.
-    spread: the standard deviation of the mean score over the space, in units of the measure, without the noise.
+    alone: of each key's main effect. total: of a key's effect with all of its pairs; equal to `alone` if none is known.
+    pairs: of the effect of two keys together, beyond the effect of each; the greatest ones.
+    rest: not explained by keys or pairs.
+    spread: standard deviation of the mean score over the space, in units of the measure, without the noise.
     beyond_chance: whether a test at .05 tells the trials apart at all; if not, shares mean little.
     """
 
@@ -206,7 +203,7 @@ class Importance:
 
 
 def importance(found: Effects) -> Importance:
-    """Return the shares of the variance of each key, each pair of keys and the rest; Q must be 3 or more."""
+    """Return each key's, each pair's and the rest's share of the variance; Q must be 3 or more."""
     blocks = _Blocks(found.rest.shape[1])
     rest = blocks.kernel(found.rest)
     kernels = {
@@ -235,7 +232,7 @@ def importance(found: Effects) -> Importance:
 
 
 def share(part: np.ndarray, whole: np.ndarray) -> Share:
-    """Return the share of a part in the variance of the whole, with its 95 % interval. part, whole: kernels."""
+    """Return a part's share of the variance of the whole, with its 95 % interval. part, whole: kernels."""
     if not np.abs(whole).max() > 0:
         return Share(math.nan, math.nan, math.nan)
     others = whole - part
@@ -251,10 +248,10 @@ def share(part: np.ndarray, whole: np.ndarray) -> Share:
 
 
 def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) -> np.ndarray:
-    """Return the variance of the estimate of V(part) - s V(whole) if the share is s, for each s tested, [STEPS].
+    """Return the variance of the estimate of V(part) - s V(whole) for each tested share s, [STEPS].
 
-    Of a quadratic form in a mean of normal values: 2 tr((A C)^2) + 4 m' A C A m, where C is the covariance of the mean
-    and m the true mean. m is taken in the direction of the observed one, and of a length at which the share is s.
+    For a quadratic form in a mean of normal values: 2 tr((A C)^2) + 4 m' A C A m, with the covariance C and the true
+    mean m. m has the direction of the observed mean, and the length that gives the share s.
     """
     count = len(part)
     centred, centred_others = _centred(part), _centred(others)
@@ -271,14 +268,14 @@ def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) ->
 
 
 def _slopes(kernel: np.ndarray) -> np.ndarray:
-    """Return how far each query lies from the mean in the direction of the part's mean, float64 [Q]."""
+    """Return each query's distance from the mean, in the direction of the part's mean, float64 [Q]."""
     rows = kernel.mean(axis=1)
     square = rows.mean()
     return (rows - square) / math.sqrt(square) if square > 0 else np.zeros(len(rows))
 
 
 def _variance(kernel: np.ndarray) -> float:
-    """Return the mean over pairs of different queries: the part's variance without bias, which may be below 0."""
+    """Return the part's variance without bias, the mean over pairs of different queries; it may be below 0."""
     count = len(kernel)
     return float((kernel.sum() - np.trace(kernel)) / (count * (count - 1)))
 
@@ -302,7 +299,7 @@ def _t(count: int) -> float:
 
 
 class _Blocks:
-    """Sums columns of queries, if there are many, in blocks drawn once: their scaled sums stand for queries."""
+    """Average many queries in blocks drawn once; the scaled sums of blocks stand for queries."""
 
     def __init__(self, queries: int):
         self.queries = queries
@@ -310,7 +307,7 @@ class _Blocks:
         self.starts = np.linspace(0, queries, MOST, endpoint=False).astype(int)
 
     def kernel(self, rows: np.ndarray) -> np.ndarray:
-        """rows: float64 [n, Q], whose sum of squares is the part's variance."""
+        """rows: float64 [n, Q]; its sum of squares is the part's variance."""
         if self.queries > MOST:
             rows = np.add.reduceat(rows[:, self.order], self.starts, axis=1) * (MOST / self.queries)
         return rows.T @ rows

@@ -1,14 +1,14 @@
-"""How many queries tell runs apart, and how far the runs at hand can be told apart.
+"""How many queries tell runs apart, and how far the queries at hand do.
 
-Power is the chance that the test finds a difference that is there. Formulas for Student's test hold for normal
-differences. Those of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is
-repeated on samples from the observed differences: REPEATS times so many queries are drawn with replacement, and the
-signs of those that differ are flipped as in `significance`. Where more than FLIPPED queries of a sample differ, the
-flipped sums are taken as normal; where more than SAMPLED do, the whole answer is Student's, from the noncentral t
-distribution. `scripts/simulate.py power` compares all of this with the test.
+Power is the chance that the test finds an existing difference. Formulas for Student's test assume normal differences.
+Those of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated on
+samples of the observed differences: queries are drawn with replacement REPEATS times, and the signs of those that
+differ are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums are taken as
+normal; if more than SAMPLED do, the answer is Student's, from the noncentral t distribution. `scripts/simulate.py
+power` compares all of this with the test.
 
-For another true difference, the observed differences d are weighed by exp(θd), with the θ that gives that mean
-(exponential tilting; Efron 1981). Ties remain ties, no query differs by more than any has, and normal differences are
+For another true difference, the observed differences d are weighted by exp(θd), with the θ that gives that mean
+(exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed ones, and normal differences are
 only shifted.
 """
 
@@ -25,11 +25,11 @@ import numpy as np
 from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, differences
 
 REPEATS = 3000  # samples; power then has a standard error of 0.007
-FLIPS = 1000  # of the signs of a sample
+FLIPS = 1000  # random flips of the signs of a sample
 EXACT = 11  # differing queries up to which all ways to flip are counted
 FLIPPED = 150
 SAMPLED = 3000
-MOST = 10_000_000  # queries; what needs more is not told
+MOST = 10_000_000  # queries; no larger number is given as an answer
 _ENOUGH = 0.004  # a search ends where power is this close to the wanted one,
 _CLOSE = 0.003  # or where its bracket has this relative width
 _CELLS = 1 << 21  # sums in memory at once
@@ -41,7 +41,7 @@ _FLOAT32_ROUNDING = 1e-5  # of the sum of absolute differences: sums of float32 
 class Population:
     """The distribution of the differences of queries.
 
-    values: float64 [V], those that occur beside 0, ascending. shares: float64 [V], of the queries; the others tie.
+    values: float64 [V], the differences other than 0, ascending. shares: float64 [V], of the queries; the others tie.
     """
 
     values: np.ndarray
@@ -49,14 +49,13 @@ class Population:
 
     @classmethod
     def of(cls, differences: np.ndarray) -> Population:
-        """Return the observed differences, float64 [n] without NaN, as a population."""
+        """Make a population of the observed differences, float64 [n] without NaN."""
         values, counts = np.unique(differences.round(12), return_counts=True)
         differ = values != 0
         return cls(values[differ], counts[differ] / len(differences))
 
     @property
     def differ(self) -> float:
-        """The share of queries that do not tie."""
         return float(self.shares.sum())
 
     @property
@@ -74,7 +73,7 @@ class Population:
         return min(occur), max(occur)
 
     def with_mean(self, mean: float) -> Population:
-        """Return the population tilted to another mean. Raise ValueError unless it lies between the ends."""
+        """Return the population tilted to this mean. Raise ValueError unless it lies between the ends."""
         from scipy.optimize import brentq
 
         low, high = self.ends
@@ -102,11 +101,11 @@ class FlipTest:
 
     @property
     def least(self) -> int:
-        """The fewest queries that must differ: 2 of the 2^n ways to flip n equal differences are as far from 0."""
+        """The fewest queries that must differ: 2 of the 2^n flips of n equal differences are as far from 0."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
-        """Return the share of samples of so many queries in which the test finds a difference, 0 to 1."""
+        """Return the share of samples of so many queries with a difference that the test finds."""
         if queries * population.differ > SAMPLED:
             return self.students(population.mean / population.sd, queries)
         samples = self._samples(population, queries)
@@ -134,7 +133,7 @@ class FlipTest:
         return 1 - missed if missed == missed else 1.0
 
     def students_needed(self, effect: float, power: float) -> float:
-        """Return how many queries Student's test needs for this power, not rounded; inf for an effect of 0."""
+        """Return how many queries Student's test needs for this power, unrounded; inf for an effect of 0."""
         from scipy.optimize import brentq
 
         if effect == 0:
@@ -148,7 +147,7 @@ class FlipTest:
         return needed
 
     def queries_needed(self, population: Population, power: float) -> int | None:
-        """Return how many queries have this power; None for a mean of 0, and if more than MOST are needed."""
+        """Return how many queries give this power; None for a mean of 0, or if more than MOST are needed."""
         if abs(population.mean) <= _TIE:
             return None
         effect = abs(population.mean) / population.sd if population.sd else math.inf
@@ -158,7 +157,7 @@ class FlipTest:
         return None if root is None else round(root**2)
 
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
-        """Return the least mean difference, in the observed direction, that so many queries show with this power.
+        """Return the least mean difference, in the observed direction, that so many queries find with this power.
 
         None if these differences can have no such mean.
         """
@@ -175,7 +174,6 @@ class FlipTest:
         return None if found is None else side * found
 
     def _distance(self, power: float) -> float:
-        """Return by about how many standard errors a mean differs from 0 if the test finds that with this power."""
         from scipy.special import ndtri
 
         return float(ndtri(min(max(power, 0.02), 0.98)) - ndtri(self.alpha / 2))
@@ -183,10 +181,7 @@ class FlipTest:
     def _crossing(
         self, power_at: Callable[[float], float], power: float, start: float, least: float, most: float
     ) -> float | None:
-        """Return the place between `least` and `most` where `power_at` has this power; None if there is none.
-
-        `power_at` rises about as a normal distribution does. start: a guess.
-        """
+        """Return where `power_at` reaches this power between `least` and `most`, or None. start: a guess."""
         low, high, place = least, most, start
         while high - low > _CLOSE * high:
             found = power_at(place)
@@ -201,7 +196,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return the differences of each sample, float32 [REPEATS, K], padded; larger ones extend smaller ones."""
+        """Return the differences of each sample, float32 [REPEATS, K], padded; larger samples extend smaller ones."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -213,7 +208,7 @@ class FlipTest:
         return np.where(np.arange(drawn.shape[1]) < counts[:, None], values[places], np.float32(0))
 
     def _found(self, samples: np.ndarray, sums: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """Return whether p is at most alpha, bool [R]. signs: float32 [F, K], all ways to flip, or drawn ones."""
+        """Return whether p is at most alpha, bool [R]. signs: float32 [F, K], all flips, or drawn ones."""
         least = sums - _FLOAT32_ROUNDING * np.abs(samples).sum(axis=1)
         step = max(1, _CELLS // len(signs))
         as_far = np.zeros(len(samples))
@@ -225,7 +220,7 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All ways to flip EXACT signs but the first, float32 [F, EXACT]: flipping all changes no distance from 0."""
+        """All flips of EXACT signs except the first, float32 [F, EXACT]: flipping all changes no distance from 0."""
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 
@@ -235,12 +230,12 @@ class FlipTest:
         return 1 - 2 * generator.integers(0, 2, (FLIPS, FLIPPED)).astype(np.float32)
 
 
-TIMES = (0.5, 1, 2, 4)  # how many times today's queries the table goes through
+TIMES = (0.5, 1, 2, 4)  # rows of the table, in multiples of today's queries
 
 
 @dataclass(frozen=True)
 class Planned:
-    """power: of `queries` for the observed difference. smallest: the difference they show with the wanted power."""
+    """power: of `queries` for the observed difference. smallest: difference found with the wanted power, or None."""
 
     queries: int
     power: float
@@ -253,11 +248,10 @@ class TellingApart:
 
     sd: standard deviation of the differences (ddof 1).
     wanted: the power, 0 to 1. alpha: the test finds a difference up to this p.
-    queries_needed: to find the observed difference with the wanted power; None if more than MOST are needed.
-    low, high: its 95 % interval, from that of the effect (mean / sd). None: the effect may be 0, or more than MOST are
-        needed.
+    queries_needed: for the observed difference and the wanted power; None if more than MOST are needed.
+    low, high: 95 % interval of `queries_needed`. None: the effect may be 0, or more than MOST are needed.
     smallest_difference: found by today's queries with the wanted power; None if there is none.
-    power_now: the power of today's queries for the observed difference.
+    power_now: of today's queries for the observed difference.
     curve: the same for other numbers of queries.
     """
 
@@ -275,9 +269,9 @@ class TellingApart:
 
 
 def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) -> TellingApart:
-    """Return how far two runs can be told apart. Raise ValueError without two queries or without a difference.
+    """Return how far two runs can be told apart. Raise ValueError for fewer than two queries or no difference.
 
-    gaps: float64 [Q], the first run's value less the second's; NaN where the measure does not apply.
+    gaps: float64 [Q], the first run's value minus the second's; NaN where the measure does not apply.
     """
     known = gaps[~np.isnan(gaps)]
     if len(known) < 2 or not known.any():
@@ -303,10 +297,10 @@ def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) ->
 
 
 def effect_interval(known: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean / standard deviation of differences [n]; NaN where all are equal.
+    """Return the 95 % interval of the effect, mean / standard deviation of differences [n]; NaN if all are equal.
 
-    By the delta method, which takes skewness g and kurtosis k into account: the variance of the effect e is
-    (1 - g e + (k - 1) e² / 4) / n (Mertens 2002, of the Sharpe ratio, which is the same number).
+    By the delta method, with skewness g and kurtosis k, the variance of the effect e is (1 - g e + (k - 1) e² / 4) / n
+    (Mertens 2002, for the Sharpe ratio).
     """
     from scipy.special import stdtrit
 
@@ -323,10 +317,11 @@ def effect_interval(known: np.ndarray) -> tuple[float, float]:
 def needed_between(
     test: FlipTest, known: np.ndarray, needed: int | None, wanted: float
 ) -> tuple[int | None, int | None]:
-    """Return the 95 % interval of the queries needed, the fewer first; None: no number is enough, or more than MOST.
+    """Return the 95 % interval of the queries needed, the lower end first.
 
-    Student's test decides for the ends of the effect's interval, scaled by the ratio of both tests' needs for the
-    observed effect. needed: of the observed differences [n].
+    None: no number is enough, or more than MOST are needed. The ends are Student's for the ends of the effect's
+        interval, scaled by the ratio of both tests' needs for the observed effect. needed: for the observed differences
+        [n].
     """
     low, high = effect_interval(known)
     if math.isnan(low):
@@ -356,11 +351,11 @@ def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[
         yield f"The observed difference is 0 or so small that even {MOST:,} queries are too few to find it."
     elif high is None:
         yield (
-            "By these queries the runs may be as good as each other, and then no number of queries tells them apart: "
-            "the queries needed have no upper limit."
+            "These queries do not rule out that the runs are equally good. If they are, no number of queries tells "
+            "them apart: the queries needed have no upper limit."
         )
     yield (
-        "All of this takes further queries to be like these: drawn from the same, and labelled in the same way. The "
-        "power of today's queries for the observed difference says no more than p does: at p = 0.05 it is about 50 %. "
-        "A low power does not mean that there is no difference."
+        "All of this assumes that further queries are like these: from the same source, and labelled in the same way. "
+        "The power of today's queries for the observed difference says no more than p does: at p = 0.05 it is about "
+        "50 %. A low power does not mean that there is no difference."
     )

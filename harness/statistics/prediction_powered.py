@@ -1,29 +1,28 @@
-"""Honest estimates from labels that a model wrote and people checked in part: prediction-powered inference (PPI++).
+"""Estimates from labels that a model wrote and people checked in part: prediction-powered inference (PPI++).
 
 A model's labels alone give a precise and wrong mean; people's labels of n queries alone a right and imprecise one. The
-mean by the model's labels, corrected by its mean error on the checked queries, is right however wrong the model is, and
-the better the model, the more precise (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024,
-"Stratified Prediction-Powered Inference").
+model's mean, corrected by its mean error on the checked queries, is right however wrong the model is; the better the
+model, the more precise it is (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024, "Stratified
+Prediction-Powered Inference").
 
-In the formulas, Y and Ŷ are a query's value by people and by the model; n queries are checked, N are not:
+Y and Ŷ are a query's value by people and by the model; n queries are checked, N are not:
 
     estimate  λ mean_N(Ŷ) + mean_n(Y − λŶ)
     variance  λ² var_N(Ŷ) / N + var_n(Y − λŶ) / n
     λ         cov_n(Y, Ŷ) / ((1 + n/N) var(Ŷ)), at least 0 and at most 1
 
-by stratum s, weighted by its share W of the queries, with one λ for all strata, which the sums decide:
+By stratum s, weighted by its share W of the queries, with one λ for all strata:
 
     λ         Σ W² cov(Y, Ŷ) / n  /  Σ W² var(Ŷ) (1/n + 1/N)
 
-λ fits the checked queries better than others: each residual Y − λŶ is divided by 1 − its leverage on λ (the HC3 of
+λ fits the checked queries better than others, so each residual Y − λŶ is divided by 1 − its leverage on λ (the HC3 of
 MacKinnon & White 1985). Without that, simulated 95 % intervals cover the truth in 91 % at n = 30. The interval is
-Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 in one stratum. Small strata that
-follow each other share a variance, as two or three queries tell little of it. The interval holds for the queries that
-the test set was drawn from, as the intervals of means do.
+Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 in one stratum. Small
+neighbouring strata share a variance. The interval holds for the queries that the test set was drawn from.
 
-A measure that applies to some queries is a ratio of two means: of its values, and of whether it applies, on which
-people and the model may disagree. Both means are estimated with the same λ; the residuals are those of the ratio
-(u = value − ratio, 0 where it does not apply).
+A measure that applies to some queries only is a ratio of two means: of its values, and of whether it applies. Both
+means are estimated with the same λ; the residuals are those of the ratio (u = value − ratio, 0 where it does not
+apply).
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ import numpy as np
 
 NO_ESTIMATE = "no estimate: "  # how the note of an estimate without a value begins
 NO_INTERVAL = "no interval: "  # the same for one without an interval
-LEAST = 20  # checked queries from which on there is an interval
+LEAST = 20  # checked queries needed for an interval
 FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (scripts/simulate.py checked_labels)
 CONFIDENCE = 0.95
-LEAST_FREEDOM = 4  # of a variance: below, strata that follow each other share theirs
+LEAST_FREEDOM = 4  # of a variance; with fewer, neighbouring strata share one
 SPARSE = 5  # with fewer checked queries that differ from the rest, no interval: as for shares, np must not be below 5
-MOST_LEVERAGE = 0.5  # of one query on λ: a query that alone has another value by the model would have 1
+MOST_LEVERAGE = 0.5  # counted for a query; it is 1 if the model's values differ on that query alone
 _ROUNDING = 1e-12  # variances up to this are 0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over queries, as people would have labelled all of them.
+    """A mean over queries, as if people had labelled all of them.
 
-    value: NaN where there is none. low, high: ends of the 95 % interval, NaN if there is none.
-    checked: the number of checked queries to which the measure applies by people's labels. others: of the other
-        queries, to which it applies by the model's.
+    value: NaN if there is none. low, high: 95 % interval, NaN if there is none.
+    checked: number of checked queries to which the measure applies by people's labels. others: number of other queries
+        to which it applies by the model's labels.
     p: two-sided, of Student's test of a difference against 0; NaN without an interval.
     weight: λ, how much the model's labels count, 0 to 1; NaN without a value.
-    note: why there is no value or no interval, or what limits it; "" for nothing.
+    note: why there is no value or no interval, or what limits it; "" if nothing does.
     """
 
     value: float
@@ -75,7 +74,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class EstimatedDifference:
-    """The difference of two runs. p_holm: its p after Holm's correction over pairs of runs; NaN without one."""
+    """The difference of two runs. p_holm: p after Holm's correction over pairs of runs; NaN without one."""
 
     found: Estimate
     p_holm: float
@@ -83,11 +82,11 @@ class EstimatedDifference:
 
 @dataclass(frozen=True, eq=False)
 class CheckedSample:
-    """The values of Q queries by both sets of labels.
+    """The values of Q queries by people's and by the model's labels.
 
-    people, model: float64 [Q]; NaN where the measure does not apply by these labels, and for people's where the query
-        was not checked.
-    checked: bool [Q], whether people have checked the query. strata: int [Q]; None: all queries are in one.
+    people, model: float64 [Q]; NaN where the measure does not apply by these labels. people: NaN for unchecked queries
+        too.
+    checked: bool [Q], whether people have checked the query. strata: int [Q]; None: one stratum.
     """
 
     people: np.ndarray
@@ -96,7 +95,7 @@ class CheckedSample:
     strata: np.ndarray | None = None
 
     def without_value(self, note: str) -> Estimate:
-        """Return an estimate that has the counts and a note alone."""
+        """Return an estimate with the counts and a note only."""
         checked = int((self.checked & ~np.isnan(self.people)).sum())
         others = int((~self.checked & ~np.isnan(self.model)).sum())
         return Estimate(math.nan, checked=checked, others=others, note=note)
@@ -105,7 +104,8 @@ class CheckedSample:
 @dataclass(frozen=True, eq=False)
 class _Stratum:
     """share: of all queries. value, applies [n]: by people, 0 and False where the measure does not apply.
-    seen, seen_applies [n] and other, other_applies [N]: by the model, of the checked and of the other queries."""
+    seen, seen_applies [n] and other, other_applies [N]: by the model, of the checked and of the other queries.
+    """
 
     share: float
     value: np.ndarray
@@ -116,7 +116,6 @@ class _Stratum:
     other_applies: np.ndarray
 
     def mean(self, weight: float) -> np.ndarray:
-        """Return [mean of the values, mean of whether the measure applies], float64 [2]."""
         people = np.array([self.value.mean(), self.applies.mean()])
         if not len(self.other):
             return people
@@ -136,9 +135,9 @@ class _Stratum:
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
     """Estimate the mean of a measure with its interval, whatever the order of the queries.
 
-    A stratum with fewer than two checked queries is joined with the next one in order, the last with the one before.
-    There is no interval with fewer than LEAST checked queries that the measure applies to, or if all but fewer than
-    SPARSE of them have the same value; and no value with fewer than two.
+    A stratum with fewer than two checked queries is joined with the next one, the last with the one before. There is no
+    interval if the measure applies to fewer than LEAST checked queries, or if all but fewer than SPARSE of them have
+    the same value. There is no value for fewer than two.
 
     least, most: bounds of the measure; the value and the interval are cut there.
     """
@@ -169,7 +168,7 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
 
 
 def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
-    """Estimate the mean difference of two runs on the same queries; no value if it applies to other queries in each."""
+    """Estimate the mean difference of two runs; no value unless the measure applies to the same queries in both."""
     same = all(
         (np.isnan(one) == np.isnan(other)).all()
         for one, other in ((first.people, second.people), (first.model, second.model))
@@ -181,7 +180,7 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
 
 
 def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
-    """Return strata, int [Q], with at least two checked queries in each, if that many are checked at all."""
+    """Return strata, int [Q], joined to have at least two checked queries each, if that many are checked."""
     names, found = np.unique(strata, return_inverse=True)
     groups = _neighbours(np.bincount(found[checked], minlength=len(names)).tolist(), 2)
     place = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
@@ -189,7 +188,7 @@ def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(sizes: Sequence[int], least: int) -> list[list[int]]:
-    """Group numbers 0, 1, 2 ... in order, with sizes that add up to `least` or more in each group if they can."""
+    """Group numbers 0, 1, 2 ... in order; the sizes of each group add up to `least` or more if they can."""
     groups: list[list[int]] = [[]]
     for number in range(len(sizes)):
         if sum(sizes[one] for one in groups[-1]) >= least:
@@ -221,13 +220,12 @@ def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
 
 
 def _ratio(strata: Sequence[_Stratum], weight: float) -> float:
-    """Return the estimate with a given λ; NaN where the measure applies to nothing."""
     value, applies = np.sum([one.share * one.mean(weight) for one in strata], axis=0)
     return float(value / applies) if applies > _ROUNDING else math.nan
 
 
 def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
-    """Return λ. Like ppi_py, the covariance divides by n, and the variance is of all queries."""
+    """Return λ. As in ppi_py, the covariance divides by n, and the variance is of all queries."""
     above = below = 0.0
     for one in strata:
         n, more = len(one.value), len(one.other)
@@ -241,9 +239,9 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
 
 
 def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool) -> tuple[float, float]:
-    """Return (standard error, degrees of freedom); the latter is infinite where the residuals do not vary.
+    """Return (standard error, degrees of freedom), infinite degrees if the residuals do not vary.
 
-    tuned: whether λ was computed from the checked queries, not given; at 0 and 1 it is as if it were given.
+    tuned: whether λ was computed from the checked queries; 0 and 1 count as given.
     """
     from_others, spreads = 0.0, []
     leverages = _leverages(strata, ratio)
@@ -274,7 +272,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The residuals of a stratum. weight: of their variance in that of the estimate."""
+    """The residuals of a stratum. weight: of their variance in the estimate's variance."""
 
     weight: float
     variance: float
@@ -282,7 +280,7 @@ class _Spread(NamedTuple):
 
 
 def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
-    """Return the leverage of each checked query on λ, float64 [n] by stratum; 1 in all, or 0 without influence."""
+    """Return the leverage of each checked query on λ, float64 [n] by stratum; the sum is 1, or 0 without influence."""
     pulls = []
     for one in strata:
         _, seen, _ = one.residuals(ratio)
@@ -292,6 +290,5 @@ def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
 
 
 def _variance(values: np.ndarray) -> float:
-    """Return the variance of n values, dividing by n − 1; 0 where they differ by rounding alone."""
     found = float(values.var(ddof=1)) if len(values) > 1 else 0.0
     return found if found > _ROUNDING else 0.0

@@ -12,12 +12,12 @@ import numpy as np
 from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootstrap_sums, product
 
 ALPHA = 0.05  # two runs differ significantly up to this p
-SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps where there are too many to enumerate
+SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are too many to enumerate
 _CELLS = 1 << 22  # swaps in memory at once
 # With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate.py intervals).
 FEW = 20
 ROWS = 512  # differences tested at once: their sums must fit into memory
-_TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
+_TIE = 1e-12  # of the sum of absolute differences; smaller differences of sums are rounding errors
 
 Pair = tuple[int, int]  # of runs, the first before the second
 Statistic = Callable[[np.ndarray], np.ndarray]
@@ -28,16 +28,15 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 class Difference:
     """How a first run differs from a second in one measure, over the n items to which it applies in both.
 
-    mean:      measure of the first - measure of the second. NaN where it is undefined.
-    low, high: its 95 % bootstrap interval. NaN where there is none.
-    effect:    Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences; 0 where
-               all are 0, NaN where all others are equal, or with fewer than two items. None where the measure
-               is not a mean of items.
-    p:         two-sided randomisation test, in (0, 1].
-    p_holm:    p after Holm's correction over the pairs that were compared in this measure; NaN before it.
-    p_t:       paired t-test; 1 where all differences are 0, NaN or None where `effect` is.
-    exact:     whether p is from all ways to swap items, not from a sample of them.
-    note:      what limits the interval or the test; "" for nothing.
+    mean: the first run's measure minus the second's; NaN if undefined.
+    low, high: 95 % bootstrap interval; NaN if there is none.
+    effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all are 0; NaN if
+        all others are equal, or for fewer than two items; None if the measure is not a mean over items.
+    p: two-sided randomisation test, in (0, 1].
+    p_holm: p after Holm's correction over the pairs compared in this measure; NaN before it.
+    p_t: paired t-test; 1 if all differences are 0, NaN or None where `effect` is.
+    exact: whether p counts all ways to swap items, not a sample of them.
+    note: what limits the interval or the test; "" if nothing does.
     """
 
     n: int
@@ -56,7 +55,7 @@ class Difference:
 
 
 def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
-    """Return the pairs of a best run with each other run, the best first; None: all pairs, and of two runs the pair."""
+    """Return the pairs of the best run with each other run, the best first. All pairs for None or two runs."""
     if best is None or runs == 2:
         return list(itertools.combinations(range(runs), 2))
     return [(best, other) for other in range(runs) if other != best]
@@ -65,11 +64,13 @@ def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
 def differences(
     values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """Compare pairs of R runs in M measures, None: all with first < second; return pair -> one Difference per measure.
+    """Compare pairs of R runs in M measures; return pair -> one Difference per measure.
 
-    values: float64 [R, M, Q], NaN where a measure does not apply to a query. The result for two runs depends on no
-    other run except through Holm's correction. If swaps are drawn, p depends on the order of the queries as it does
-    on the seed: pass them in an order that never changes, such as by id.
+    Two runs are compared independently of the others, except for Holm's correction. If swaps are drawn, p depends on
+    the order of the queries: pass them in a fixed order, such as by id.
+
+    values: float64 [R, M, Q], NaN where a measure does not apply to a query.
+    pairs: None: all with first < second.
     """
 
     def compare(first: int, second: int) -> list[Difference]:
@@ -81,7 +82,7 @@ def differences(
 def tally_differences(
     runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """As `differences`, of measures of sums over the same items in the same order, which all runs have."""
+    """Compare like `differences`, by measures of sums over the same items in the same order."""
 
     def compare(first: int, second: int) -> list[Difference]:
         return paired_sums(runs[first], runs[second], seed, resamples)
@@ -90,10 +91,9 @@ def tally_differences(
 
 
 def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """Test the first of R runs against each other one in one measure; return p and p after Holm's correction, [R].
+    """Test the first of R runs against each other one in one measure; return p and Holm-corrected p, [R].
 
-    p of a pair is that of `differences`, with the same draws; NaN for the first run.
-
+    p is as in `differences`, with the same draws; NaN for the first run.
     values: float64 [R, Q], NaN where the measure does not apply.
     """
     found = [np.array([np.nan])]
@@ -125,13 +125,13 @@ def randomisation_test(
     """Test M measures by paired randomisation; return p, float64 [M], and whether it is exact.
 
     If the two runs were the same, each item could as well have been exchanged between them (Fisher 1935; Yeh 2000 for
-    ratios of counts). Two-sided: p is the share of the ways to swap items after which the runs are at least as far
-    apart as they are. All 2^n ways are counted if they are no more than `resamples`; else that many are drawn, and the
-    observed one is added to them, without which p could be 0 (Phipson and Smyth 2010).
+    ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they are. All 2^n
+    swaps are counted if there are at most `resamples`; otherwise that many are drawn, and the observed one is added to
+    keep p above 0 (Phipson and Smyth 2010).
 
     statistic: the differences between the runs after swaps.
-    n:         items that may be swapped; leave out those that change nothing.
-    slack:     float64 [M], or one number for all: distances that differ by less are equal.
+    n: number of items to swap; leave out items that change nothing.
+    slack: float64 [M], or one number for all: smaller differences of distances are rounding errors.
     """
 
     def distances(swaps: np.ndarray) -> np.ndarray:
@@ -148,9 +148,10 @@ def randomisation_test(
 def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
-    rows: differences by query, float64 [M, Q]; NaN does not count. Swapping the two runs on a query flips the sign of
-    its difference. Flipping a 0 changes nothing: a measure is tested exactly if its other differences have no
-    more than `resamples` ways to flip. p is 1 where all differences are 0.
+    Swapping the two runs on a query flips the sign of its difference. Flipping a 0 changes nothing: a measure is tested
+    exactly if its other differences have at most `resamples` flips. p is 1 if all differences are 0.
+
+    rows: differences by query, float64 [M, Q]; NaN does not count.
     """
     rows = np.nan_to_num(rows)
     slack = _TIE * np.abs(rows).sum(axis=1)
@@ -171,8 +172,8 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
 def holm(p: np.ndarray) -> np.ndarray:
     """Correct p values [n] for n tests (Holm 1979): the smallest counts n times, the next n - 1 times, up to 1.
 
-    No corrected value is less than that of a smaller p. Rejecting those up to 0.05 keeps the chance of any false
-    rejection below 0.05, however the tests depend on each other.
+    Corrected values keep the order of p. Rejecting those up to 0.05 keeps the chance of any false rejection below 0.05,
+    however the tests depend on each other.
     """
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))
@@ -193,7 +194,7 @@ def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
 
 
 def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> list[Difference]:
-    """Return one Difference for each of M rows of differences by query, float64 [M, Q], p not yet corrected."""
+    """Return one Difference, p not yet corrected, per row of differences by query, float64 [M, Q]."""
     p, exact = sign_flip_test(rows, seed, resamples)
     lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
     found = []
@@ -223,8 +224,7 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
 def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:
     """Test measures of sums by randomisation; return p, float64 [M], and whether it is exact.
 
-    Swapping the answers of two runs to an item moves its counts from one sum to the other. Items with the same counts
-    in both are left alone.
+    Swapping two runs' answers to an item moves its counts between the sums. Items with equal counts are left alone.
     """
     ours, theirs = first.table, second.table
     moves = (theirs - ours)[(theirs != ours).any(axis=1)]
@@ -279,7 +279,6 @@ def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
 
 
 def _effect(counted: np.ndarray) -> tuple[float, float]:
-    """Return Cohen's d of differences [n], and the p of the t-test with t = d * sqrt(n)."""
     from scipy.special import stdtr
 
     if len(counted) > 1 and not counted.any():

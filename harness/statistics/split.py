@@ -15,7 +15,7 @@ from retrievers.base import remembered
 
 @dataclass(frozen=True)
 class Split:
-    """How labelled queries are divided, and which of them choose.
+    """How labelled queries are divided into a public and a private part.
 
     public: share of the public part, 0 to 1. seed: of the draw, and of the bootstrap.
     select_on: the queries that gates are fitted to and runs are ranked by.
@@ -27,9 +27,9 @@ class Split:
 
 
 def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
-    """Return the public part, bool [Q]: round(public * Q) items, drawn from each stratum (int [Q]) alike.
+    """Return the public part, bool [Q]: round(public * Q) items, the same share of each stratum (int [Q]).
 
-    Ids and seed alone decide: within a stratum the items whose hash comes first are public.
+    Only ids and seed decide: the items of a stratum with the lowest hashes are public.
     """
     draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
     chosen = np.zeros(len(item_ids), bool)
@@ -40,7 +40,7 @@ def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: 
 
 
 def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
-    """Return stratum -> how many of its items are public, by largest remainders; ties go to the first."""
+    """Return stratum -> number of public items, by largest remainders; ties go to the first."""
     names, sizes = np.unique(strata, return_counts=True)
     whole = np.floor(public * sizes).astype(np.intp)
     left_over = round(public * len(strata)) - whole.sum()
@@ -50,7 +50,7 @@ def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
 
 @remembered
 def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], part: Split) -> np.ndarray:
-    """Return which scored queries are public, bool [Q], whichever labelled queries were predicted."""
+    """Return which scored queries are public, bool [Q]. The draw is over all labelled queries."""
     labelled = list(qrels.grades)
     needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
     turns = np.array([query_id in multi_turn for query_id in labelled])
@@ -61,7 +61,7 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
 Score = Callable[[np.ndarray], np.ndarray]  # weights of N items, [R, N] of 0 and 1 -> scores of M submissions [M, R]
 
 DRAWS = 1000
-EXPECTED = 0.2  # share of random splits whose winners differ, from which on a disagreement says nothing
+EXPECTED = 0.2  # if winners differ in this share of random splits, a disagreement says nothing
 _CELLS = 1 << 22  # cells of a draw table in memory at once
 
 
@@ -96,7 +96,7 @@ class ShakeUp:
 
 @dataclass(frozen=True)
 class Standing:
-    """Scores of a run on the public and the private part, None where a part is empty, and its ranks there."""
+    """Scores of a run on both parts, None for an empty part, and its ranks there."""
 
     public: float | None
     public_rank: int
@@ -106,7 +106,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class RunShifts:
-    """shifts: ranks lost from the public to the private part -> in how many draws. mean_shift: of their sizes."""
+    """shifts: ranks lost from the public to the private part -> number of draws. mean_shift: without signs."""
 
     label: str
     mean_shift: float
@@ -115,7 +115,7 @@ class RunShifts:
 
 @dataclass(frozen=True)
 class ShakeUpSummary:
-    """How ranks shift if the public part is drawn anew. winner_loses: share of draws with another private winner."""
+    """How ranks shift over new draws of the public part. winner_loses: share of draws with another private winner."""
 
     draws: int
     winner_loses: float
@@ -136,7 +136,7 @@ def standings(
 ) -> Standings:
     """Return the scores and ranks of M runs on both parts, and how ranks shift over new draws of the parts.
 
-    public: bool [N], which items are in the public part. strata: int [N]. labels: names of the M runs.
+    public: bool [N], the items of the public part. strata: int [N].
     """
     scores = [
         score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
