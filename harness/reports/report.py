@@ -48,7 +48,7 @@ def show_report(console: Console, report: Report) -> None:
         for line in table.notes:
             console.print(f"  {line}" if table.caption else line, style=STYLES.get(line.partition(" ")[0]))
         if table.rows:
-            console.print(terminal_table(table))
+            console.print(terminal_table(table, console.width))
         console.print()
     for line in report.files:
         console.print(line, style=STYLES.get(line.partition(" ")[0]))

@@ -27,8 +27,11 @@ INTERVAL = "95 % interval"
 MARK = "†"
 MANY = 2  # more columns with intervals than these have them on a line of their own in LaTeX
 PASTED = 3  # decimals at most
+GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # characters of a text that a terminal never breaks over lines
+FOLDED = 10  # characters that a column of long texts keeps at least
 BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
+KEY = re.compile(r"[a-z]\w*(\.\w+)*")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
@@ -203,34 +206,66 @@ def _ends(one: Number, column: Column) -> str:
     return f"{_digits(one.low, column.shows, digits)} to {_digits(one.high, column.shows, digits)}"
 
 
-def terminal_table(table: Table) -> RichTable:
-    """Return the table for a terminal; where that is too narrow, long texts are broken, numbers and ids stay whole."""
+def terminal_table(table: Table, width: int) -> RichTable:
+    """Return the table for a terminal of `width` columns: texts and headings break, numbers and ids stay whole."""
     from rich.table import Table as RichTable
 
     shown = on_screen(table)
     rows = [[str(cell) for cell in row] for row in shown.rows]
-    header = [_broken(one.name) for one in shown.columns]
+    folds = [one.shows == "text" and _breaks(cells) for one, *cells in zip(shown.columns, *rows, strict=True)]
+    folds[-1] = shown.columns[-1].shows == "text"
+    header = [_broken(one.name, BROKEN) for one in shown.columns]
+    least = [min(one, FOLDED) if fold else one for one, fold in zip(_widths(header, rows), folds, strict=True)]
+    if sum(least) > width + GAP:
+        cells = _widths([""] * len(header), rows)
+        header = [_broken(one.name, max(FOLDED, own) - 1) for one, own in zip(shown.columns, cells, strict=True)]
+    keys, widths = [row[0] for row in rows], _widths(header, rows)
+    if sum(widths) > width + GAP and shown.columns[0].shows == "text" and all(map(KEY.fullmatch, keys)):
+        room = width - sum(min(one, FOLDED + GAP) if one > WHOLE + GAP else one for one in widths[1:])
+        rows = [[_at_dots(key, room), *row[1:]] for key, row in zip(keys, rows, strict=True)]
+        folds[0] = False
     found = RichTable(box=None, pad_edge=False, header_style="dim", show_header=any(header))
-    for place, (name, column, *cells) in enumerate(zip(header, shown.columns, *rows, strict=True), 1):
-        text = column.shows == "text"
-        fold = text and (place == len(header) or any(len(one) > WHOLE or " " in one for one in cells))
-        justify: Literal["left", "right"] = "left" if text else "right"
+    for name, column, fold in zip(header, shown.columns, folds, strict=True):
+        justify: Literal["left", "right"] = "left" if column.shows == "text" else "right"
         found.add_column(name, justify=justify, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
     for row in rows:
         found.add_row(*row)
     return found
 
 
-def _broken(name: str) -> str:
-    """Return a heading in short lines: broken after `_`, `.` and `,`, before `(`, and at spaces."""
+def _breaks(cells: Iterable[str]) -> bool:
+    """Return whether a terminal may break texts over lines: long ones, and ones of several words."""
+    return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return how many characters of a terminal each column takes."""
+    columns = zip(header, *rows, strict=True)
+    return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
+
+
+def _broken(name: str, most: int) -> str:
+    """Return a heading in lines of about so many letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
     lines = [""]
     for part in re.split(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ", name):
         joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
-        if lines[-1] and len(lines[-1]) + len(joint) + len(part) > BROKEN:
+        if lines[-1] and len(lines[-1]) + len(joint) + len(part) > most:
             lines.append("")
             joint = ""
         lines[-1] += joint + part
-    return "\n".join(lines) if len(name) > BROKEN else name
+    return "\n".join(lines) if len(name) > most else name
+
+
+def _at_dots(key: str, most: int) -> str:
+    """Return a dotted key in lines of at most so many letters where its dots allow that."""
+    first, *parts = key.split(".")
+    lines = [first]
+    for part in parts:
+        lines[-1] += "."
+        if len(lines[-1]) + len(part) > most:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 # ---- Ready to paste

@@ -320,3 +320,17 @@ def test_the_names_of_long_measures_break_between_words():
     assert lines[3].split() == ["correction_", "correction_"]
     assert lines[4].split() == ["id", "recall", "precision", "public", "private", "run"]
     assert lines[5].split() == ["A", "3f2a91b0", "0.5978", "0.4911", "0.6250", "(1)", "0.5769", "(2)", "eager.csv"]
+
+
+def test_a_narrow_terminal_breaks_keys_at_their_dots_alone():
+    values = ["hybrid_lexical", "bm25", "hybrid_lexical", "dense", "none"]
+    keys = ["retriever", "retriever.bigram.tokenizer.high", "fusion.weights.bigram", "encoder.dimensions"]
+    rows = [[key, *values] for key in keys] + [["tokenizer.tags", *['["NN*", "NR", "NP", "VV*", "VA*"]'] * 5]]
+    report = Report("Title", tables=[Table("What differs", [*map(Column, ["", *"ABCDE"])], rows)])
+    narrow = printed(report).splitlines()
+    assert max(map(len, narrow)) <= 80
+    assert [line[:18].rstrip() for line in narrow[4:12] if line[:1].strip()] == [
+        "retriever", "retriever.bigram.", "tokenizer.high", "fusion.weights.", "bigram", "encoder.dimensions",
+    ]  # fmt: skip
+    assert "…" not in printed(report)
+    assert all(key in printed(report, 200) for key in keys)  # where there is room, whole
