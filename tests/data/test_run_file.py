@@ -143,7 +143,8 @@ def test_a_run_scores_as_harness_score_does_and_is_not_timed(harness, toy, mate)
 def test_files_fuse_beside_each_other_and_beside_retrievers(harness, toy, mate):
     (toy.parent / "b.trec").write_text("7 Q0 d3 1 5 x\n3 Q0 d1 1 4 x\n5 Q0 d1 1 1 x\n")
     more = "+retriever.other={_target_: retriever/file, path: b.trec}"
-    words = ("retriever=[bm25,file]", f"retriever.file.path={mate}", more, "+fusion.weights.file=0.5", "depth=3")
+    words = ("retriever=[bm25,file]", f"retriever.file.path={mate}", more, "+fusion.weights.file=0.5", "depth=3",
+             "store.path=store")  # fmt: skip
     done = harness("run", *TOY, *words)
     found = done.json
     assert "ms_per_query/bm25" in found["measured"]
