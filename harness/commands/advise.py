@@ -1,4 +1,4 @@
-"""`harness advise`: what to try next after a run, from where it loses; each with a bound, a cost and its command."""
+"""`harness advise`: what to try next after a run, by its losses; each proposal with a bound, a cost and its command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ NOTHING = "Nothing that this machine can try is likely to bring anything worth a
 
 
 def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
-    """Say what to try next after a run."""
     require_retrieval(config.task, "advise")
     tracker = open_store(config)
     with stage("reading the run"):

@@ -33,7 +33,6 @@ SHOWN = 20  # rows of a table on the terminal
 
 
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the page of a board and print the leaderboard."""
     tracker = open_store(config, "keeps no runs for a board")
     output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
@@ -89,7 +88,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return the run to take, the runs not told apart from it, the others, and what matters."""
+    """Return the run to take, the runs not told apart from it, the other runs, and the choices that matter."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]
@@ -163,7 +162,6 @@ def leaderboard_table(one: Board) -> Table:
 
 
 def _next(one: Board, place: Place) -> list[str]:
-    """Return the commands that compare the recommended run with the best different one, and export it."""
     runs, taken = one.runs, one.leaderboard.pick
     gaps = np.nan_to_num(runs.values - runs.values[taken.run]).any(axis=1)
     others = [n for n in (taken.instead, *range(len(gaps))) if n is not None and gaps[n]]

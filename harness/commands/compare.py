@@ -52,7 +52,7 @@ def _compared(
 class Compared:
     """A comparison that was logged as a separate run.
 
-    run_id, experiment: None for a comparison of files, which is not logged. folder: of its page and files.
+    run_id, experiment: None for a comparison of files, which is not logged.
     """
 
     comparison: Comparison
@@ -86,10 +86,7 @@ class Compared:
 
 
 def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
-    """Compare runs, and present the result.
-
-    Raise Failed, after everything is written, if `fail_if` says so.
-    """
+    """Compare runs, and present the result. With `fail_if`, fail after everything is written."""
     gated = config.fail_if is not None
     if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")

@@ -62,7 +62,6 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
-    """Return the keys of the command line with their values, without `format`."""
     leaves = flatten(config.document)
     found: dict[str, Any] = {}
     for override in invocation.overrides:
@@ -86,9 +85,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Start:
-    """What a folder begins with. rows: number of each kind of data. better: a tokenizer that suits the documents
-    better than the given one. commands: to go on with after a first run.
-    """
+    """The first data and commands. rows: number of each kind of data. commands: to go on with after a first run."""
 
     rows: Mapping[str, int]
     better: Better | None

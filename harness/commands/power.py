@@ -37,7 +37,7 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 class PairValues:
     """Two runs, the better first.
 
-    gaps: float64 [Q], the first run's value minus the second's on each judging query; NaN where the measure does not
+    gaps: float64 [Q], the first run's value minus the second's on each judging query; NaN if the measure does not
     apply.
     judges: "private " if the private queries judge, "" for all. notes: how the runs were chosen.
     """
@@ -63,7 +63,6 @@ class PowerReport:
 
 
 def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
-    """Say how many labelled queries tell two runs apart."""
     require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files")
@@ -80,7 +79,8 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
-    """Return the named runs (of a sweep its recommended trial), or the best run and the best that differs from it.
+    """Return the named runs (for a sweep the trial it recommends), or the best run and the best one that differs from
+    it.
 
     Raise BadInput unless they compare query by query, by labels from people alone. folder: for downloads.
     """
@@ -126,7 +126,6 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
 
 
 def _check(pair: PairValues) -> None:
-    """Raise BadInput unless the runs differ on some query."""
     known = pair.gaps[~np.isnan(pair.gaps)]
     names = f"Runs {pair.first.run.named} and {pair.second.run.named}"
     if len(known) < 2:
@@ -222,7 +221,7 @@ def power_curve(one: PowerReport) -> Table:
 
 
 def _next(one: PowerReport, place: Place, files: Sequence[str]) -> list[str]:
-    """files: the words that name and score the files that were read; none for logged runs."""
+    """files: the words that name and score files; none for logged runs."""
     first, second = one.pair.first.run, one.pair.second.run
     words = files or [f"runs=[{first.short_id},{second.short_id}]"]
     metric = one.pair.metric if files else needed_metric(one.pair.metric, first, second)

@@ -28,7 +28,6 @@ SHOWN = 5  # files that were skipped; the manifest lists all
 
 
 def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
-    """Prepare files, and report the result."""
     files = find_files(str(SAMPLE) if config.files is None else config.files)
     output = config.output
     found, written = prepare_output(files, Chunking.of(config.document["chunk"]), output, config.unreadable)

@@ -1,7 +1,4 @@
-"""`harness reproduce`: runs a logged run again from its own record, and checks that it predicts the same.
-
-The proof that predictions and metrics are those of a run: their hash, stored rows, the first differences.
-"""
+"""`harness reproduce`: runs a logged run again from its own record, and checks that it predicts the same."""
 
 from __future__ import annotations
 
@@ -51,10 +48,10 @@ Row = dict[str, Any]  # of a submission
 class Proof:
     """The results of checking a run.
 
-    then, now: sha256 of the logged predictions, and of the new ones; None if there are none.
+    then, now: sha256 of the logged predictions, and of the new ones; None without predictions.
     rows: of the logged submission, without document texts. wrong: sentences about what is wrong.
-    differences: {queries: number of queries whose predictions differ, first: [{query_id, query, then, now}, ...]};
-        then and now are [[document, score], ...], or None without a row.
+    differences: {queries: number of queries whose predictions differ, first: [{query_id, query, then, now}, ...]}; then
+    and now are [[document, score], ...], or None without a row.
     metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names. Times decide nothing.
     """
 
@@ -81,7 +78,7 @@ class Proof:
             self.wrong.append("The predictions made now differ from those that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Compare metrics with the logged ones, by MLflow names; leave out metrics that were not logged."""
+        """Compare metrics with the logged ones, by MLflow names. Ignore metrics that were not logged."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
         changed: dict[bool, list[Row]] = {True: [], False: []}  # whether it is a time -> those that differ
         for name, value in logged.items():
@@ -166,7 +163,6 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
-    """Return a finished run with predictions, and the command that made it. Raise BadInput for another."""
     settings, _ = settled(tracker, config, verbs=("run",))
     run = in_full(tracker, chosen_run(tracker, settings, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
@@ -219,7 +215,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
 
 
 def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise BadInput if the config has another trial key than the run and no changed version explains it."""
+    """Raise BadInput if the config has another trial key than the run, and no changed version explains it."""
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
     if explained or not all(map(reusable, plan.retriever.values())):
         return
@@ -231,7 +227,6 @@ def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping
 
 
 def _require_same_files(run: LoggedRun, plan: Plan) -> None:
-    """Raise BadInput if a retriever's file or code, or a language model's prompt, has changed."""
     for tag, sha256 in {**provenance.sources(plan), **provenance.prompts(plan)}.items():
         if (then := run.tags.get(tag)) and then != sha256:
             kind, _, name = tag.partition(".")
@@ -248,7 +243,7 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
 
 
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """Return the run's dataset config with the new paths in `data`, and with the cache of this command."""
+    """Return the run's dataset config with the new paths in `data` and this command's cache."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
@@ -279,7 +274,6 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
 
 
 def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
-    """Return measure -> mean, for the measures that depend on the shown documents alone."""
     families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # by the documents shown, whatever the cut-off
     measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]

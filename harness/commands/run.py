@@ -38,13 +38,13 @@ SHOWN = 5  # measures that are printed, with the one that ranks
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Evaluation):
-    """What one experiment found, and its files.
+    """The findings of one experiment, and its files.
 
     run_id: None if MLflow does not have the run. gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was
-    learnt. measured: as in `Outcome`. predictions: the documents returned, by query. data_notes: sentences about
-    unusual data. next_commands: the most promising first. best_before: the best finished run so far that compares.
-    private_peeks: how often private scores of the experiment have been seen. traces: number logged. untraced: why the
-    tracking server lacks some; "" if it has all.
+    learned. predictions: the documents returned, by query. data_notes: sentences about unusual data. next_commands: the
+    most promising first. best_before: the best finished run so far that compares. private_peeks: how often private
+    scores of the experiment have been seen. traces: number logged. untraced: why the tracking server lacks some; "" if
+    it has all.
     """
 
     plan: Plan
@@ -101,7 +101,6 @@ def run(config: RunConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def experiment(config: RunConfig, invocation: Invocation) -> Result:
-    """Prepare, execute and record one experiment."""
     began = time.perf_counter()
     plan = Plan.of(config.document)
     clock = Clock()
@@ -205,7 +204,6 @@ def run_report(result: Result) -> Report:
 
 
 def _beside(result: Result) -> list[str]:
-    """Return a few numbers beside the one that ranks, in one line."""
     of = ShownScores(result.scores, result.held_out, result.plan.objective, result.objective)
     rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
     numbers = {name: one.known for name, one in rows[1:]} | timing.main_timings(result.measured)
@@ -215,7 +213,7 @@ def _beside(result: Result) -> list[str]:
 
 
 def _next_commands(setup: Setup, invocation: Invocation, outcome: steps.Outcome) -> list[str]:
-    """Return the commands that may win back what a run loses; none without scores."""
+    """Return the commands that may win back the run's losses; none without scores."""
     if (scores := outcome.held_out or outcome.scores) is None:
         return []
     setup = replace(setup, needless=scores.counts["needs_no_retrieval"])

@@ -93,7 +93,6 @@ class RunGroup:
 
     @property
     def data(self) -> str:
-        """Return the beginning of the hash of the labels."""
         tags = self.rows[0].shown.tags
         labels = "data.evidence" if of_spans(self.measure or "") else "data.qrels"
         return (tags.get(labels) or tags.get("data.references") or "")[:8]
@@ -113,7 +112,6 @@ class RunGroup:
         return found
 
     def table(self, title: str, top: int) -> Table:
-        """Return the first rows, with the columns that apply."""
         estimated = any(row.objective and row.objective.estimate for row in self.rows)
         columns = [Column("estimate" if estimated else "value", "value"), Column("raw", "value")]
         columns += map(Column, ("kind", "status", "what differs", "age", "run"))
@@ -268,7 +266,6 @@ def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
 
 
 def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> CommandAnswer:
-    """List the experiments that have runs, the one with the latest run first."""
     listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
     listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
     found: list[dict[str, Any]] = []

@@ -32,7 +32,7 @@ from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """A scored file. numbers: its part of the JSON document. shown: measure that `compare` and `export` go by."""
+    """A scored file. numbers: its part of the JSON document. shown: measure for `compare` and `export`."""
 
     record: RunRecord
     write: Callable[[Path], None]

@@ -1,7 +1,7 @@
 """`harness sweep`: many trials under one parent run, each retrieval computed once.
 
-A sweep is planned first: every trial is composed, checked and given its key before anything runs. Trials that need the
-same retrievals share a Hydra job; those that have finished before are skipped.
+Every trial is composed, checked and given its key before anything runs. Trials that need the same retrievals share a
+Hydra job; those that have finished before are skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sweep(request: Request) -> CommandAnswer:
 
 
 def launcher_of(request: Request) -> HydraLauncher:
-    """Return what a request asks of Hydra; within `hydras_state`. Raise BadInput for a config that is refused."""
+    """Return Hydra's part of a request; call it within `hydras_state`. Raise BadInput for an invalid config."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
@@ -93,7 +93,7 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
-    """Run the trials under a parent run, an earlier one if the sweep was started before."""
+    """Run the trials under a parent run, the earlier one if the sweep was started before."""
     outputs = sweep.config.outputs.absolute()
     folder = outputs / "sweeps" / sweep.sweep_id
     sweep.launcher.check()
@@ -142,7 +142,7 @@ def runner_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | N
 
 @contextmanager
 def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim[ProcessWork] | None) -> Iterator[None]:
-    """End the parent run if an error, such as an interruption of its end, leaves it RUNNING; release its claim."""
+    """End the parent run if an error, such as Ctrl-C at its end, leaves it RUNNING; release its claim."""
     try:
         yield
     except BaseException as error:

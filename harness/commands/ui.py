@@ -27,7 +27,7 @@ START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 
 def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
-    """Serve MLflow's pages until Ctrl-C, and print their addresses. Only name a server that already runs."""
+    """Serve MLflow's pages until Ctrl-C, and print their addresses. If a server runs already, only print these."""
     host, port = config.host, _free_port(config.host, config.port)
     address = f"http://{host}:{port}"
     tracker = open_store(config, "keeps no runs to look at")
@@ -70,7 +70,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Return key of the JSON document -> path: the experiment's page, and that of its latest sweep."""
+    """Return the paths of the experiment's page and of its latest sweep, by their keys in the JSON document."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:
@@ -79,7 +79,6 @@ def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
 
 
 def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker: Tracker) -> CommandAnswer:
-    """Print the pages' addresses, and open the first in the browser if `open` is set."""
     urls = {name: f"{address}/{page}" for name, page in pages.items()}
     document = {**urls, "store": shown_address(tracker.uri)}
     sweep = [f"The latest sweep's trials, the best first: {urls['sweep']}"] if "sweep" in urls else []

@@ -1,1 +1,1 @@
-"""What an experiment leaves with a tracker: params, metrics, tags, files and pages; and how it is read back."""
+"""Params, metrics, tags, files and pages that an experiment logs, and logged runs read back."""

@@ -1,7 +1,4 @@
-"""Logged runs read back: the one that a command is about, its config, and its data if they are still the same.
-
-Files of many runs read one after the other, while those of the next runs are on their way from the server.
-"""
+"""Logged runs read back: the run that a command is about, its config, and its data if they are unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
 class ValidRun:
     """A logged run whose data are unchanged and whose predictions are valid.
 
-    predictions: text of the file to submit. config: of the run, resolved. count: number of queries or items.
+    predictions: text of the file to submit. config: resolved. count: of queries or items.
     dataset: None for a text task.
     """
 
@@ -49,9 +46,9 @@ class ValidRun:
 
 
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run with all of its numbers, from its `metrics.json` and from MLflow.
+    """Return the run with all its numbers, from its `metrics.json` and from MLflow.
 
-    Trials of a sweep have no such file: MLflow has all of their numbers.
+    Trials of a sweep have no such file: MLflow has all their numbers.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -68,7 +65,7 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
 
 
 def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run; for a sweep, the trial that it recommends. Raise BadInput if there is none."""
+    """Return the run; for a sweep, the trial that it recommends. Raise BadInput if it recommends none."""
     if run.tags.get("harness.verb") != "sweep":
         return run
     if best := run.tags.get("best.run_id"):
@@ -103,7 +100,8 @@ def read_config(file: Path) -> dict[str, Any]:
 def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
     """Raise BadInput unless `allow` has every address and environment variable that a logged config names.
 
-    Whoever can write to the tracking store has chosen them, but only the command line may decide where data are sent.
+    Anyone who can write to the tracking store can choose them, and only the command line may decide where data are
+    sent.
     asks: whether language models are asked.
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
@@ -118,7 +116,6 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
 
 
 def _address(value: str) -> str:
-    """Return scheme, host and port of an address; other values as they are."""
     parts = urlsplit(value)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme and parts.netloc else value
 
@@ -142,7 +139,7 @@ def load_unchanged(
 ) -> Dataset:
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
-    source: the config node of the dataset. names: the parts to check; with "qrels" alone, only the labels are read.
+    source: the dataset's config node. names: the parts to check; with "qrels" alone, only the labels are read.
     remedy: what the user can do about it. documents: reads the documents of the source.
     """
     check_component(source, "dataset")
@@ -163,7 +160,7 @@ def load_unchanged(
 def require_unchanged(
     run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
 ) -> None:
-    """Raise BadInput, naming everything that has changed, unless data are what a run has logged.
+    """Raise BadInput, naming everything that has changed, unless the data are the ones that a run logged.
 
     fingerprints: name -> sha256 of the data now; None without data. places: name -> where the data were read.
     """
@@ -185,10 +182,9 @@ AHEAD = 64  # files that wait to be read
 
 
 class Ahead:
-    """Download files before they are asked for; do nothing where a local tracking store has them.
+    """Download files before they are needed; do nothing if a local tracking store has them.
 
-    wanted: (run, name of a file) in the order of use; some may stay unused. folder: for downloads, with one folder per
-    run.
+    wanted: (run, file name) in the order of use; some may stay unused. folder: gets a folder for each run.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:
@@ -204,7 +200,6 @@ class Ahead:
         self._pool.shutdown(cancel_futures=True)
 
     def download(self, run: LoggedRun, name: str) -> Path:
-        """Return the file like `Tracker.download`, with its errors."""
         while self._waiting and len(self._begun) < AHEAD:
             other, wanted = self._waiting.popleft()
             self._begun[other.run_id, wanted] = self._pool.submit(self._download, other, wanted)

@@ -1,4 +1,4 @@
-"""What a run was made with: data, code, versions, packages and the resolved config."""
+"""What made a run: data, code, versions, packages and the resolved config."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def requirements() -> str:
 
 
 PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run uses
-PLUGINS = "plugins"  # tag: the plug-ins that a run's components are of
+PLUGINS = "plugins"  # tag: the plug-ins of a run's components
 
 
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
-    """Return tags with what a run was made of: data, code, versions.
+    """Return tags with the data, code and versions that made a run.
 
     plan: adds the versions of the packages that its components use.
     """
@@ -78,7 +78,7 @@ def _git(*words: str) -> str | None:
 
 
 def of_components(plan: Plan | TextPlan) -> dict[str, str]:
-    """Return tags with versions of packages, plug-ins, and the user's files and code that a run uses."""
+    """Return tags with the packages, plug-ins, user files and user code that a run uses."""
     nodes = [*_components(plan), *filter(None, [plan.document.get("dataset")])]
     found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
     tags = version_tags(packages(plan)) | ({PLUGINS: ", ".join(sorted(found))} if found else {})
@@ -95,7 +95,7 @@ def sources(plan: Plan) -> dict[str, str]:
 
 
 def prompts(plan: Plan) -> dict[str, str]:
-    """Return tags with the sha256 of the prompts by which a language model writes queries and answers."""
+    """Return tags with the sha256 of the prompts that write queries and answers."""
     found = {"prompt.query": plan.writer.prompt.sha256} if plan.writer else {}
     if "llm" in plan.answer:
         found["prompt.answer"] = plan.made("answer").task.prompt.sha256
@@ -113,7 +113,6 @@ def packages(plan: Plan | TextPlan) -> set[str]:
 
 
 def _components(plan: Plan | TextPlan) -> Iterator[Node]:
-    """Yield the configs of the components of a run, those inside others included."""
     components = plan.components
     while components:
         yield (node := components.pop())

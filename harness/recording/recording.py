@@ -40,13 +40,12 @@ def open_tracker(config: TrackedConfig) -> Tracker:
 
 
 def connect_tracker(tracker: Tracker, outputs: Path) -> Tracker:
-    """Connect a tracker, end the work of processes that died, and return it."""
     end_abandoned(connected(tracker, outputs))
     return tracker
 
 
 def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from") -> Tracker:
-    """Return the config's tracker for a command that reads runs. Raise BadInput if its runs cannot be read.
+    """Return the config's tracker for a command that reads runs. Raise BadInput if it keeps none.
 
     lacks: how the error describes such a tracker.
     """
@@ -75,11 +74,10 @@ def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """What a process must end; its claim in `<outputs>/.claims` tells the next command.
+    """Unfinished work of a process. If the process dies, the next command ends it, by its claim in `<outputs>/.claims`.
 
-    folder: where it writes; None for the tracking store's own folder. scratch: whether the folder is useless
-    afterwards.
-    experiment, store: of its run; None without one. The run has the claim's name as a tag.
+    folder: of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
+    experiment, store: of the run, which has the claim's name as a tag; None without a run.
     """
 
     folder: str | None = None
@@ -100,12 +98,11 @@ class LiveRun:
     """A run that has begun and has not ended.
 
     record: what is logged; the caller fills it until the run ends. target: the final folder of its files.
-    folder: of the files now; during the run `<target>.unfinished`, so incomplete files never look like a result.
+    folder: of the files now: `<target>.unfinished`, so incomplete files never look like a result.
     run_id: None if nothing is logged, or if the tracking server was down at the beginning.
-    in_store: whether `folder` belongs to the tracking store. Then there is no `target`, and the run's status shows
-        whether its files are complete.
+    in_store: whether `folder` belongs to the tracking store. Then there is no `target`: the run's status shows whether
+    its files are complete.
     outage: why the tracking server could not be reached at the beginning.
-    claim: by which the next command ends the run if this process dies.
     ended: whether the run has ended, in the tracking store or saved for it.
     """
 
@@ -133,7 +130,7 @@ class LiveRun:
         name_folder(error, self.folder)
         try:
             if self.folder.is_dir():
-                with suppress(OSError):  # on a full disk
+                with suppress(OSError):  # a full disk
                     shown = redacted("".join(traceback.format_exception(error)))
                     write_text(self.folder / "traceback.txt", shown)
                 if not self.in_store:
@@ -165,13 +162,13 @@ class LiveRun:
         self.ended = True
 
     def release(self) -> None:
-        """Give up the claim; the next command ends a run that could not be ended, such as on a full disk."""
+        """Give up the claim. If the run could not be ended, such as on a full disk, the next command ends it."""
         if self.claim:
             self.claim.release() if self.ended else self.claim.unlock()
 
 
 def _sync_command(tracker: Tracker) -> str:
-    """Return the command that uploads the saved run, as it runs from this folder."""
+    """Return the command that uploads the saved run, with the words it needs in this folder."""
     words, uri = ["harness", "doctor", "sync"], tracker.uri or ""
     usual = uri_of(tracker.outputs / "mlflow.db") if tracker.outputs else ""
     if uri not in ("", usual, without_login(os.environ.get("MLFLOW_TRACKING_URI"))):
@@ -182,7 +179,7 @@ def _sync_command(tracker: Tracker) -> str:
 
 
 def name_folder(error: BaseException, folder: Path) -> None:
-    """Name the folder in an error that does not say where it happened, such as one of a full disk."""
+    """Name the folder in an error without a file name, such as one of a full disk."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
 
@@ -209,7 +206,7 @@ def begin(
         outage = error
     except BaseException:  # an interruption: the store may have the run already
         if claim and claim.work:
-            with suppress(Exception), asked(hurried()):  # then the next command does it
+            with suppress(Exception), asked(hurried()):  # if it fails, the next command does it
                 _end(tracker, claim.name, claim.work)
                 claim.release()
         raise
@@ -237,7 +234,7 @@ def claim_run(
 
 @contextmanager
 def scratch_folder(outputs: Path) -> Iterator[Path]:
-    """Give an empty folder in `outputs`; the next command removes it if this process dies."""
+    """Give an empty folder in `outputs`. If this process dies, the next command removes it."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
     claim = claim_work(outputs, ProcessWork(str(folder), scratch=True))
     try:
@@ -249,7 +246,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host, without `work` if its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host; `work` is None if its folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:
@@ -258,11 +255,11 @@ def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
 
 
 def end_abandoned(tracker: Tracker) -> None:
-    """End the work of dead processes of this host: their runs as KILLED, and their unfinished folders."""
+    """End the work of dead processes of this host: mark their runs KILLED, and clear their unfinished folders."""
     for claim in abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
-            continue  # for a command that uses this tracking store
+            continue  # a command with that tracking store ends it
         with suppress(Unreachable):
             if work:
                 _end(tracker, claim.name, work)
@@ -270,7 +267,6 @@ def end_abandoned(tracker: Tracker) -> None:
 
 
 def _end(tracker: Tracker, name: str, work: ProcessWork) -> None:
-    """End the work of a dead process. name: of its claim."""
     runs = tracker.runs(work.experiment, {CLAIM: name}) if work.experiment else []
     for run in runs:
         if run.status == "RUNNING":

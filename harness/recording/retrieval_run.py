@@ -47,7 +47,7 @@ ELSEWHERE = with_role(RunConfig, Role.ASIDE)
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
-LISTS = "lists.sha256"  # tag: of the documents of each query alone; equal for a run and for the file that it exports
+LISTS = "lists.sha256"  # tag: sha256 of each query's documents; equal for a run and for the file that it exports
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 CHECKED = "checked.queries"  # tag: how many queries people have checked, where labels come partly from a model
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
@@ -59,7 +59,7 @@ UNSAID = recipes(SweepConfig)  # groups that only set other keys or choose the t
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
-    """Return the config with absolute paths of its data files: it means the same in any folder."""
+    """Read the data, check that the run can work with them, and return them with the record to log."""
     with clock.stage("read"):
         dataset = open_dataset(plan, invocation.choices["dataset"])
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
@@ -82,16 +82,14 @@ def retrieval_trial_key(
     texts: str,
     identify: Callable[[Node], Any] = component_identity,
 ) -> str:
-    """Return the sha256 of what decides a run's numbers: its config without paths and runtime, data, versions,
-    measures.
+    """Return the sha256 of everything that decides a run's numbers: config without paths and runtime, data, versions.
 
-    fingerprints: part of the data -> sha256. texts: digest of the query texts; where a language model writes them, its
-    identity counts instead, since the key is needed before the model is asked. identify: `component_identity`, or a
-    cached version of it.
+    fingerprints: part of the data -> sha256. texts: digest of the query texts. If a language model writes them, its
+    identity counts instead, since the key is needed before the model is asked.
 
-    Shards enter where a retriever's shards are independent: they may decide the last digits of its scores. Answers
-    change no number, but a run with answers has another key, since it submits something else. A run with a retriever of
-    `cache: false` has another key in each process, so its numbers are never reused.
+    Shards count if they may decide the last digits of a retriever's scores. Answers change no number, but count, since
+    the run submits something else. With a retriever of `cache: false` the key differs in each process, so numbers are
+    never reused.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
@@ -148,7 +146,7 @@ def plain_params(
 
 
 def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
-    """Return the data of a run as MLflow shows it, by context."""
+    """Return the run's data by context, for MLflow."""
     labelled = len(dataset.qrels.grades) if dataset.qrels else 0
     sizes = {"documents": len(dataset.documents), "queries": len(dataset.queries), "qrels": labelled}
     return {
@@ -199,7 +197,7 @@ def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective
 
 
 def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
-    """Return every number of a run that applies, by its logged name."""
+    """Return every number of a run by its logged name."""
     if not outcome.scores:
         return dict(outcome.measured)
     found = scores_by_name(outcome.scores)
@@ -224,8 +222,8 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
     """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
 
-    A score known out of fold replaces the one in sample. Of the parts, only the objective's public one stays, for
-    `select_on=public`.
+    A score known out of fold replaces the one in sample. Of the scores over parts, only the objective's public one
+    stays, for `select_on=public`.
     """
 
     def wanted(name: str) -> bool:
@@ -274,12 +272,11 @@ def scores_by_name(scores: Scores) -> dict[str, float]:
 
 @lru_cache(maxsize=8)  # the trials of a sweep share them
 def ids_digest(query_ids: tuple[str, ...]) -> str:
-    """Return the sha256 of the sorted ids of queries."""
     return digest(sorted(query_ids))
 
 
 def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
-    """Return means and ends of intervals by their logged names; NaN where there are none.
+    """Return means and ends of intervals by their logged names; NaN if there are none.
 
     parts: prefix of the names, such as `public/` -> measure -> Summary.
     """
@@ -300,7 +297,7 @@ def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
 
 
 def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
-    """Return the size of each retriever's index in the cache and of all, in MB; 0 without an index."""
+    """Return the size of each retriever's index in the cache, and their sum, in MB; 0 without an index."""
     sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in plan.retriever.items()}
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
@@ -308,9 +305,9 @@ def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """Write the resolved config, submission rows, scores by query, learnt rules and TREC run; return the run's tags.
+    """Write config, submission rows, scores by query, learned rules and TREC run; return the run's tags.
 
-    light: write no TREC run, and submission rows without document texts, which `export` adds again.
+    light: write no TREC run, and no document texts, which `export` adds again.
     """
     submitted = outcome.queries, outcome.final, dataset.by_id
     if outcome.answers is None:

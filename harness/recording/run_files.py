@@ -1,4 +1,4 @@
-"""Files of ranked lists with their scores: `harness score` logs them, others read them in place of logged runs."""
+"""Files of ranked lists with their scores: `harness score` logs them, other commands read them like logged runs."""
 
 from __future__ import annotations
 
@@ -118,16 +118,16 @@ class FileRuns(Tracker):
 def open_run_files(
     words: Sequence[str], config: FilesConfig, invocation: Invocation, folder: Path, seed: int = 0
 ) -> FileRuns | None:
-    """Return the files among `words`, scored; None if these name logged runs, or nothing.
+    """Return the files among `words`, scored; None if `words` names logged runs, or nothing.
 
-    folder: for their scores. seed: of the split. Raise BadInput if only some are files, or if one cannot be scored.
+    Raise BadInput if only some are files, or if one cannot be scored. folder: for the scores. seed: of the split.
     """
     files = [word for word in words if _is_file(word)]
     if not files:
         if given := scoring_words(invocation):
             raise BadInput(
-                f"{' '.join(given)}: this says how files are scored, and logged runs have their scores. Leave it out, "
-                "or name files: 'runs=[A.run,B.run]'."
+                f"{' '.join(given)}: this says how files are scored, but logged runs have scores already. Leave it "
+                "out, or name files: 'runs=[A.run,B.run]'."
             )
         return None
     if others := [word for word in words if word not in files]:
@@ -137,8 +137,8 @@ def open_run_files(
         )
     if config.task:
         raise BadInput(
-            f"runs names files ({some(files)}), which is for ranked lists alone. Score each first: `harness score "
-            f"task={invocation.choices['task']} predictions=FILE references=FILE`."
+            f"runs names files ({some(files)}), but only ranked lists are read from files. Score each first: `harness "
+            f"score task={invocation.choices['task']} predictions=FILE references=FILE`."
         )
     if not config.dataset:
         raise BadInput(

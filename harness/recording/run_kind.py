@@ -1,4 +1,4 @@
-"""The two kinds of run, of retrieval and of a text task: what commands need to treat them alike."""
+"""Runs of retrieval and of text tasks, treated alike by commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunKind:
         self.rules = {f"task.{name}": value for name, value in task_rules(node).items()} if node else {}
 
     def shared(self, metric: str) -> Mapping[str, str]:
-        """Return tag -> what it identifies; runs that compare by a measure have the same values of these tags."""
+        """Return tag -> name of what it identifies. Runs that compare by the measure have equal tags."""
         measured = {"version.measures": "version of the measures"}
         if self.task:
             return {"data.references": "references"} | measured
@@ -39,7 +39,7 @@ class RunKind:
         return labels | {"data.queries": "queries"} | measured
 
     def check_objective(self, metrics: Sequence[str] | None, name: str) -> None:
-        """Raise BadInput unless runs that compute these metrics have the number, an objective of a sweep."""
+        """Raise BadInput unless runs that compute these metrics have this number, an objective of a sweep."""
         if self.task:
             check_measure(self.task, "objectives", name)
         elif not name.startswith(LESS_IS_BETTER) and parse_measure(name).name not in (*(metrics or ()), *SPAN_MEASURES):
@@ -76,8 +76,8 @@ def require_retrieval(task: Node | None, command: str) -> None:
     if task:
         name = task_of(task).name
         raise BadInput(
-            f"task={name}: harness {command} goes by values of each query, and measures of text tasks are "
-            f"computed from sums over items. `harness board task={name}` says which of such runs differ."
+            f"task={name}: harness {command} needs a value of each query, but measures of text tasks are computed from "
+            f"sums over items. `harness board task={name}` says which of these runs differ."
         )
 
 

@@ -54,13 +54,12 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
 
 
 def task_params(plan: TextPlan, choice: str | None) -> dict[str, Any]:
-    """Return the plain values that decide a result, and the chosen task."""
     decides = {name: plan.document[name] for name in (*DECIDES, *FILES)}
     return retrieval_run.plain_params(decides, {"task": choice})
 
 
 def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
-    """Return the tags by which a run of a text task is found and compared."""
+    """Return the tags by which commands find and compare a text task's runs."""
     task = scored.task
     return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
         "harness.verb": "score",
@@ -71,7 +70,7 @@ def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
 
 
 def task_trial_key(plan: TextPlan) -> str:
-    """Return the sha256 of what decides the numbers: task and version, settings, the two files, packages."""
+    """Return the sha256 of everything that decides the numbers: task and version, settings, the two files, packages."""
     sha256s = [sha256_of(plan.predictions), sha256_of(plan.references)]
     versions = provenance.version_tags(provenance.packages(plan))
     settings = [plan.document[key] for key in DECIDES[1:]]
@@ -79,7 +78,6 @@ def task_trial_key(plan: TextPlan) -> str:
 
 
 def _without_runtime(node: Node) -> dict[str, Any]:
-    """Return a component's arguments without `runtime:`, also in the components inside it."""
     return {
         name: _without_runtime(value) if isinstance(value, Mapping) else value
         for name, value in node.items()
@@ -88,7 +86,7 @@ def _without_runtime(node: Node) -> dict[str, Any]:
 
 
 def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
-    """Return the data of a run as MLflow shows it, by context."""
+    """Return the run's data by context, for MLflow."""
     rows, files = len(scored.judged.item_ids), zip(FILES, (plan.predictions, plan.references), strict=True)
     return {name: Input(file.name, scored.fingerprints[name], str(file), rows) for name, file in files}
 
@@ -96,7 +94,7 @@ def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
 def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile, light: bool = False) -> None:
     """Write a run's files, and put its numbers into the record.
 
-    light: leave out the files that only people read: page, figure, table of items, versions.
+    light: leave out the files for people: page, figure, table of items, versions.
     """
     shutil.copyfile(plan.predictions, folder / stored(plan.predictions))
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")

@@ -1,7 +1,6 @@
-"""Traces on request: what every step of a run did with a query, for MLflow's pages.
+"""Traces on request: what each step of a run did with a query, for MLflow's pages.
 
-Queries are searched in batches, so a trace is made afterwards, from the run's outcome: it shows what was predicted, and
-nothing is searched again.
+Queries are searched in batches, so traces are made afterwards from the run's outcome. Nothing is searched again.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
 def check_traces(plan: Plan, labelled: bool) -> None:
-    """Raise BadInput if the traces cannot be stored or selected. labelled: whether there are labels."""
+    """Raise BadInput if the traces cannot be stored or selected."""
     trace, objective = plan.trace, plan.objective
     if trace == "none":
         return
@@ -64,7 +63,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
 def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
     """Write the requested traces, and link them to the run.
 
-    Return how many, and why the tracking server does not have all of them; "" if it has.
+    Return how many, and why the tracking server lacks some; "" if it has all.
     """
     if not (rows := traced_rows(plan, outcome)):
         return 0, ""
@@ -76,8 +75,8 @@ def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracke
                 tracker.trace(run_id, plan.experiment_name, batch)
                 progress(done + len(batch), len(rows), "traces")
     except Unreachable as error:  # the run's numbers are complete without them
-        lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
-        return 0, f"{lacking} Repeat the command to have them."
+        lacking = f"Run {short_id(run_id)} is logged, but some of its traces are not: {error}."
+        return 0, f"{lacking} Repeat the command to get them."
     return len(rows), ""
 
 
@@ -110,7 +109,6 @@ class Tracer:
         self.fused = rule.fuse(outcome.rankings, plan.depth) if rule else fuse(plan, outcome.rankings)
 
     def trace(self, row: int, run_id: str) -> Trace:
-        """Return the trace of the query in a row of the outcome."""
         query, final = self.outcome.queries[row], self.outcome.final
         turns = [{"role": turn.role, "content": turn.content} for turn in self.dataset.queries[row].turns]
         tags = {"query_id": query.query_id, "run_id": run_id}
@@ -159,7 +157,6 @@ class Tracer:
         return TraceSpan("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
 
     def _documents(self, ranking: Ranking, row: int) -> list[dict[str, Any]]:
-        """Return the first documents of a query as MLflow's `Document`s. relevance: the grade, if labelled."""
         grades = self._grades(row)
         shown = []
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
@@ -199,7 +196,6 @@ def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
 
 
 def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
-    """Return query_id -> kind of its loss, as `measures.losses` names it, for the queries that lose anything."""
     assert outcome.scores
     scored = outcome.scores.query_ids
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}

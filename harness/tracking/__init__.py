@@ -1,1 +1,1 @@
-"""What a run is called, what it leaves behind, and how it is logged to MLflow."""
+"""How runs are logged and read: MLflow, CSV, Weights & Biases, and the outbox for a server that is down."""

@@ -22,7 +22,7 @@ class CsvTracker(Tracker):
 
     A new metric, param or tag adds a column. Processes write one after another.
 
-    path: of the table; None: `<outputs>/runs.csv`. detail: as for `Tracker`.
+    path: of the table; None: `<outputs>/runs.csv`.
     """
 
     recorded_as = "tracking/csv"
@@ -37,7 +37,7 @@ class CsvTracker(Tracker):
         return Path(self._path).absolute() if self._path else (self.outputs or Path()) / TABLE
 
     def connect(self, outputs: Path) -> None:
-        """Raise BadInput before anything is computed if the table cannot be read."""
+        """Raise BadInput if the table cannot be read, before anything is computed."""
         super().connect(outputs)
         self._columns()
 
@@ -47,7 +47,7 @@ class CsvTracker(Tracker):
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
         folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
         row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment}
-        row |= {"name": record.name, "folder": folder}  # what follows has prefixes as in `mlflow.search_runs`
+        row |= {"name": record.name, "folder": folder}  # the rest has prefixes, as in `mlflow.search_runs`
         for kind, named in {"metrics": record.all_metrics, "params": record.params, "tags": plain_tags(record)}.items():
             row |= {f"{kind}.{name}": value for name, value in named.items()}
         self.table.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,4 @@
-"""The hashes of a run's files: logged when the run ends, so that no file that was edited later is believed.
-
-Files of runs in MLflow: where they are, and their way there and back.
-"""
+"""Files of runs in MLflow, and their hashes, logged when a run ends: a file that was edited later is refused."""
 
 from __future__ import annotations
 
@@ -26,10 +23,10 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 
 
 class RunFiles:
-    """The files of the runs of a tracking store.
+    """The files of a tracking store's runs.
 
-    The folders of all runs of an experiment lie beside each other, so the place is opened once for all of them.
-    MLflow's client opens it again for each run, after asking the server where it is.
+    All runs of an experiment have their folders side by side, so that place is opened once. MLflow's client would open
+    it again for each run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
@@ -39,7 +36,7 @@ class RunFiles:
         self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> what is there
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
-        """Remember the place of a run's files. latest: whether this process has just begun the run."""
+        """Remember where a run's files are. latest: whether this process has just begun the run."""
         self._uris[info.run_id] = info.artifact_uri or ""
         if latest:
             self._around = self._uris[info.run_id].partition(info.run_id)[::2]
@@ -48,23 +45,22 @@ class RunFiles:
         self._uris.pop(run_id, None)
 
     def place(self, run_id: str) -> Path | None:
-        """Return a run's folder on this machine; None for a server's, and for an unknown run."""
+        """Return a run's folder on this machine; None for a server's run or an unknown one."""
         return _local(self._uris.get(run_id, ""))
 
     def upload(self, run_id: str, folder: Path) -> None:
-        """Store all files of a folder."""
         opened, inside = self._at(run_id)
         opened.log_artifacts(str(folder), inside)  # one by one: parallel uploads took longer
 
     def upload_tables(self, run_id: str, tables: Mapping[str, Table]) -> None:
-        """Store tables under their file names, as MLflow's pages read them."""
+        """Store tables under their file names, in the form that MLflow's pages read."""
         with tempfile.TemporaryDirectory() as folder:
             for name, table in tables.items():
                 (Path(folder) / name).write_text(mlflow_table_text(table), "utf-8")
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run: where the tracking store has it, else copied to `folder`, which is made.
+        """Return a read-only file of a run. A server's file is copied to `folder`, which is made.
 
         Raise NoFile if the run has no such file.
         """
@@ -75,7 +71,7 @@ class RunFiles:
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # which MLflow takes its time to find
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would take long to find out
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
@@ -95,13 +91,12 @@ class RunFiles:
 
 
 def mlflow_table_text(table: Table) -> str:
-    """Return a table as MLflow's pages read it."""
+    """Return a table in the form that MLflow's pages read."""
     rows = list(zip(*table.values(), strict=True))
     return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
 
 
 def _local(uri: str) -> Path | None:
-    """Return the folder of a file URI; None for other URIs."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
@@ -117,19 +112,19 @@ def seal(record: RunRecord, folder: Path) -> None:
 
 
 def require_sealed(record: RunRecord, folder: Path) -> None:
-    """Raise BadInput, naming them, if files in a saved run's folder have changed since `seal`."""
+    """Raise BadInput, naming them, if files of a saved run have changed since `seal`."""
     then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
         raise BadInput(f"{some(changed)} changed since the run was saved. Put them back, or remove the folder.")
 
 
 def verify(run: LoggedRun, name: str, file: Path) -> None:
-    """Raise BadInput, naming run and file, unless the file is as the run has logged it."""
+    """Raise BadInput, naming run and file, if the file has changed since the run logged it."""
     then, now = _read(run.tags, run.named).get(name), sha256_of(file)
     if then is None:
         raise BadInput(
-            f"Run {run.named} has not logged the hash of {name}, so that nothing tells whether the file was edited: it "
-            "was added later, or an earlier version made the run. Make the run again."
+            f"Run {run.named} has not logged the hash of {name}, so the file cannot be checked for edits. It was added "
+            "later, or an earlier version made the run. Make the run again."
         )
     if then != now:
         raise BadInput(
@@ -139,7 +134,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the file from `fetch`, verified. Raise NoFile without one; BadInput if the run has logged one."""
+    """Return the verified file from `fetch`. If it is missing, raise NoFile, or BadInput if the run has logged it."""
     try:
         file = fetch()
     except NoFile as why:
@@ -159,7 +154,6 @@ def _hashes(record: RunRecord, folder: Path) -> dict[str, str]:
 
 
 def _read(tags: Mapping[str, str], named: str) -> dict[str, str]:
-    """Return name -> sha256, as a run has logged them."""
     try:
         found = json.loads(tags.get(FILE_HASHES, "{}"))
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""MLflow's tracking store: opened quietly, fast on SQLite, without showing passwords; `Unreachable` if it is down.
+"""MLflow's tracking store: opened quietly, without showing passwords; `Unreachable` if it is down.
 
-MLflow's database in a local file: what is wrong with it, found before MLflow tries for minutes to open it.
+Faults in a local database are found before MLflow tries for minutes to open it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
 JOURNAL = slice(18, 20)  # bytes of the header, 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
 TABLES = {"alembic_version", "experiments", "runs"}  # some that every version of MLflow makes
-# (table, column, condition) of what says where files are, as of MLflow 3.
+# (table, column, condition): where MLflow 3 records the places of files.
 LOCATIONS = (
     ("experiments", "artifact_location", "1"),
     ("runs", "artifact_uri", "1"),
@@ -40,24 +40,24 @@ LOCATIONS = (
     ("webhooks", "url", "1"),
 )
 STEPS = 100_000  # of SQLite, between two looks at the clock
-CHECK_SECONDS = 20.0  # limit of a thorough check, which reads about a gigabyte in it
+CHECK_SECONDS = 20.0  # limit of a thorough check, enough for about a gigabyte
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; the others are details
 
 
 def database_file(uri: str | None) -> Path | None:
-    """Return the file of a `sqlite:///` URI, percent-encoded as SQLAlchemy reads it; None for another URI."""
+    """Return the file of a `sqlite:///` URI, percent-decoded as SQLAlchemy does; None for another URI."""
     return Path(unquote(uri.removeprefix(SCHEME))) if uri and uri.startswith(SCHEME) else None
 
 
 def uri_of(database: Path) -> str:
-    """Return the URI of a file, which SQLAlchemy reads as the same name."""
+    """Return the URI that SQLAlchemy reads as this file."""
     return SCHEME + re.sub(r"%(?=[0-9A-Fa-f]{2})|\?", lambda found: f"%{ord(found[0]):02X}", str(database))
 
 
 def fault(database: Path, thorough: bool = False) -> str | None:
     """Return what is wrong with MLflow's database, as the end of a sentence; None if nothing is found.
 
-    thorough: read the whole file; otherwise a look takes milliseconds, whatever the size of the file.
+    thorough: read the whole file; otherwise a look takes milliseconds for any size.
     """
     if not database.is_file():
         return "is not a file"
@@ -74,7 +74,7 @@ def fault(database: Path, thorough: bool = False) -> str | None:
 
 
 def addresses(database: Path) -> list[str]:
-    """Return the addresses of other machines where a database makes MLflow read and write files of runs."""
+    """Return the addresses of other machines where MLflow reads and writes files of this database's runs."""
     with closing(_reading(database)) as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         found = [
@@ -89,10 +89,10 @@ def addresses(database: Path) -> list[str]:
 
 
 def _reading(database: Path) -> sqlite3.Connection:
-    """Return a read-only connection.
+    """Return a read-only connection that makes no files beside the database.
 
-    Reading a database with a write-ahead log makes files beside it. Without such a log no process has it open, and it
-    is read as an immutable file, which makes none.
+    SQLite makes such files for a database in write-ahead mode. Without a -wal file no process has it open, so it can be
+    read as immutable.
     """
     with database.open("rb") as file:
         logged = 2 in file.read(JOURNAL.stop)[JOURNAL]
@@ -102,11 +102,9 @@ def _reading(database: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether an error, or one that caused it, is SQLite reporting a damaged file."""
+    """Return whether SQLite reports a damaged file, in this error or in one that caused it."""
     while error is not None:
-        if (
-            isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE
-        ):  # others: details
+        if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -136,7 +134,7 @@ QUIET = {
 
 ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # a request is sent once
 TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
-AT_AN_END = 5  # seconds that who has pressed Ctrl-C waits for a server
+AT_AN_END = 5  # seconds to wait for a server after Ctrl-C
 OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
 HIDDEN = "/…"  # in place of a path
 AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
@@ -153,7 +151,7 @@ class NoAnswer(Unreachable, BadInput):
 
 
 class Damaged(Unreachable, BadInput):
-    """The file of a local tracking store is damaged, or is another file. A run that has begun is saved."""
+    """The file of a local tracking store is damaged, or is not MLflow's. A run that has begun is saved."""
 
 
 def without_login(uri: str | None) -> str:
@@ -165,7 +163,7 @@ def without_login(uri: str | None) -> str:
 
 
 def shown_address(uri: str | None) -> str:
-    """Return an address fit to print: without user, password and query, and of a server without the path."""
+    """Return an address fit to print: without user, password and query, and for a server without the path."""
     parts = urlsplit(without_login(uri))
     if not parts.netloc:
         return without_login(uri)
@@ -175,10 +173,7 @@ def shown_address(uri: str | None) -> str:
 
 
 def without_secrets(uri: str) -> str:
-    """Return a server's address without user and password; MLflow gets these by its environment variables.
-
-    So no message, log or artifact can show them. The address of a database is returned unchanged.
-    """
+    """Return a server's address without user and password; put these into the environment for MLflow."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
         return uri
@@ -256,9 +251,9 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Name the other machines where a database keeps files of runs. chosen: whether the user named the database.
+    """Name the other machines where a database keeps files of runs.
 
-    Raise BadInput if not, since the database may be untrusted.
+    Raise BadInput if there are any and the user has not chosen the database, since it may be untrusted.
     """
     for address in addresses(database):
         if not chosen:
@@ -271,7 +266,7 @@ def name_places(database: Path, chosen: bool) -> None:
 
 @functools.cache
 def _write_lazily() -> None:
-    """Let commits not wait for the disk: with write-ahead logging a killed process loses nothing."""
+    """Let commits not wait for the disk. With write-ahead logging a killed process loses nothing."""
     import sqlite3
 
     from sqlalchemy import event
@@ -299,7 +294,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except (MlflowException, OSError) as error:  # requests' errors are OSErrors
-            if interruption.exit_code() and not interrupted:  # SQLAlchemy has made an error of the interruption
+            if interruption.exit_code() and not interrupted:  # SQLAlchemy has turned the interruption into an error
                 raise KeyboardInterrupt from error
             if tracker.database and is_damage(error):
                 require_sound(tracker.database, tracker.outputs, thorough=True)
@@ -325,13 +320,12 @@ def asked(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def hurried() -> Mapping[str, str]:
-    """Return variables by which a server is asked once, for at most `AT_AN_END` seconds."""
+    """Return variables that make MLflow ask a server once, for at most `AT_AN_END` seconds."""
     given = os.environ.get(TIMEOUT, "")
     return ONCE | {TIMEOUT: str(min(AT_AN_END, int(given)) if given.isdecimal() else AT_AN_END)}
 
 
 def _first_line(error: Exception, uri: str) -> str:
-    """Return the first line of an error's message, without secrets of the address."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     parts = urlsplit(uri)
     if parts.scheme in ("http", "https"):

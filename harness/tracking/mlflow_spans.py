@@ -1,7 +1,7 @@
 """Traces in MLflow's tracking store: all of them, or an error.
 
-MLflow's own tracing puts each span into a queue, which drops spans when it is full, and sends them to the one address
-set for the whole process. Here finished traces go to a given client's store, many in one call.
+MLflow's own tracing drops spans when its queue is full, and sends them to one address for the whole process. Here
+finished traces go to the store of a given client, many in one call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TraceSpan:
 
     @property
     def ns(self) -> int:
-        """Return the duration in nanoseconds, at least that of the children."""
+        """Return the duration in nanoseconds, at least as long as the children take."""
         return max(round(1e6 * self.ms), sum(child.ns + GAP for child in self.children))
 
 
@@ -53,7 +53,7 @@ class Trace:
 
 
 def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
-    """Store at most 100 traces and link them to a run. Raise MlflowException unless all of them are stored."""
+    """Store at most 100 traces and link them to a run. Raise MlflowException unless all are stored."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracing.client import TracingClient
 
@@ -66,7 +66,7 @@ def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: S
 
 
 def _stored(trace: Trace) -> list[MlflowSpan]:
-    """Return a trace as MLflow's spans, the root first, with the trace's tags."""
+    """Return a trace as MLflow's spans, the root first."""
     from mlflow.tracing.constant import SpanAttributeKey, TraceTagKey
 
     tags = {**trace.tags, TraceTagKey.TRACE_NAME: trace.root.name}
@@ -77,7 +77,7 @@ def _stored(trace: Trace) -> list[MlflowSpan]:
 def _flat(
     span: TraceSpan, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
 ) -> Iterator[MlflowSpan]:
-    """Yield a span and those inside it. extra: further attributes of this span. start: ns since 1970."""
+    """Yield a span and those inside it. extra: attributes of this span alone. start: ns since 1970."""
     from mlflow.entities import Span as MlflowSpan
     from mlflow.tracing.constant import SpanAttributeKey
     from mlflow.tracing.utils import generate_mlflow_trace_id_from_otel_trace_id

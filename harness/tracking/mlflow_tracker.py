@@ -1,8 +1,4 @@
-"""Runs in MLflow, logged and read in few calls: the only module that calls its tracking store for runs.
-
-A run begins once on a server, even if the server's answer is lost. The module also builds the addresses of MLflow's
-pages, and the charts that a sweep's view opens with.
-"""
+"""Runs in MLflow, logged and read in few calls. The only module that calls MLflow's tracking store for runs."""
 
 from __future__ import annotations
 
@@ -59,10 +55,10 @@ if TYPE_CHECKING:
 def begin_once(
     client: MlflowClient, experiment_id: str, name: str, start_time: int, tags: Mapping[str, str]
 ) -> tuple[Run, bool]:
-    """Return a RUNNING run, and whether the server may make another one for the same request.
+    """Return a RUNNING run, and whether the server may begin another one for the same request.
 
-    MLflow's client repeats a request without an answer. A server that was slow, or killed before it answered, then has
-    two runs. So send the request once, and look for the run by its claim before sending it again.
+    MLflow's client repeats a request that gets no answer. A server that was slow, or was killed before it answered,
+    then has two runs. So send the request once, and look for the run by its claim before sending it again.
     """
     from mlflow.exceptions import MlflowException
 
@@ -92,16 +88,13 @@ RUNS = 100  # drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Return the path of an experiment's page for runs and charts, not the one for agents."""
+    """Return the path of an experiment's page for runs and charts; MLflow also has one for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
-    """Return the part of a saved view with parallel coordinates of all params, and the metric by each of them.
-
-    metric, params: in MLflow's spelling.
-    """
+    """Return a saved view's charts: parallel coordinates of all params, and the metric by each. Names are MLflow's."""
     parallel = _chart("parallel", "PARALLEL") | {"selectedParams": [*params], "selectedMetrics": [metric]}
     scattered = [
         _chart(f"by-{name}", "SCATTER")
@@ -129,7 +122,7 @@ BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
 NAMED = 10  # runs in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
-RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # whose runs rank nowhere
+RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # unranked
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
@@ -138,9 +131,8 @@ PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have show
 class MlflowTracker(Tracker):
     """Logs runs to an MLflow server or database.
 
-    uri: of the server or database, `sqlite:///FILE` with %20 for a space; None: `sqlite:///<outputs>/mlflow.db`.
-    detail: "full", or "light" for thousands of runs: without inputs, table of queries, figures, TREC run and
-    metrics.json.
+    uri: of a server or a database, `sqlite:///FILE` with %20 for a space; None: `sqlite:///<outputs>/mlflow.db`.
+    detail: "light", for thousands of runs, leaves out inputs, query table, figures, TREC run and metrics.json.
     """
 
     recorded_as = "tracking/mlflow"
@@ -162,15 +154,14 @@ class MlflowTracker(Tracker):
         self._doubtful: set[str] = set()  # runs that the server may have begun twice
 
     def exists(self, outputs: Path) -> bool:
-        """Return whether there can be runs to read: the first `connect` makes a local tracking store."""
+        """Return whether there may be runs to read. `connect` makes a missing local tracking store."""
         database = database_file(self.uri) if self.uri else outputs.absolute() / "mlflow.db"
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good.
+        """Open the tracking store; make a local one under a lock, since two processes making it break it for good.
 
-        Raise Damaged if the file of a local one is damaged, NoAnswer if a server does not answer, BadInput if the
-        tracking store cannot be used.
+        Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """
         self.outputs = outputs.absolute()
         chosen = self.uri is not None
@@ -216,7 +207,7 @@ class MlflowTracker(Tracker):
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
         """Make a RUNNING run with its tags in one call, so it exists or not; the rest is logged at the end.
 
-        adopted: a run that a crash left behind. It is continued if its params agree with the record's, else ended as
+        adopted: a run that a crash left behind. Continue it if its params agree with the record's, else end it as
         KILLED.
         """
         if adopted is not None:
@@ -235,12 +226,11 @@ class MlflowTracker(Tracker):
         return str(run.info.run_id)
 
     def place(self, run_id: str | None) -> Path | None:
-        """Return a run's folder in a local tracking store; None if this tracker has neither begun nor read it."""
+        """Return a run's folder in a local tracking store; None if this tracker has neither begun nor read the run."""
         return self._files.place(run_id) if self._files and run_id else None
 
     @reaching
     def log(self, run_id: str | None, record: RunRecord) -> None:
-        """Log params, metrics, inputs, files and tables."""
         assert run_id is not None
         tags = dict(record.all_end_tags)
         if NOTE in tags:  # a link to a file leads to its page
@@ -259,7 +249,7 @@ class MlflowTracker(Tracker):
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         assert run_id is not None
-        self._log_batch(run_id, {}, {}, tags)  # which tries again where two processes set a tag at once
+        self._log_batch(run_id, {}, {}, tags)  # it tries again if two processes set a tag at once
 
     @reaching
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
@@ -274,7 +264,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
-        """Return the runs of an experiment with these tags and status, the latest first; [] without it."""
+        """Return an experiment's runs with these tags and status, the latest first; [] for an unknown experiment."""
         if (found := self.client.get_experiment_by_name(experiment)) is None:
             return []
         wanted = " AND ".join(_has_tags(tags) + ([f"attributes.status = '{status}'"] if status else []))
@@ -301,7 +291,6 @@ class MlflowTracker(Tracker):
 
     @reaching
     def has(self, run_id: str) -> bool:
-        """Return whether the tracking store has a run with this id."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -314,10 +303,9 @@ class MlflowTracker(Tracker):
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """Return the run with this id, or the only one whose id begins with it. Raise BadInput without one, or a
-        deleted one.
+        """Return the run with this id, or the only one whose id begins with it, of any experiment.
 
-        run_id: at least 4 digits, of a run of any experiment.
+        run_id: at least 4 digits. Raise BadInput if there is no such run, several, or a deleted one.
         """
         run = self.client.get_run(run_id if self.has(run_id) else self._only_match(run_id))
         if run.info.lifecycle_stage != "active":
@@ -328,7 +316,6 @@ class MlflowTracker(Tracker):
         return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
 
     def _only_match(self, beginning: str) -> str:
-        """Return the id of the only run whose id begins like this. Raise BadInput, with similar ids, otherwise."""
         near: list[Run] = []
         if BEGINNING.match(beginning):
             everywhere = [one.experiment_id for one in self.client.search_experiments()]
@@ -340,7 +327,7 @@ class MlflowTracker(Tracker):
         if found:
             named = "\n".join(f"  {info.run_id} ({info.run_name})" for info in found[:NAMED])
             more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
-            raise BadInput(f"run={beginning}: several runs begin so. Give more digits:\n{named}{more}")
+            raise BadInput(f"run={beginning}: several ids begin with it. Give more digits:\n{named}{more}")
         hint = did_you_mean(beginning, [run.info.run_id for run in near])
         if len(beginning) < LEAST_DIGITS:
             hint = f" Give at least {LEAST_DIGITS} digits of its id."
@@ -348,7 +335,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def experiments(self) -> list[str]:
-        """Return the names of all experiments, the latest first, without the empty default one of MLflow."""
+        """Return the names of all experiments, the latest first, without MLflow's default one if that is empty."""
         found = list(self.client.search_experiments())
         own = next((one for one in found if one.experiment_id == "0"), None)
         if own and not self.client.search_runs([own.experiment_id], max_results=1):
@@ -357,7 +344,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
-        """Add to the number of runs that have shown their private scores; return the new number."""
+        """Add to the number of runs that have shown their private scores; return the sum."""
         from mlflow.exceptions import MlflowException
 
         experiment_id = self._experiment_id(experiment)
@@ -373,7 +360,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def page(self, experiment: str) -> str:
-        """Return the path of the page that lists an experiment's runs; "" without the experiment."""
+        """Return the path of the page that lists an experiment's runs; "" for an unknown experiment."""
         found = self.client.get_experiment_by_name(experiment)
         return experiment_page(found.experiment_id, "runs" if f"{VIEWS}runs" in found.tags else None) if found else ""
 
@@ -381,7 +368,7 @@ class MlflowTracker(Tracker):
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
-        """Save a view of the runs with `tags`, sorted by the first of `metrics`, the best first; return its page.
+        """Save a view of the runs with `tags`, the best by the first of `metrics` on top; return its page.
 
         tags: None stands for any value, and makes the tag a column. metrics, params: shown as columns.
         """
@@ -399,16 +386,15 @@ class MlflowTracker(Tracker):
         mlflow_spans.write_spans(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run: where the tracking store has it, else copied to `folder`, which is made.
+        """Return a read-only file of a run. A server's file is copied to `folder`, which is made.
 
-        Raise NoFile if the run has logged no such file; BadInput if the file is not as the run has logged it.
+        Raise NoFile if the run has logged no such file; BadInput if the file has changed since then.
         """
         return file_hashes.fetch_verified(run, name, lambda: self.files.download(run.run_id, name, folder))
 
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> None:
-        """Log params, metrics and tags in as few calls as MLflow's limits allow."""
         from mlflow.entities import Metric, Param, RunTag
 
         now = _now()
@@ -496,5 +482,5 @@ def _now() -> int:
 
 
 def _has_tags(tags: Mapping[str, str | None]) -> list[str]:
-    """Return MLflow's filters for runs with these tags; None: with any value."""
+    """Return MLflow's filters for runs with these tags. None matches any value."""
     return [f"tags.`{name}` " + ("LIKE '%'" if value is None else f"= '{value}'") for name, value in tags.items()]

@@ -1,4 +1,4 @@
-"""Runs that could not be logged because the tracking server was down: saved whole until `doctor sync` uploads them."""
+"""Runs that could not be logged because the tracking server was down, saved until `doctor sync` uploads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 @dataclass
 class Held:
-    """A run in the outbox.
+    """A saved run.
 
     run_id: None if the run could not begin in the tracking store. store: URI of that store, without a login.
     """
@@ -41,9 +41,9 @@ class Held:
 
 
 def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str, folder: Path) -> Path:
-    """Save a run in `<folder>.unsent`, or in the next free `<folder>-n.unsent`; return that folder.
+    """Save a run in `<folder>.unsent`, or the next free `<folder>-n.unsent`; return that folder.
 
-    record: its `folder` is moved here; None if the files are in the tracking store. run_id: as in `Held`.
+    record: its `folder` is moved here; None if the files are in the tracking store.
     """
     names = (f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}" for n in itertools.count(1))
     held = next(place for name in names if not (place := folder.with_name(name)).exists())

@@ -1,4 +1,4 @@
-"""What a run logs, and the base of what logs it. MLflow's implementation is in mlflow_tracker.py."""
+"""What a run logs, and the base class of trackers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ ESTIMATE = ("value", "low", "high", "checked", "others")  # of the objective's e
 
 
 def member_tag(sweep_id: str) -> str:
-    """Return the tag of every run that is a trial of the sweep. A run may belong to several sweeps.
-
-    Its value says whether this sweep computed the run or reused it.
-    """
+    """Return the tag of a sweep's trials. Its value says whether this sweep computed or reused the run."""
     return f"sweep.{sweep_id}"
 
 
@@ -42,9 +39,7 @@ def mlflow_name(name: str) -> str:
 
 
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
-    """Return a run's score by a measure, of the kind that ranks runs; None if the run does not have it.
-
-    Out of fold if a gate or a fusion learnt from labels; with select_on="public" over the public part.
+    """Return a run's score by a measure, of the kind that ranks runs; None if the run lacks it.
 
     logged: the run's metrics, by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
     """
@@ -57,7 +52,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
 
 
 def objective_metrics(one: Objective | None) -> dict[str, float]:
-    """Return the metrics that an objective is logged as, where it has them."""
+    """Return the metrics that an objective is logged as, without NaN."""
     values = (one.value, one.low, one.high) if one else ()
     found = dict(zip(OBJECTIVE_METRICS, values, strict=False))
     if one and one.estimate:
@@ -65,7 +60,7 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag of a run: the claim by which the next command ends it if its process dies
+CLAIM = "harness.claim"  # tag: the claim that lets the next command end the run if its process dies
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
@@ -73,7 +68,7 @@ TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 def as_note(text: str) -> str:
     """Return a description, cut at the end of a line if it is too long for a tag.
 
-    MLflow's pages set the cells of a table without a space between them: each is given one at its end.
+    MLflow's pages show table cells without space between them, so each cell gets one at its end.
     """
     text = re.sub(r"^\| (?!---).*", lambda row: row[0].replace(" |", "&emsp;|"), text, flags=re.MULTILINE)
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
@@ -91,10 +86,9 @@ class Input:
 
 @dataclass
 class RunRecord:
-    """One run as it is logged. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
+    """One run to log. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
 
     end_tags: tags known when the run ends.
-    objective: what ranks the run, logged as the metrics and tags of `objective_metrics` and `all_end_tags`.
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values. folder: its files become the run's artifacts.
@@ -119,19 +113,17 @@ class RunRecord:
 
     @property
     def all_metrics(self) -> dict[str, float]:
-        """Return the metrics, with the objective's value and interval."""
         return self.metrics | objective_metrics(self.objective)
 
     @property
     def all_end_tags(self) -> dict[str, str]:
-        """Return the end tags, with the objective's measure and kind."""
         one = self.objective
         return self.end_tags | ({f"{OBJECTIVE}.name": one.name, f"{OBJECTIVE}.kind": one.kind} if one else {})
 
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run in the tracking store. `metrics` and `params` have MLflow's names. began: milliseconds since 1970."""
+    """A run in the tracking store, with MLflow's names. began: milliseconds since 1970."""
 
     run_id: str
     name: str
@@ -153,17 +145,17 @@ class LoggedRun:
 
     @property
     def called(self) -> str:
-        """Return the name of the run beside others: its file if that was scored, else its short id."""
+        """Return the name of the run beside others: the file name of a scored file, else the short id."""
         return self.short_id if self.has_settings else self.name
 
     @property
     def has_settings(self) -> bool:
-        """Return whether its params made its results; those of a scored file only say how it was scored."""
+        """Return whether its params made its results. Those of a scored file only say how it was scored."""
         return self.tags.get("harness.verb") != "score"
 
     @property
     def objective(self) -> Objective | None:
-        """Return what ranks the run, as logged; None without one."""
+        """Return the score that ranks the run, as logged; None without one."""
         name, kind = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind")
         if name is None or kind is None or OBJECTIVE not in self.metrics:
             return None
@@ -195,13 +187,13 @@ class NoFile(BadInput):
 class Tracker:
     """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
-    This one logs nothing and does not import MLflow. It is the base of trackers that only write: none of their runs has
-    an id, and commands cannot read them.
+    This class logs nothing and does not import MLflow. It is the base of trackers that only write: their runs have no
+    ids, and commands cannot read them.
 
     detail: "light" leaves out some files of a run. choice: its name in `tracking=`.
     keeps_runs: whether runs and copies of their files can be read again; `open_store` requires it.
-    uri: of the tracking store, once it is connected. artifacts: URI of the folder where a local one keeps files.
-    outputs: the folder of what the harness writes, once it is connected.
+    uri, outputs: of the tracking store and of the harness's files, once connected.
+    artifacts: URI of the folder where a local store keeps files.
     """
 
     recorded_as = "tracking/none"

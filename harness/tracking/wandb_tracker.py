@@ -21,7 +21,7 @@ class WandbTracker(Tracker):
     The experiment is the project. WANDB_API_KEY or an earlier `wandb login` identifies the user. With
     WANDB_MODE=offline, runs wait in `<outputs>/wandb` for `wandb sync`.
 
-    entity: a user or team; None: the default one. detail: as for `Tracker`.
+    entity: a user or team; None: the default one.
     """
 
     recorded_as = "tracking/wandb"
@@ -32,7 +32,7 @@ class WandbTracker(Tracker):
         self._entity = entity
 
     def connect(self, outputs: Path) -> None:
-        """Raise BadInput without the package or a key, before anything is computed."""
+        """Raise BadInput if the package or the key is missing, before anything is computed."""
         super().connect(outputs)
         for folder in ("wandb", ".wandb"):
             place = Path(os.environ.get("WANDB_DIR") or ".", folder, "settings")
@@ -55,7 +55,7 @@ class WandbTracker(Tracker):
 
         outputs = self.outputs or Path()
         outputs.mkdir(parents=True, exist_ok=True)
-        # W&B would send what it finds on this machine.
+        # W&B would send facts about this machine.
         unasked: dict[str, Any] = {"console": "off", "disable_git": True, "disable_code": True, "host": "unnamed"}
         unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
         try:
@@ -73,5 +73,5 @@ class WandbTracker(Tracker):
             run.finish(exit_code=0 if status == "FINISHED" else 1)
         except wandb.Error as error:
             raise Failed(
-                f"W&B has not taken run {record.name}: {error} Its files are in {outputs / 'runs'}."
+                f"W&B has not accepted run {record.name}: {error} Its files are in {outputs / 'runs'}."
             ) from error

@@ -79,7 +79,7 @@ def test_a_measure_of_files_need_not_be_among_the_usual_ones(harness, files):
     ((FILES, "dataset=trec", "dataset.qrels=gone.txt"), "gone.txt"),
     (("runs=[a.run,part.run]", *LABELS), "scored on different queries: 4 are in only one of them: .*missing=zero"),
     (("runs=[a.run,a.run]", *LABELS), "twice"),
-    ((FILES, *LABELS, "task=answers"), "for ranked lists alone"),
+    ((FILES, *LABELS, "task=answers"), "only ranked lists are read from files"),
     (("runs=[0123abcd,4567abcd]", *LABELS), "dataset=trec dataset.qrels=qrels.txt: this says how files are scored"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_refused(harness, files, words, said):

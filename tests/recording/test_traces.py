@@ -256,7 +256,7 @@ def test_a_run_without_its_traces_shows_its_numbers_and_fails(harness, toy, monk
     assert document["metrics"]
     assert document["traces"] == 0
     run = document["run_id"][:8]
-    assert f"Run {run} is logged, but not all of its traces are, since http://127.0.0.1:9: 500." in found.err
+    assert f"Run {run} is logged, but some of its traces are not: http://127.0.0.1:9: 500." in found.err
 
 
 def test_all_of_them_arrive(tracker):

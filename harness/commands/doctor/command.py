@@ -95,7 +95,6 @@ _TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeou
 
 
 def cache_findings(config: DoctorConfig) -> Iterator[Finding]:
-    """Check the cache at `store.path`."""
     path = full_place(config.store.path)
     try:
         cache = open_cache(path)
@@ -130,7 +129,6 @@ def _excludes(file: Path) -> bool:
 
 
 def _file_system(folder: Path) -> str:
-    """Return the type of the file system of a folder, such as ext4 or nfs4."""
     try:
         mounts = [line.split(" ") for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
     except OSError:  # not Linux
@@ -230,8 +228,8 @@ def _prune(
 ) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    Remove damaged entries too. Keep foreign folders, and do not count them. now: seconds since 1970. Return the
-    remaining entries, the removed ones, and those kept only because a process uses them.
+    Remove damaged entries too; keep foreign folders, and do not count them. now: seconds since 1970.
+    Return the remaining entries, the removed ones, and those kept only because a process uses them.
     """
     removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
@@ -256,8 +254,8 @@ def _prune(
 
 
 def _about(identity: Any) -> str:
-    """Return the classes, models and purposes in an identity, such as `retriever/bm25`; of prepared files their number
-    and the size of the chunks.
+    """Return the classes, models and purposes in an identity, such as `retriever/bm25`; number and size of prepared
+    chunks.
     """
     names = []
     if isinstance(identity, Mapping):
@@ -271,7 +269,6 @@ def _about(identity: Any) -> str:
 
 
 def _versions(config: DoctorConfig) -> Iterator[Finding]:
-    """Check Python and every dependency, including those of dense retrieval."""
     from packaging.requirements import Requirement
 
     python = ".".join(map(str, sys.version_info[:3]))
@@ -337,7 +334,6 @@ def _fonts(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def _hub(config: DoctorConfig) -> Iterator[Finding]:
-    """Check the model hub, the source of dense models."""
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     request = urllib.request.Request(address, method="HEAD")  # noqa: S310
     try:

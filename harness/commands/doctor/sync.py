@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
-    """Return the tracker for a level of detail. opened: those known; a server that is down is tried only once."""
+    """Return the tracker for a level of detail, from `opened` if it is known: a server that is down is tried once."""
     if detail not in opened:
         try:
             opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))
@@ -68,7 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id of the run that the server has begun, even if its answer was lost; None if there is none.
+    """Return the id of the run that the server began, even if its answer was lost; None if there is none.
 
     End further runs that the server began for the same request.
     """

@@ -32,8 +32,7 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
 
-    Raise BadInput if the run or its predictions are invalid. A submission is identified by its content, not by the name
-    of its file.
+    Raise BadInput if the run or its predictions are invalid.
     """
     kind = RunKind(config.task)
     tracker = open_store(config)

@@ -38,10 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
-    """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one.
-
-    Percentages are stored as fractions.
-    """
+    """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one."""
     given = {part: float(score) for part in PARTS if (score := config.document[part]) is not None}
     if not given:
         raise BadInput("Nothing to record. Give the leaderboard's scores: public=0.81, private=0.80 or both.")
@@ -74,7 +71,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions: the drift of the leaderboard's scores from ours, and whether their orders agree."""
+    """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
     ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
@@ -141,7 +138,7 @@ def _settle(ledger: Ledger, config: HistoryConfig) -> None:
 
 
 def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str, float]:
-    """Return leaderboard scores on our own scale. Raise BadInput for one outside the range of the measure."""
+    """Return leaderboard scores on our scale. Raise BadInput for one outside the range of the measure."""
     most, unit = (100, " in percent") if scale == "percent" else (1, "")
     for part, score in given.items():
         if metric in UNBOUNDED or 0 <= score <= most:
@@ -174,8 +171,8 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
 def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     """Return a submission as `export history` shows it.
 
-    local: our mean over all labelled queries by the measure of the latest submission, out of fold where a gate was
-        fitted on labels; None if the run lacks the measure or used other queries than the latest submission.
+    local: our mean over all labelled queries by the measure of the latest submission, out of fold if a gate was fitted
+    on labels; None if the run lacks the measure or used other queries than the latest submission.
     value: the score that ranked the run when it was exported.
     drift: part of the leaderboard -> its score minus `local`.
     """
@@ -208,8 +205,8 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
 def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
     """Return how well the leaderboard's scores on a part agree with ours, over the submissions that have both.
 
-    drift: mean, least and greatest. tau: Kendall's tau-b of the two orders; None below three submissions, and where it
-    is undefined. swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
+    drift: mean, least and greatest. tau: Kendall's tau-b of the two orders; None below three submissions, or if
+    undefined. swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
     """
     both = [row for row in rows if row["drift"][part] is not None]
     drifts = [row["drift"][part] for row in both]
@@ -225,7 +222,6 @@ def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
 
 
 def history_report(document: Mapping[str, Any]) -> Report:
-    """Return how well the leaderboard agrees with our scores, the scores, and the files."""
     rows: Sequence[Row] = document["submissions"]
     if not rows:
         return Report("No submissions yet.", steps=["harness export metric=modified_map@3"])

@@ -1,9 +1,9 @@
-"""The ledger of submissions: what was exported, and which scores the leaderboard gave.
+"""The ledger of submissions: exported files, and the scores that the leaderboard gave them.
 
-`<folder>/ledger.jsonl` is a chained log: a line that was edited, moved or removed is noticed. A submission is
-identified by the sha256 of its file, so that a moved file is still recognised; an exported file is never overwritten.
-Each step is first written to `<folder>/pending`, and removed from there when the ledger, the file's provenance and the
-run's tags have it. After a crash `settle` completes pending steps; no step is done twice.
+`<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. A submission is identified by the
+sha256 of its file, so a moved file is recognised; an exported file is never overwritten. Each step is written to
+`<folder>/pending` until the ledger, the file's provenance and the run's tags have it. After a crash `settle` completes
+pending steps; no step is done twice.
 """
 
 from __future__ import annotations
@@ -99,10 +99,9 @@ class Pending:
 class Submission:
     """Exported predictions, identified by their content.
 
-    number: from 1, in the order of the exports.
-    exports: the first made the submission; the others are copies under other names, or other runs with equal
-    predictions.
-    answers: part of the leaderboard -> score. files: paths of the content, the latest first.
+    number: from 1, in the order of the exports. files: paths of the content, the latest first.
+    exports: the first made the submission; the others are copies, or other runs with equal predictions.
+    answers: part of the leaderboard -> score.
     """
 
     number: int
@@ -118,7 +117,6 @@ class Submission:
 
     @property
     def about(self) -> str:
-        """Return the submission as messages name it."""
         first = self.exports[0]
         return f"submission {self.number} ({minute(first.time)}, run {short_id(first.run_id)}, {first.run_name})"
 
@@ -180,7 +178,7 @@ class Ledger:
                 _refuse(line, f"has the provenance of another file beside it, {beside.name}")
 
     def export(self, line: Export, text: str, provenance: str) -> None:
-        """Begin an export and write its file, which `settle` then enters; a file with this content stays.
+        """Begin an export and write its file unless it has this content; `settle` then enters it.
 
         Raise BadInput if another process has taken the name since `require_free`.
         """
@@ -196,8 +194,8 @@ class Ledger:
     def settle(self, tracker: Tracker) -> None:
         """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
 
-        Drop an export whose file was never written. Log a warning for a missing run. While the tracking server is down,
-        a step stays pending for the next command.
+        Drop an export whose file was never written. Log a warning for a missing run. If the tracking server is down,
+        leave the step for the next command.
         """
         for path in sorted(self.pending.glob("*.json")):
             begun = row_as(Pending, json_file(path), str(path))
@@ -221,7 +219,6 @@ class Ledger:
         return path
 
     def _has(self, line: LedgerLine) -> bool:
-        """Return whether the ledger has the line, or an export of the same content, run and file."""
         if (new := line.export) is None:
             return line in self._log.read()
         known = (old.export for old in self._log.read() if old.export)
@@ -237,7 +234,7 @@ def _refuse(line: Export, why: str) -> NoReturn:
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Copy what the ledger has into a run's tags and metrics; return False if the server is down, to try again."""
+    """Copy the ledger's entries into a run's tags and metrics. Return False to try again, if the server is down."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(getattr(line, name)) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}
@@ -260,7 +257,7 @@ def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
 
 
 def now() -> str:
-    """Return the time, UTC, ISO 8601, with microseconds: the steps of a ledger have different times."""
+    """Return the time, UTC, ISO 8601, with microseconds, so that the steps of a ledger have different times."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 

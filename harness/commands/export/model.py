@@ -1,8 +1,8 @@
-"""A run as an MLflow model that can be served: packaged, registered, and loaded only if every file is unchanged.
+"""A run as an MLflow model to serve: packaged, registered, and loaded only if every file is unchanged.
 
-The package is one folder with a manifest: the run's config, the rules that gate and fusion have learnt, the documents,
-the indexes, the random queries that the gate's signal `background` compares with, and the prompt of a language model
-that writes the queries: it is asked again for each request. The Searcher answers requests, as for `harness search`.
+A package is a folder with a manifest: the config, the learned rules of gate and fusion, the documents, the indexes, the
+random queries for the gate's signal `background`, and the prompt of a language model that writes the queries. That
+model is asked again for each request.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ServedRun:
 
     dataset: the run's data, unchanged. queries: those that the run searched for.
     cache: with the run's indexes; missing ones are built there.
-    rules: group, gate or fusion -> file of the rule that the run learnt or was given.
+    rules: group, gate or fusion -> file of the rule that the run learned or was given.
     """
 
     run: LoggedRun
@@ -76,9 +76,9 @@ def prepared_model(
 ) -> Iterator[ServedRun]:
     """Make the registered model `name` unless it exists, and give the run that `log_model` adds as a version.
 
-    Raise BadInput if the run would have another trial key today, since its model might answer differently; if queries
-    that a language model wrote for it are no longer cached; if what its gate or fusion learnt was edited; or if MLflow
-    refuses the name. allow: as for `require_allowed_hosts`.
+    Raise BadInput if the run would have another trial key today, since its model might answer differently; if its
+    written queries are no longer cached; if a learned rule was edited; or if MLflow refuses the name.
+    allow: as for `require_allowed_hosts`.
     """
     assert valid.dataset is not None
     plan, dataset, client = Plan.of(valid.config), valid.dataset, tracker.client
@@ -139,7 +139,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
-    """Return the alias's version and its run; None without one."""
+    """Return the version with the alias, and its run; None without one."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -168,7 +168,7 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
 
     table: columns `query`, a text, or `messages`, a conversation as a list of {role, content}; and optionally
-        `query_id`, by default the number of the row from 0. Raise BadInput, naming the row, for anything else.
+    `query_id`, by default the number of the row from 0. Raise BadInput, naming the row, for anything else.
     """
     from pandas import DataFrame
 
@@ -196,7 +196,6 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 
 
 def _searched(plan: Plan, dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
-    """Return the queries that a run searched for. Raise BadInput if a language model's are no longer cached."""
     return open_session(replace(plan, store=cache.location, cluster={}), dataset, unasked=UNASKED).queries
 
 
@@ -216,7 +215,6 @@ def _require_same_key(run: LoggedRun, plan: Plan, dataset: Dataset) -> None:
 
 
 def _register(client: MlflowClient, name: str) -> None:
-    """Make the registered model unless it exists. Raise BadInput if MLflow refuses the name."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -257,7 +255,6 @@ def _pack(served: ServedRun, folder: Path) -> Path:
 
 
 def _rule_files(tracker: Tracker, run: LoggedRun, plan: Plan, folder: Path) -> dict[str, Path]:
-    """Return gate and fusion -> the rule that this run learnt or read from a file, where it did."""
     learn = {"gate": plan.made("gate").learns, "fusion": plan.fusion_learns}
     found = {}
     for group, learnt in learn.items():
@@ -311,7 +308,7 @@ def _signature() -> ModelSignature:
 
 
 def _requirements(plan: Plan) -> list[str]:
-    """Return this package, its dependencies, and what decides the results of a config, in the installed versions.
+    """Return this package, its dependencies, and the packages that decide the results of a config, as installed.
 
     This package is not on PyPI: to rebuild the environment, pip needs its wheel (`PIP_FIND_LINKS=dist`).
     """

@@ -1,4 +1,4 @@
-"""The code that MLflow runs to serve a model: copied into the model (models from code), it calls this package."""
+"""The code that MLflow copies into a model and runs to serve it; it calls this package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RetrievalModel(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: DataFrame, params: dict[str, Any] | None = None
     ) -> DataFrame:
-        """Answer requests: status 400 for wrong ones, 503 if a language model that the gate calls is down."""
+        """Answer requests. Status 400 for invalid ones, 503 if a language model that the gate asks is down."""
         try:
             return answer(self._searcher, model_input)
         except BadInput as error:
