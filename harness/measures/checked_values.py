@@ -23,8 +23,8 @@ from harness.storage.typed import encoded
 from retrievers.base import Ranking
 
 FILE = "checked.csv"
-FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that the documents below the first hit do not change
-PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # of checked.csv, before the name of a measure
+FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that documents below the first hit do not change
+PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # prefixes of measures in checked.csv
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class CheckedValues:
     """Scores by both sets of labels, on the Q queries that could have been drawn to be checked.
 
     checked: bool [Q], whether people have checked the query.
-    people, model: measure -> float64 [Q]; NaN where it does not apply by these labels, and by people's for queries
-        that were not checked.
-    unjudged: measure -> float64 [Q], how many documents of a checked query it reads that no person has judged.
-    undrawn: how many scored queries are left out, since they could not have been drawn.
+    people, model: measure -> float64 [Q]; NaN where it does not apply by these labels. people: NaN for unchecked
+        queries too.
+    unjudged: measure -> float64 [Q], number of documents of a checked query that it reads and no person has judged.
+    undrawn: how many scored queries are left out because they could not have been drawn.
     """
 
     query_ids: tuple[str, ...]
@@ -48,7 +48,7 @@ class CheckedValues:
 
     @property
     def outside(self) -> bool:
-        """Whether the lists show checked queries documents that no person has judged."""
+        """Whether the lists of checked queries show documents that no person has judged."""
         return any(np.nansum(counts) > 0 for counts in self.unjudged.values())
 
     def take(self, rows: np.ndarray) -> CheckedValues:
@@ -65,14 +65,14 @@ class CheckedValues:
         return self.take(np.array([one in wanted for one in self.query_ids], bool))
 
     def estimate(self, name: str) -> Estimate | None:
-        """Return the estimated mean of a measure; None for one without a value for each query."""
+        """Return the estimated mean of a measure; None if it has no value for each query."""
         if name not in self.people:
             return None
         missing, sample = self._unjudged_note(name), self._sample(name)
         return sample.without_value(missing) if missing else estimate(sample)
 
     def without_estimate(self) -> Estimate:
-        """Return the note for a measure without a value for each query."""
+        """Return the estimate of a measure without a value for each query: a note only."""
         others = int((~self.checked).sum())
         note = f"{NO_ESTIMATE}its values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
@@ -104,8 +104,10 @@ def checked_values(
 ) -> CheckedValues:
     """Score lists by both sets of labels. Raise BadInput unless the model has labelled every drawable query.
 
-    Measures that are not means of queries, and those of spans, which judgements of documents do not change, are left
-    out. reads: measure -> the lists that it reads. scored: the queries to score.
+    Measures that are not means over queries are left out, and so are span measures: judgements of documents do not
+    change them.
+
+    reads: measure -> the lists that it reads. scored: the queries to score.
     """
     drawable = [one for one in scored if one in checked.strata]
     known = {*checked.model.grades, *checked.model.unanswerable}
@@ -130,7 +132,7 @@ def checked_values(
 
 
 class _Scorer:
-    """Lists scored by one set of labels. query_ids: rows of the results; NaN for those without a label."""
+    """Score lists by one set of labels. query_ids: the rows of the results; NaN for those without a label."""
 
     def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
         self._qrels = qrels
@@ -166,7 +168,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average the values of several fits on the same queries; the greatest count of unjudged documents stays."""
+    """Average the values of several fits on the same queries; keep the greatest count of unjudged documents."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:
@@ -185,7 +187,7 @@ def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
 
 
 def checked_table_text(values: CheckedValues) -> str:
-    """Return the text of `checked.csv`: a row for each query that could have been drawn, empty cells for NaN."""
+    """Return the text of `checked.csv`: a row for each query that could have been drawn, an empty cell for NaN."""
     columns: dict[str, list[Any]] = {"query_id": list(values.query_ids), "stratum": list(values.strata)}
     columns["checked"] = values.checked.astype(int).tolist()
     for name in values.people:
@@ -195,7 +197,7 @@ def checked_table_text(values: CheckedValues) -> str:
 
 
 def read_checked_table(file: Path) -> CheckedValues:
-    """Read a file that `checked_table_text` made; numbers are exact. Raise BadInput if it is damaged."""
+    """Read a file written by `checked_table_text`, with exact numbers. Raise BadInput if it is damaged."""
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)
     strata = taken(columns, "stratum", file)

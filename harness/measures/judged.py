@@ -3,9 +3,9 @@
 A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document takes up a rank and
 counts as returned, but is not a second hit.
 
-Span measures count characters. A list shows the union of its documents' places in each text. A document that stands in
-several places (the same text, again) finds evidence in any of them, but shows its characters once: at the place with
-most evidence of the query; ties go to the first.
+Span measures count characters. A list shows the union of its documents' places in each text. A document with several
+places (a repeated text) finds evidence in any of them, but shows its characters once: at the place with most evidence
+of the query. Ties go to the first.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ class ListedDocuments:
     query_ids: Sequence[str]
 
     def take(self, rows: np.ndarray) -> Self:
-        """Return only some of the queries. rows: bool [Q] or row numbers."""
         kept = np.arange(len(self.query_ids))[rows].tolist()
         return replace(self, docs=self.docs[rows], query_ids=[self.query_ids[row] for row in kept])
 
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: where documents and evidence stand."""
+    """The documents that lists show. labels: the places of documents and evidence."""
 
     labels: Qrels
 
     def recall(self, k: int | None) -> np.ndarray:
-        """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
+        """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without any."""
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
             near = [span for span in chain(*documents) if shared([span], evidence)]  # few: most documents have none
@@ -66,7 +65,7 @@ class Shown(ListedDocuments):
 
     @cached_property
     def unplaced(self) -> list[str]:
-        """Documents of the lists without a place, such as those of other files or another chunking."""
+        """Documents of the lists without a place, such as documents of other files or of another chunking."""
         used, places = np.unique(self.docs[self.docs >= 0]).tolist(), self.labels.places or {}
         return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in places]
 
@@ -85,7 +84,7 @@ def _unions(labels: Qrels) -> dict[str, list[Span]]:
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Return disjoint spans of the same characters, in ascending order of text and place."""
+    """Return disjoint spans of the same characters, sorted by text and place."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: (one.text, one.start)):
         if found and found[-1].text == span.text and span.start <= found[-1].end:
@@ -96,7 +95,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def shared(some: Iterable[Span], others: Sequence[Span]) -> int:
-    """Return the number of characters in both; each side disjoint."""
+    """Return the number of characters in both; the spans of each side are disjoint."""
     return sum(one.overlap(other) for one in some for other in others)
 
 
@@ -111,23 +110,23 @@ def _best(spans: Sequence[Span], evidence: Sequence[Span]) -> Span:
 
 @dataclass(frozen=True, eq=False)
 class Holes(ListedDocuments):
-    """Which returned documents were judged. qrels: labels that say so."""
+    """Which returned documents were judged."""
 
     qrels: Qrels
 
     @cached_property
     def not_relevant(self) -> np.ndarray:
-        """bool [Q, K], whether the document was judged and is not relevant."""
+        """bool [Q, K], whether the document was judged not relevant."""
         return self._among(self.qrels.not_relevant or {})
 
     @cached_property
     def pooled(self) -> np.ndarray:
-        """bool [Q, K], whether the document was in the pool and was not judged."""
+        """bool [Q, K], whether the document was in the pool but not judged."""
         return self._among(self.qrels.pooled)
 
     @cached_property
     def first(self) -> np.ndarray:
-        """bool [Q, K], whether the document is not earlier in its list; false for padding."""
+        """bool [Q, K], whether this is the document's first place in its list; false for padding."""
         order = np.argsort(self.docs, axis=1, kind="stable")
         ordered = np.take_along_axis(self.docs, order, axis=1)
         first = ordered >= 0
@@ -157,14 +156,14 @@ _CELLS = 1 << 22  # cells compared at once: bounds the memory
 class Judged:
     """Lists compared with labels, for Q queries, K ranks and at most R relevant documents per query.
 
-    gains:    float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
-    repeats:  bool [Q, K], whether a relevant document is already earlier in the list.
+    gains: float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
+    repeats: bool [Q, K], whether a relevant document is already earlier in the list.
     returned: int64 [Q], the length of each list.
-    ideal:    float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
-    needs:    bool [Q], whether the query needs retrieval.
-    signal:   float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
-    shown:    where documents and evidence stand; None unless the labels are made of evidence.
-    holes:    which documents were judged; None unless the labels say that.
+    ideal: float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
+    needs: bool [Q], whether the query needs retrieval.
+    signal: float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
+    shown: places of documents and evidence; None unless the labels are made of evidence.
+    holes: which documents were judged; None unless the labels say so.
     """
 
     gains: np.ndarray
@@ -177,7 +176,6 @@ class Judged:
     holes: Holes | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
-        """Return only some of the queries. rows: bool [Q] or row numbers."""
         return Judged(
             self.gains[rows],
             self.repeats[rows],
@@ -190,7 +188,7 @@ class Judged:
         )
 
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
-        """Return the same queries with their documents in another order; no document may be repeated.
+        """Return the same queries with their documents in another order; documents must not repeat.
 
         places: int64 [Q, k], the column of the document at each rank. returned: int64 [Q], how many of them count.
         """
@@ -217,8 +215,8 @@ class Judged:
 
     @cached_property
     def condensed(self) -> Judged:
-        """The same lists without the documents that were not judged. It needs `holes`."""
-        order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, otherwise as they were
+        """The same lists without unjudged documents. It needs `holes`."""
+        order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, in their order
         gains, repeats = (
             np.take_along_axis(np.where(self.known, one, 0), order, axis=1) for one in (self.gains, self.repeats)
         )
@@ -226,16 +224,16 @@ class Judged:
 
     @cached_property
     def at_best(self) -> Judged:
-        """The same lists if every document that was not judged were relevant, with grade 1. It needs `holes`.
+        """The same lists as if every unjudged document were relevant, with grade 1. It needs `holes`.
 
-        Only for measures that do not read `ideal`, which stays as it is.
+        Only for measures that do not read `ideal`, which does not change.
         """
         assert self.holes is not None
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
         return Judged(gains, self.repeats, self.returned, self.ideal, self.needs)
 
-    # Measures and cut-offs share the properties below. Unless documented otherwise they are running totals,
-    # float64 [Q, K + 1]: column k is the total over the first k ranks. Read them with `at(totals, k)`.
+    # Measures and cut-offs share the properties below: running totals, unless documented otherwise, float64 [Q, K + 1].
+    # Column k is the total over the first k ranks. Read them with `at(totals, k)`.
 
     @cached_property
     def relevant(self) -> np.ndarray:
@@ -294,11 +292,11 @@ def judge_lists(
 ) -> Judged:
     """Compare lists with labels.
 
-    A query without a row is judged as completely wrong: its list is empty if it needs retrieval and one
-    irrelevant document otherwise; its signal is the worst possible.
+    A query without a row counts as completely wrong: its list is empty if it needs retrieval, or else has one
+    irrelevant document; its signal is the worst possible.
 
-    query_ids: the Q queries to judge, in order, each labelled; by default every labelled query with a row.
-    signal:    float64, one number for each row of `lists`, never NaN.
+    query_ids: the Q labelled queries to judge, in order; None: every labelled query with a row.
+    signal: float64, one number for each row of `lists`, never NaN.
     """
     if query_ids is None:
         query_ids = [query_id for query_id in lists.query_ids if query_id in qrels.grades]
@@ -346,7 +344,7 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
 
 
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
-    """Return the index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is not there."""
+    """Return the index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is missing."""
     table = lists.doc_ids
     if isinstance(lists, Ranking):  # sorted: bisecting costs less than a dict of all documents
         nearest = (bisect_left(table, doc_id) for doc_id in wanted)
@@ -359,7 +357,6 @@ def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
 def _match(
     docs: np.ndarray, owner: np.ndarray, wanted: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return gains and repeats, [Q, K] each. docs: int32 [Q, K]. owner, values: as in _Labels. wanted: of `_places`."""
     gains, repeats = np.zeros(docs.shape), np.zeros(docs.shape, bool)
     known = wanted >= 0
     owner, wanted, values = owner[known], wanted[known], values[known]
@@ -390,12 +387,11 @@ def _discounted(gains: np.ndarray) -> np.ndarray:
 
 
 def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
-    """Return (2^grade - 1) / 2^(the query's best grade): the division leaves nDCG unchanged and avoids overflow."""
-    best = ideal.max(axis=1, initial=0.0, keepdims=True)
+    best = ideal.max(axis=1, initial=0.0, keepdims=True)  # dividing by 2^best leaves nDCG unchanged, avoids overflow
     return np.exp2(grades - best) - np.exp2(-best)
 
 
 def at(totals: np.ndarray, k: int | None) -> np.ndarray:
-    """Return the running totals [Q, K + 1] after the first k ranks, float64 [Q]; after all ranks for None."""
+    """Return the running totals [Q, K + 1] after the first k ranks, float64 [Q]; None: after all ranks."""
     last = totals.shape[1] - 1
     return totals[:, last if k is None else min(k, last)]

@@ -1,4 +1,4 @@
-"""Measures by their names, such as `ndcg@10`, and which labels they need; losses and ceilings of the score."""
+"""Measures by their names, such as `ndcg@10`, and the labels that they need; losses and ceilings of the score."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from harness.measures.ranking_measures import (
 
 SHOWN = 3  # documents that the score reads
 LOSING = f"modified_map@{SHOWN}"  # the measure whose losses these are
-MERGED = "not_found_or_misranked"  # kind of loss where lists end too early to tell the two apart
+MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell the two apart
 KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # of a query; "" for no loss
 
 
 def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Return four kinds of loss, float64 [Q] each, that add up to 1 - modified_map@3 of `final` for each query.
+    """Return four kinds of loss, float64 [Q] each; for each query they add up to 1 - modified_map@3 of `final`.
 
-    At most one of them is above 0 for a query:
+    At most one kind is above 0 for a query:
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found:        no hit in `candidates`; if these are unknown, none in `final`.
-    misranked:        everything else.
+    not_found: no hit in `candidates` (in `final` if they are unknown).
+    misranked: everything else.
 
-    candidates: the lists at full depth, before the gate; None = unknown.
-    keep:       bool [Q], the gate's decision; None = unknown: every empty list counts as withheld.
+    candidates: the lists at full depth, before the gate; None: unknown.
+    keep: bool [Q], the gate's decision; None: unknown, every empty list counts as withheld.
     """
     loss = 1.0 - modified_map(final, SHOWN)
     withheld = _withheld(final, candidates, keep)
@@ -57,7 +57,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
 
 def merged(found: Mapping[str, float]) -> dict[str, float]:
-    """Join `not_found` and `misranked`, which lists cut to SHOWN documents do not tell apart."""
+    """Join `not_found` and `misranked`: lists cut to SHOWN documents do not tell them apart."""
     apart = ("not_found", "misranked")
     return {kind: value for kind, value in found.items() if kind not in apart} | {
         MERGED: sum(found[kind] for kind in apart)
@@ -67,8 +67,8 @@ def merged(found: Mapping[str, float]) -> dict[str, float]:
 def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]:
     """Return the kind of loss of each query, one of KINDS.
 
-    found: as `losses` returns it. cut: whether the lists end too early to tell `not_found` from `misranked`; a query
-    with a relevant document in its list is misranked all the same.
+    found: from `losses`. cut: whether the lists end too early to tell `not_found` from `misranked`. A query with a
+        relevant document in its list is misranked all the same.
     """
     codes = np.zeros(len(next(iter(found.values()))), np.intp)
     for kind, values in found.items():
@@ -85,11 +85,11 @@ def ceilings(
 ) -> dict[str, np.ndarray]:
     """Return modified_map@3 of each query, float64 [Q], if one component were perfect and the others unchanged.
 
-    oracle_gate:   every decision is right; a list that is shown is the first top_k of `candidates`
-                   (of `final` if these are unknown).
-    oracle_rerank: hits come first wherever there are any, that is, nothing is misranked.
-    oracle_fusion: the best of the component rankings for each query, with the gate's actual decisions;
-                   left out if no component ranking is known.
+    oracle_gate: every decision is right; a shown list is the first top_k of `candidates` (of `final` if they are
+        unknown).
+    oracle_rerank: hits come first wherever there are any: nothing is misranked.
+    oracle_fusion: the best component ranking of each query, with the gate's actual decisions; left out if no component
+        ranking is known.
     """
     score = modified_map(final, SHOWN)
     shown = min(SHOWN, top_k)
@@ -106,15 +106,14 @@ def ceilings(
 
 
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
-    """Return whether the gate emptied each list, bool [Q]. A list without candidates was empty before."""
     empty = final.returned == 0
     if candidates is not None:
-        empty &= candidates.returned > 0
+        empty &= candidates.returned > 0  # a list without candidates was empty before the gate
     return empty if keep is None else empty & ~keep
 
 
-OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate or a fusion that was fitted to labels
-LONGEST = 100_000  # cut-off, as of `depth`
+OOF = "oof/"  # prefix of the name of an out-of-fold number, from a fitted gate or fusion
+LONGEST = 100_000  # longest cut-off, like that of `depth`
 OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
 VERSION = 1  # raise it whenever the same lists and labels give another number
@@ -122,7 +121,7 @@ VERSION = 1  # raise it whenever the same lists and labels give another number
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure with its cut-off. All are in [0, 1], and higher is better."""
+    """A measure with its cut-off, in [0, 1]; higher is better."""
 
     name: str  # with the cut-off: "ndcg@10"
     family: MeasureFamily
@@ -131,11 +130,11 @@ class Measure:
 
     @property
     def reach(self) -> int | None:
-        """The most documents of a list that it reads; None for all, as of a condensed list."""
+        """The number of documents of a list that it reads at most; None: all, as for condensed lists."""
         return None if self.name.partition("@")[0].endswith(CONDENSED) else self.k
 
     def values(self, judged: Judged) -> np.ndarray:
-        """Return float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
+        """Return float64 [Q], NaN where the measure does not apply; for all families except POOLED."""
         return self.compute(judged)
 
     def pooled(self, judged: Judged) -> tuple[float, int]:
@@ -144,7 +143,7 @@ class Measure:
 
 
 def parse_measure(name: object) -> Measure:
-    """Return the measure `name` or `name@k`, k from 1. Raise BadInput (key `metrics`) for others."""
+    """Return the measure `name` or `name@k`, k >= 1. Raise BadInput (key `metrics`) if there is none."""
     return _parse(str(name))
 
 
@@ -170,12 +169,12 @@ def _parse(name: str) -> Measure:
 
 
 def of_spans(name: str) -> bool:
-    """Return whether a measure counts characters of evidence, and so compares between chunkings of the same texts."""
+    """Return whether a measure counts characters of evidence, comparable between chunkings of the same texts."""
     return name.partition("@")[0] in OF_SPANS
 
 
 def grows_with(name: str, key: str) -> bool:
-    """Return whether a measure grows by construction with the value of a config key, as `span_recall` with `top_k`."""
+    """Return whether a measure can only grow with the value of a config key, like `span_recall` with `top_k`."""
     return key in GROWS.get(name.partition("@")[0], ())
 
 
@@ -186,10 +185,9 @@ def of_holes(name: str) -> bool:
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
-    """Return the measures to compute: those named in `metrics`, and further ones that the labels allow.
+    """Return the measures to compute: those in `metrics`, and others that the labels allow.
 
-    These are SPAN_MEASURES for labels made of evidence, and the share of judged documents among the first `top_k` where
-    some document was judged not relevant.
+    The others are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
     """
     more = list(SPAN_MEASURES) if qrels and qrels.places is not None else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
@@ -197,7 +195,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
 
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
-    """Raise BadInput for a measure that asks for more than the labels say."""
+    """Raise BadInput for a measure that needs more than the labels say."""
     names = list(metrics)
     if qrels.places is None and (lacking := next(filter(of_spans, names), None)):
         raise BadInput(

@@ -19,14 +19,14 @@ SelectOn = Literal["all", "public"]
 class Objective:
     """The value of a measure that ranks a run.
 
-    low, high: ends of the 95 % interval, NaN if there is none.
-    kind: "in sample": the mean over all scored queries, with the lists as they were written.
-        "out of fold": the same, each query fused and decided by a rule learnt without its label.
-        "public", "public, out of fold": the same two over the public part alone, which chooses with select_on=public.
-        "held out": over queries whose labels had no part in any choice, as the private ones after select_on=public.
-    estimate: of the mean by people's labels, where a model wrote some; `value` is then the raw mean over labels of both
-        origins, without an interval. It ranks all the same: choosing among many runs by estimates would pick the
-        luckiest one, and a run outside the pool has none.
+    low, high: 95 % interval, NaN if there is none.
+    kind: "in sample": the mean over all scored queries, with the lists as written.
+        "out of fold": the same, with each query fused and gated by a rule learnt without its label.
+        "public", "public, out of fold": the same two over the public part alone, with select_on=public.
+        "held out": over queries whose labels had no part in any choice: the private ones after select_on=public.
+    estimate: of the mean by people's labels, if a model wrote some labels; `value` is then the raw mean over both kinds
+        of labels, without an interval. `value` ranks all the same: choosing among many runs by estimates would pick the
+        luckiest, and a run outside the pool has none.
     """
 
     name: str
@@ -46,22 +46,21 @@ class Objective:
 
 
 def score_kind(out_of_fold: bool, select_on: str) -> Kind:
-    """Return the kind of a score. out_of_fold: whether gate or fusion learnt, for each query without its label."""
     if select_on == "public":
         return "public, out of fold" if out_of_fold else "public"
     return "out of fold" if out_of_fold else "in sample"
 
 
 def logged_name(name: str, kind: Kind) -> str:
-    """Return the name of the same number among a run's metrics, such as `oof/public/modified_map@3`."""
+    """Return the name of this number among a run's metrics, such as `oof/public/modified_map@3`."""
     return f"{OOF if kind.endswith('out of fold') else ''}{'public/' if kind.startswith('public') else ''}{name}"
 
 
 def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
-    """Return the value that ranks a run; None without labels, and where the measure is undefined.
+    """Return the value that ranks a run; None without labels, or if the measure is undefined.
 
-    scores: of the lists as they were written. held_out: the out-of-fold scores, which rank a run that learnt from
-    labels; None where nothing was learnt.
+    scores: of the lists as written. held_out: out-of-fold scores, which rank a run that learnt from labels; None if
+        nothing was learnt.
     """
     if scores is None:
         return None

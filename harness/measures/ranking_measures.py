@@ -1,12 +1,12 @@
-"""The measures of ranked lists: one function each, from judged lists to numbers aligned with the queries.
+"""Measures of ranked lists: one function each, from judged lists to one number per query.
 
-`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, None for none. In the examples, `[1, 0,
-1] of 2` is a list whose first and third documents are hits, with 2 relevant documents in total. With TREC or BEIR
-labels, a query without a relevant document counts as 0, as in trec_eval.
+`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, None for none. In the examples, `[1, 0, 1]
+of 2` is a list whose first and third documents are hits, with 2 relevant documents in total. With TREC or BEIR labels,
+a query without a relevant document counts as 0, as in trec_eval.
 
-Measures for labels with holes say how much of a list was judged, or leave out what was not. All need labels that say
-which documents were judged. In the examples, `[1, -, 0] of 2, 3` is a list of a relevant, an unjudged and a not
-relevant document, with 2 relevant and 3 not relevant documents judged in total.
+Measures for labels with holes need labels that say which documents were judged. In the examples, `[1, -, 0] of 2, 3` is
+a list of a relevant, an unjudged and a not relevant document, with 2 relevant and 3 not relevant documents judged in
+total.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class MeasureFamily(Enum):
 
     @property
     def of_rankings(self) -> bool:
-        """Whether its measures may read rankings below the documents that are shown."""
         return self in (MeasureFamily.STANDARD, MeasureFamily.SHOWN)
 
 
@@ -42,9 +41,9 @@ GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which 
 
 
 def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
-    """Register a function with the family's signature under its name (without the trailing underscore of `map_`).
+    """Register a function under its name, without the trailing underscore of `map_`.
 
-    grows_with: keys whose greater values can only raise the measure, which makes their greatest value the best.
+    grows_with: keys whose greater values can only raise the measure, so that their greatest value is the best.
     """
 
     def register(function: _Function) -> _Function:
@@ -56,7 +55,7 @@ def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) ->
 
 
 def standard(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """Return the values, NaN for queries that need no retrieval."""
+    """Return the values, with NaN for queries that need no retrieval."""
     return np.where(judged.needs, values, np.nan)
 
 
@@ -66,7 +65,6 @@ def ratio(above: np.ndarray, below: np.ndarray | int) -> np.ndarray:
 
 
 def unknown(judged: Judged) -> np.ndarray:
-    """Return NaN for every query: the labels do not suffice for the measure."""
     return np.full(len(judged.needs), np.nan)
 
 
@@ -105,7 +103,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
 def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
 
-    Differs from `precision` for lists shorter than k: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
+    Lists shorter than k score more than by `precision`: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
     """
     returned = judged.returned if k is None else np.minimum(judged.returned, k)
     return standard(judged, ratio(at(judged.hits, k), returned))
@@ -134,7 +132,7 @@ def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
 def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
 
-    Range [0, 1]; 1 cannot be reached if k is below the number of relevant documents. Empty list: 0.
+    Range [0, 1], less than 1 if k is below the number of relevant documents. Empty list: 0.
     `[1, 0, 1] of 3` -> map@3 = (1/1 + 2/3) / 3 = 0.5556.
     """
     return standard(judged, ratio(at(judged.precisions, k), judged.relevant))
@@ -144,9 +142,10 @@ def map_(judged: Judged, k: int | None = None) -> np.ndarray:
 def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
 
-    The ideal list has *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002;
-    trec_eval `ndcg_cut`). Empty list: 0. Grades `[1, 3]` returned out of {3, 2, 1} -> ndcg@3 =
-    (1 + 3/log2(3)) / (3 + 2/log2(3) + 1/2) = 2.8928 / 4.7619 = 0.6075.
+    The ideal list has *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002; trec_eval
+    `ndcg_cut`). Empty list: 0.
+    Grades `[1, 3]` returned out of {3, 2, 1} -> ndcg@3 = (1 + 3/log2(3)) / (3 + 2/log2(3) + 1/2) = 2.8928 / 4.7619 =
+    0.6075.
     """
     return standard(judged, _ndcg(judged, k))
 
@@ -167,9 +166,9 @@ def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 
-    Both are unions of ranges in the texts: what overlaps counts once. Titles do not count. Empty list: 0. NaN for all
-    queries where labels are not made of evidence. Comparable between chunkings of the same texts (Smith & Troynikov
-    2024, "Evaluating Chunking Strategies for Retrieval", there without k).
+    Overlapping characters count once; titles do not count. Empty list: 0. NaN for all queries unless labels are made of
+    evidence. Comparable between chunkings of the same texts (Smith & Troynikov 2024, "Evaluating Chunking Strategies
+    for Retrieval", there without k).
     Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
     """
     return standard(judged, unknown(judged) if judged.shown is None else judged.shown.recall(k))
@@ -179,18 +178,17 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
 
-    As for `span_recall`; a document that stands in several places shows its characters once. Empty list: 0. A list of
-    fewer than k documents is not punished. Longer documents score less, even if no shorter ones could find more.
+    Counts characters like `span_recall`; a document found in several places shows its characters once. Empty list: 0.
+    Lists shorter than k are not punished. Longer documents score less, even if shorter ones could find no more.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
     return standard(judged, unknown(judged) if judged.shown is None else judged.shown.precision(k))
 
 
-# The contest's rule: all queries count; one that needs no retrieval scores 1 if its list is empty ---
+# The contest's rule: all queries count; those that need no retrieval score 1 for an empty list, else 0 ---
 
 
 def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """Return the values; for queries that need no retrieval 1 for an empty list and 0 for any other."""
     return np.where(judged.needs, values, judged.returned == 0)
 
 
@@ -198,8 +196,8 @@ def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
 def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
 
-    Range [0, 1]; without a hit 0. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` ->
-    (1/1 + 2/3) / 2 = 0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
+    Range [0, 1]; 0 without a hit. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` -> (1/1 + 2/3) / 2 =
+    0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
     """
     sums, hits = at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k)
     return _modified(judged, ratio(sums, hits))
@@ -237,7 +235,7 @@ def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """The share of queries with empty lists that need no retrieval: 1 or 0, NaN if the list is not empty.
+    """The share of queries with empty lists that need no retrieval; of a query 1 or 0, NaN if its list is not empty.
 
     Example: of q1 and q2, only q1 -> 1/2.
     """
@@ -246,7 +244,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """The share of queries that need no retrieval with empty lists: 1 or 0, NaN if retrieval is needed.
+    """The share of queries that need no retrieval with empty lists; of a query 1 or 0, NaN if it needs retrieval.
 
     Example: of q1 and q3, only q1 -> 1/2.
     """
@@ -255,18 +253,15 @@ def abstention_recall(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
-    """1 if the list is empty and no retrieval is needed, or neither; else 0.
-
-    Example: correct for q1 and q4 -> 2/4.
-    """
+    """1 if the list is empty and no retrieval is needed, or neither; else 0. Example: correct for q1 and q4 -> 2/4."""
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
 
 @register_measure(MeasureFamily.POOLED)
 def abstention_f1(judged: Judged) -> tuple[float, int]:
-    """2TP / (2TP + FP + FN) of leaving a list empty; harmonic mean of abstention precision and recall.
+    """2TP / (2TP + FP + FN) of leaving lists empty: the harmonic mean of abstention precision and recall.
 
-    The queries that enter have an empty list or need no retrieval; 0 if there are none.
+    Counts queries that have an empty list or need no retrieval; 0 if there are none.
     Example: TP = {q1}, FP = {q2}, FN = {q3} -> 2/4, from 3 queries.
     """
     empty, none_needed = judged.returned == 0, ~judged.needs
@@ -278,8 +273,8 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
-    Averaged over all pairs of such queries, with ties counting half: the area under the ROC curve (Hanley &
-    McNeil 1982), independent of the threshold. NaN, from 0 queries, without a signal or without both kinds.
+    The average over all pairs of such queries, ties counting half: the area under the ROC curve (Hanley & McNeil 1982),
+    whatever the threshold. NaN, from 0 queries, without a signal or without both kinds.
     Example: signals 3, 1 if needed and 2 if not: one pair of two is in the right order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -299,8 +294,7 @@ CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
 def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
-    NaN for an empty list, which shows nothing that is unjudged. 1 - trec_eval's `unj` is another number: it counts
-    missing ranks as judged.
+    NaN for an empty list. Not 1 - trec_eval's `unj`, which counts missing ranks as judged.
     `[1, -] of 1, 0` -> judged@1 = 1, judged@4 = 1/2.
     """
     if judged.holes is None:
@@ -314,8 +308,8 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
 
-    n: documents above that were judged and are not relevant; with none above, the term is 1. N: all that were judged
-    and are not relevant. Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
+    n: documents above that were judged not relevant; the term is 1 if there are none. N: all documents judged not
+        relevant. Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
     """
     if judged.holes is None:
@@ -329,12 +323,12 @@ def bpref(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD)
 def infap(judged: Judged) -> np.ndarray:
-    """Average precision as inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
+    """Average precision inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
-    The precision at a hit of rank r > 1 is taken as 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e), with p, h and n
-    the documents above that are in the pool, relevant, and judged not relevant, and e = 0.00001; at rank 1 as 1. The
-    sum over hits is divided by the relevant documents. The pool: judged documents, and those with a grade below 0 in
-    TREC labels. Empty list: 0. Formula and e are those of trec_eval's `infAP`.
+    The sum over hits of the inferred precision, / relevant documents. At rank 1 the precision is 1; at rank r > 1 it is
+    1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e), with p, h and n the documents above that are in the pool,
+    relevant, and judged not relevant, and e = 0.00001, as in trec_eval's `infAP`. The pool: judged documents, and those
+    with a grade below 0 in TREC labels. Empty list: 0.
     `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
     """
     if judged.holes is None:
@@ -351,7 +345,7 @@ def infap(judged: Judged) -> np.ndarray:
 
 
 def _condensed(function: Callable, judged: Judged, k: int | None = None) -> np.ndarray:
-    """The measure of the list without its unjudged documents (Sakai 2007), in [0, 1]; later ranks move up.
+    """The measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 
     `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
     """
@@ -359,16 +353,15 @@ def _condensed(function: Callable, judged: Judged, k: int | None = None) -> np.n
 
 
 def _upper(function: Callable, judged: Judged, k: int | None = None) -> np.ndarray:
-    """The measure if all unjudged documents in the list were relevant: the most that it can be, in [0, 1].
+    """The measure if all unjudged documents in the list were relevant, in [0, 1]; the measure itself is the least.
 
-    The least is the measure itself. Only of measures that more relevant documents cannot lower.
+    Only for measures that more relevant documents cannot lower.
     `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
     """
     return unknown(judged) if judged.holes is None else function(judged.at_best, k)
 
 
 def _register(end: str, made: Callable, *functions: Callable) -> None:
-    """Register `made` of each function, under the function's name and this end."""
     for one in functions:
         MEASURES[one.__name__.rstrip("_") + end] = (MeasureFamily.STANDARD, partial(made, one))
 

@@ -25,8 +25,8 @@ class ScoreTable:
 
     needs, multi_turn, public: bool [Q]: needs retrieval, has several user turns, is in the public part.
     values: measure -> float64 [Q], NaN where it does not apply.
-    oof:    like values, out of fold; empty unless the run learnt from labels.
-    loss:   the kind of loss of each query's list as written, one of `KINDS`; None without the column.
+    oof: the same, out of fold; empty unless the run learnt from labels.
+    loss: the kind of loss of each query's list as written, one of `KINDS`; None without the column.
     """
 
     query_ids: tuple[str, ...]
@@ -38,7 +38,6 @@ class ScoreTable:
     loss: tuple[str, ...] | None = None
 
     def by_id(self) -> ScoreTable:
-        """Return the queries by ascending id."""
         return self.take(np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__), np.intp))
 
     def take(self, rows: np.ndarray) -> ScoreTable:
@@ -56,12 +55,11 @@ class ScoreTable:
 
 
 def score_table_text(scores: Scores, oof: Scores | None = None) -> str:
-    """Return the text of `scores.csv`. Arguments as for `table_columns`."""
     return csv_text(table_columns(scores, oof))
 
 
 def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
-    """Return column -> cells, one for each scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
+    """Return column -> cells, one per scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
 
     oof: out-of-fold scores of the same queries, if the run learnt from labels.
     """
@@ -74,9 +72,9 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file that `score_table_text` made; numbers are exact. Raise BadInput if it is damaged.
+    """Read a file written by `score_table_text`, with exact numbers. Raise BadInput if it is damaged.
 
-    only: the one measure to read; None = all.
+    only: the one measure to read; None: all.
     """
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)

@@ -1,4 +1,4 @@
-"""Score ranked lists against labels: which queries count, which list a measure reads, intervals, parts, losses."""
+"""Score ranked lists against labels: queries that count, the list that each measure reads, intervals, parts, losses."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
-DEEP = 100  # documents from which on a list that may be cut counts as whole: the default depth of a run
+DEEP = 100  # a list this long counts as whole even if it may be cut; the default depth of a run
 
 
 @dataclass(frozen=True, eq=False)
 class ShownLists:
-    """The lists shown for each query and the lists they were made from. All have the same queries in the same rows.
+    """The lists shown for each query, and the lists they were made from. All have the same queries in the same rows.
 
     deep: the gated lists before the cut to `top_k`; None if unknown.
     candidates: the full-depth lists before the gate, for losses and ceilings; None if unknown.
     keep: bool [rows of final], whether the gate shows documents.
-    signal: float64 [rows of final], the signal of the gate.
+    signal: float64 [rows of final], the gate's signal.
     rankings: component rankings, for the oracle fusion.
-    complete: False for lists that may have been cut, such as those of a file.
+    complete: False for lists that may have been cut, such as lists of a file.
     """
 
     final: Lists
@@ -67,7 +67,7 @@ class ShownLists:
             raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Return measure -> why it is unknown: measures that read deeper than lists that may be cut."""
+        """Return measure -> why it is unknown, for measures that read deeper than lists that may be cut."""
         if self.complete:
             return {}
         longest = self._longest
@@ -77,7 +77,7 @@ class ShownLists:
 
     @property
     def are_cut(self) -> bool:
-        """Whether the lists may be cut and end where the score does: found documents may be missing."""
+        """Whether the lists may be cut where the score ends: found documents may be missing."""
         return not self.complete and self._longest <= SHOWN
 
     @property
@@ -91,12 +91,12 @@ class ShownLists:
 
 
 RESAMPLES = 2000
-NO_QUERY = {  # why a ratio of abstention has the denominator 0
+NO_QUERY = {  # why an abstention ratio has denominator 0
     "abstention_precision": "no list is empty",
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
-UNKNOWN = "unknown_documents"  # among the counts: documents of lists from a file that the dataset does not have
+UNKNOWN = "unknown_documents"  # a count: documents in lists of a file that the dataset does not have
 UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 
@@ -104,8 +104,8 @@ UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queri
 class Summary:
     """One measure over the `n` queries that enter it.
 
-    mean: NaN where it is undefined. A ratio with denominator 0 is 0, as the reference values have it.
-    low, high: ends of the 95 % interval, NaN if there is none.
+    mean: NaN if undefined. A ratio with denominator 0 is 0, as in the reference values.
+    low, high: 95 % interval, NaN if there is none.
     note: why there is no value or no interval.
     """
 
@@ -117,7 +117,7 @@ class Summary:
 
     @property
     def known(self) -> float:
-        """The mean as people and trackers see it: NaN if no query entered."""
+        """The mean for people and trackers: NaN if no query entered."""
         return self.mean if self.n else math.nan
 
 
@@ -126,17 +126,17 @@ class Scores:
     """The result of `score_lists`.
 
     query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
-    values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
+    values: measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
     needs, multi_turn, in_public: bool [Q]: needs retrieval, has several user turns, is in the public part.
-    first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
-               candidates are unknown); 0 if none was found, NaN where no retrieval is needed.
-    public, private: over one part, without intervals, except that public has them with select_on=public.
-    losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
-    loss:      the kind of loss of each query, one of `KINDS`; None for an average of several Scores.
-    missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
-    unanswerable: share of empty lists among the unanswerable queries with a row; no other number includes them.
-    checked:   scores by people's and by the model's labels, where a model wrote some; None for other labels. The means
-               above then have no interval, which could not know the model's errors; `estimates` have one.
+    first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
+        unknown); 0 if none was found, NaN if no retrieval is needed.
+    public, private: over one part, without intervals; public has them with select_on=public.
+    losses: kind -> mean loss; they add up to 1 - modified_map@3. ceilings: name -> mean modified_map@3.
+    loss: the kind of loss of each query, one of `KINDS`; None for an average of several Scores.
+    missing: labelled queries without a row. duplicates: query_id -> documents listed more than once.
+    unanswerable: share of empty lists among the unanswerable queries with a row; no other number includes these.
+    checked: scores by people's and by the model's labels; None for labels of one origin. With a model's labels, the
+        means above have no interval, since it could not know the model's errors; `estimates` have one.
     """
 
     query_ids: tuple[str, ...]
@@ -177,7 +177,7 @@ def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collectio
     """Average several Scores of the same queries: each value, mean, loss and ceiling.
 
     A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
-    unknown in one of them is left out. split, detailed: as for `score_lists`.
+    unknown in one of them is left out.
     """
     first = several[0]
 
@@ -220,14 +220,14 @@ def score_lists(
 ) -> Scores:
     """Score lists on the labelled queries.
 
-    A measure of rankings with k > top_k or without k, and one of condensed lists, reads `lists.deep`; all others read
-    `lists.final`. Raise BadInput for an unknown name in `metrics`, for one that the labels do not suffice for, and if
-    no predicted query is labelled.
+    Measures of rankings with k > top_k or without k, and measures of condensed lists, read `lists.deep`; all others
+    read `lists.final`. Raise BadInput if a name in `metrics` is unknown, if the labels do not suffice for a measure, or
+    if no predicted query is labelled.
 
     split: the public part, and the seed of the bootstrap.
     multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
-    missing: whether labelled queries without a row are left out ("skip") or scored as wrong ("zero").
-    detailed: measures that get an interval or estimate, a public and a private part: the slow part; None: all.
+    missing: leave labelled queries without a row out ("skip"), or score them as wrong ("zero").
+    detailed: measures that get an interval or estimate, and a public and a private part, which is slow; None: all.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
@@ -270,7 +270,6 @@ def score_lists(
 
 
 def _judge_all(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...]) -> tuple[Judged, Judged, Judged | None]:
-    """Judge the final lists, the lists before the cut, and the candidates, if they are known."""
     shown = judge_lists(lists.final, qrels, scored, lists.signal)
     deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
     return shown, deep, None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
@@ -305,7 +304,7 @@ def _checked(
 
 
 def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
-    """Return measure of spans -> why it is unknown: the dataset lacks documents of the lists."""
+    """Return measure of spans -> why it is unknown, if the dataset lacks documents of the lists."""
     unplaced = shown.shown.unplaced if shown.shown else []
     if not unplaced:
         return {}
@@ -330,7 +329,7 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
 def _lost(
     lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
 ) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
-    """Return the means of losses and of ceilings over the scored queries, and the kind of loss of each query."""
+    """Return the mean losses, the mean ceilings, and the kind of loss of each query."""
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
     top_k = 3 if lists.top_k is None else lists.top_k
@@ -345,13 +344,12 @@ def _lost(
 
 @remembered
 def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """Judge candidates; remembered, since trials that differ only in the gate share them."""
+    """Remembered: trials that differ only in the gate share their candidates."""
     return judge_lists(candidates, qrels, query_ids)
 
 
 @remembered
 def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """Judge the top of a component ranking; remembered, since many trials share it."""
     return judge_lists(ranking.top(SHOWN), qrels, query_ids)
 
 
@@ -427,7 +425,7 @@ def _public(
     split: Split,
     wanted: Collection[str],
 ) -> dict[str, Summary]:
-    """Add intervals to the summary of the public part where runs are selected on it. rows: bool [Q], the part."""
+    """Add intervals to the summary of the public part if runs are selected on it. rows: bool [Q], the part."""
     if split.select_on != "public":
         return dict(summary)
     inside = {name: of[rows] for name, of in values.items()}
@@ -435,7 +433,6 @@ def _public(
 
 
 def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
-    """Return the gate's decision for each scored query, bool [Q]; False for a query without a prediction."""
     decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
     return np.array([decided.get(query_id, False) for query_id in scored], bool)
 

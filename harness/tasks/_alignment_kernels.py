@@ -1,7 +1,7 @@
-"""Compiled inner loops of `harness.tasks.alignment`; imported only where they run, since numba takes a while to import.
+"""Compiled inner loops of `harness.tasks.alignment`. Import it only where they run: numba takes a while to import.
 
-N texts are one flat array of words, int32 numbers, and `starts`, int64 [N + 1]: text r is
-`words[starts[r]:starts[r + 1]]`. Positions in a text count from 0.
+N texts are one flat array of words, int32 numbers, and `starts`, int64 [N + 1]: text r is `words[starts[r]:starts[r +
+1]]`. Positions in a text count from 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0: neither text edits
 
 @njit(cache=True, nogil=True)
 def align(source, source_starts, target, target_starts):
-    """int32 [source words]: the position of the target word that each source word is matched with, -1 for none."""
+    """int32 [source words]: the position of the target word that each source word matches, -1 for none."""
     matched = np.full(len(source), -1, np.int32)
     for r in range(len(source_starts) - 1):
         first, end = source_starts[r], source_starts[r + 1]
@@ -38,7 +38,7 @@ def _match(source, target, matched):
 
 @njit(cache=True, nogil=True)
 def _walk(source, target, matched, shift):
-    """Wagner and Fischer's table from the ends to the beginnings, as one row of lengths and one bit per step.
+    """Wagner and Fischer's table, filled from the end, as one row of lengths and one bit per step.
 
     The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
     """
@@ -71,7 +71,7 @@ def _walk(source, target, matched, shift):
 def place_edits(matched, source_starts, target_starts, merge_gap):
     """int32 [source words], int32 [target words]: the place of each word's edit, -1 if the word is matched.
 
-    merge_gap: -1 for one edit per source position (scheme `token`), else that of scheme `span`.
+    merge_gap: of scheme `span`; -1 for scheme `token`, one edit per source position.
     """
     of_source = np.full(len(matched), -1, np.int32)
     of_target = np.full(target_starts[-1], -1, np.int32)
@@ -79,7 +79,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # where the last span begins, and the first of those it joined
+        last = here = -merge_gap - 1  # where the last span begins, and the first span that it joined
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:
@@ -99,10 +99,10 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
 def judge_places(
     starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap
 ):
-    """int8 [source words + N]: the verdict on each place; those of text r, positions 0 to n, begin at `starts[r] + r`.
+    """int8 [source words + N]: the verdict on each place; text r has positions 0 to n, from `starts[r] + r` on.
 
     wanted, made: the words of references and of predictions, with their `_starts`.
-    wanted_source, made_source: the places of source words; wanted_at, made_at: those of target words.
+    wanted_source, made_source: places of source words. wanted_at, made_at: places of target words.
     """
     verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):

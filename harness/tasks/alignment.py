@@ -1,23 +1,28 @@
-"""Corrections judged edit by edit: texts are aligned word by word, differences are edits, and each gets a verdict.
+"""Corrections judged edit by edit: texts are aligned word by word, differences are edits, each edit gets a verdict.
 
 Words are separated by white space and compared after Unicode NFC. A target (a reference or a prediction) is aligned
-with its source by a longest common subsequence (Wagner & Fischer 1974). Of several, the one is taken that matches the
-common beginning, then the common end; between these it goes from left to right, matches equal words, and otherwise
-skips the source word if that costs no match, else the target word. O(n * m) time for n and m words between common
-beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
+with its source by a longest common subsequence (Wagner & Fischer 1974). If there are several, the choice matches the
+common beginning, then the common end. Between these it goes from left to right, matches equal words, and otherwise
+skips the source word if that costs no match, else the target word. It takes O(n * m) time for n and m words between
+common beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
 
-An edit has a place, which is a position in the source, and the words that it puts there. Between two matched words,
+An edit has a place, a position in the source, and the words that it puts there. Between two matched words,
 
-- scheme `token` pairs the words of source and target from left to right, one edit per pair; surplus target words join
-  the last pair, surplus source words are deleted. Without a source word between, the target words are inserted at
-  the position of the next source word; after the last word that is n.
-- scheme `span` makes everything between one edit, at its first source position. An edit that begins at most
-  `merge_gap` positions after the previous one joins it, and so on; the matched words between do not belong to it.
+- scheme `token` pairs the words of source and target from left to right, one edit per pair. Surplus target words join
+  the last pair; surplus source words are deleted. Without a source word between, the target words are inserted at the
+  position of the next source word; after the last word that is n.
+- scheme `span` makes everything between one edit, at its first source position. An edit that begins at most `merge_gap`
+  positions after the previous one joins it, and so on; the matched words between do not belong to it.
 
-The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but differently; `fn`,
-only the reference edits; `fr`, only the prediction edits. Under `token` one text never has two edits at one place: a
-word before which something is inserted is matched. Only the place and the words put there are compared, not whether
-they replace a word or are inserted, or, under `span`, how many words they replace.
+The verdict on a place:
+
+- `tp`: reference and prediction put the same words there
+- `fp`: both edit, but differently
+- `fn`: only the reference edits
+- `fr`: only the prediction edits
+
+Under `token` a text never has two edits at one place: a word before which something is inserted is matched. Only the
+place and the words put there are compared, not whether they replace words, or how many.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ Pieces = list[tuple[str, str]]
 
 
 class Change(NamedTuple):
-    """Source words and the words put in their place; either may be none."""
+    """Source words and the words put in their place; either may be empty."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -51,7 +56,7 @@ class Change(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A place of the source with its verdict. wanted, made: the change in reference and prediction, None for none."""
+    """A place of the source with its verdict. wanted, made: the change in reference and prediction, or None."""
 
     place: int
     verdict: str
@@ -64,9 +69,9 @@ class Edit(NamedTuple):
 
 
 class ShownAlignment(NamedTuple):
-    """One sentence for people. The pieces of a text, concatenated, are its words with a space between two.
+    """One sentence for people. The pieces of a text, concatenated, are its words with single spaces.
 
-    Each edited word is one piece, marked with the verdict on its place; in the source, that of the reference's edit.
+    Each edited word is one piece, marked with the verdict on its place; a source word gets the reference's edit first.
     """
 
     edits: list[Edit]
@@ -80,12 +85,11 @@ class _Texts(NamedTuple):
     starts: np.ndarray  # int64 [N + 1], the position of each text's first word
 
     def of(self, row: int, flat: np.ndarray) -> list[int]:
-        """Return the values for one text from an array that is aligned with the words."""
         return flat[self.starts[row] : self.starts[row + 1]].tolist()
 
 
 class _Aligned(NamedTuple):
-    """Targets aligned with their sources: for each word the place of its edit, -1 if the word is matched."""
+    """Targets aligned with their sources: the place of each word's edit, -1 if the word is matched."""
 
     texts: _Texts
     of_source: np.ndarray  # int32, for the words of the sources
@@ -96,10 +100,10 @@ class _Aligned(NamedTuple):
 class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
-    counts: int64 [N, 4], how many places of each sentence have the verdict tp, fp, fn, fr. Under `token` an edit with
-            the verdict fr counts as fp too; under `span` it does not.
+    counts: int64 [N, 4], how many places of each sentence have the verdict tp, fp, fn, fr. Under `token`, but not under
+        `span`, a place with fr counts as fp too.
     wanted: bool [N], whether the reference differs from the source.
-    made:   bool [N], whether the prediction differs from the source.
+    made: bool [N], whether the prediction differs from the source.
     """
 
     counts: np.ndarray
@@ -147,10 +151,7 @@ def judge_edits(
     scheme: Scheme = "token",
     merge_gap: int = 2,
 ) -> JudgedEdits:
-    """Judge the edits of N predictions by those of their references.
-
-    merge_gap: in words, >= 0; only for `span`.
-    """
+    """Judge the edits of N predictions by the edits of their references. merge_gap: in words, only for `span`."""
     from harness.tasks import _alignment_kernels
 
     if not len(sources) == len(references) == len(predictions):
@@ -205,7 +206,7 @@ def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts
 
 
 def _changes(source: list[str], of_source: list[int], target: list[str], of_target: list[int]) -> dict[int, Change]:
-    """Return place -> the change there. of_source, of_target: the place of the edit of each word, -1 for none."""
+    """Return place -> the change there. of_source, of_target: the place of each word's edit, -1 for none."""
     changes: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (its_words, places) in enumerate(((source, of_source), (target, of_target))):
         for word, place in zip(its_words, places, strict=True):
@@ -215,7 +216,7 @@ def _changes(source: list[str], of_source: list[int], target: list[str], of_targ
 
 
 def _pieces(its_words: list[str], places: list[int], verdicts: list[int]) -> Pieces:
-    """Cut a text into pieces. places: the place of the edit of each word, -1 for none; verdicts: by place."""
+    """Cut a text into pieces. places: the place of each word's edit, -1 for none. verdicts: by place."""
     pieces: Pieces = []
     begun = 0  # the first word that is not yet in a piece
     for position in [k for k, place in enumerate(places) if place >= 0]:

@@ -1,7 +1,7 @@
 """The task `answers`: free-text answers, two schemes that compare them, and measures in [0, 1], higher is better.
 
-Texts are compared in Unicode's composed form (NFC). The definitions come from the Korean language contest of 2025
-(AI 말평, tasks on language norms and on culture), with differences from the contest's code stated where they are.
+Texts are compared in Unicode's composed form (NFC). The definitions come from the Korean language contest of 2025 (AI
+말평, tasks on language norms and on culture). Differences from the contest's code are stated.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NOT_READ = re.compile("[^a-z0-9가-힣]")
 def split_reason(text: str) -> tuple[str, str]:
     """Split an answer from its reason: `'않은'이 옳다. 형용사이다.` -> (`'않은'이 옳다`, `형용사이다.`).
 
-    The answer ends with the first `가 옳다` or, if there is none, with the first `이 옳다`; the reason is the rest
-    without leading dots, commas and white space. With neither, the whole text is the answer and the reason is empty.
-    A `#` right after the ending begins another acceptable answer, which is split in turn; the contest's code would
-    count it as part of the reason. Any other `#` in the reason belongs to it.
+    The answer ends with the first `가 옳다` or, if there is none, with the first `이 옳다`. The reason is the rest
+    without leading dots, commas and white space. Without either ending, the whole text is the answer and the reason is
+    empty. A `#` right after the ending begins another acceptable answer, split in turn; the contest's code counts it as
+    part of the reason. Any other `#` in the reason belongs to it.
     """
     answers, rest = [], nfc(text)
     while ending := next((ending for ending in ENDINGS if ending in rest), None):
@@ -73,8 +73,8 @@ def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarra
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return 1 where the prediction equals one of the alternatives of its reference, else 0: float64 [N].
 
-    Alternatives are separated by `#`; ASCII quotes and outer white space are ignored on both sides, nothing else is. A
-    prediction is one answer: a `#` belongs to it. The mean is over all N. An empty prediction: 0. Source: the contest's
+    Alternatives are separated by `#`. Only ASCII quotes and outer white space are ignored, on both sides. A prediction
+    is one answer: a `#` belongs to it. The mean is over all N. An empty prediction: 0. Source: the contest's
     `exact_match`, which removes quotes only in its task on language norms.
     Example: `창덕궁` for `경복궁#창덕궁` -> 1, `경복궁#창덕궁` for the same -> 0.
     """
@@ -86,12 +86,12 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> np.ndarray:
     """Return ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference), float64 [N].
 
-    common: the terms that both have, each counted as often as in the text that has it less often (precision = common /
-    terms of the prediction, recall = common / terms of the reference, alpha 0.5). Terms are the tokens that `tokenize`
-    makes of the first 1,000 words (by white space) of the text, lower-cased, with every character except a to z, digits
-    and Hangul syllables replaced by a space. 0 where either has no term, even if both texts are equal.
-    Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries; the contest's code uses MeCab's morphemes,
-    and its numbers differ from those with another tokenizer.
+    common: the terms of both, each counted as often as in the text that has it less often.
+    Terms are the tokens that `tokenize` makes of the first 1,000 words (by white space), lower-cased, with every
+    character except a to z, digits and Hangul syllables replaced by a space. 0 where either text has no term, even if
+    both are equal.
+    Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries (alpha 0.5). The contest's code uses
+        MeCab's morphemes; another tokenizer gives other numbers.
     Example, by white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
     """
     both = [tokenize([_read(text) for text in side]).lists() for side in (predictions, references)]
@@ -120,7 +120,7 @@ Compared = dict[str, tuple[str, str]]  # group -> the texts to compare: (of the 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference in composed form. where: its place in the file. kind: the type of the question, "" for none."""
+    """A reference in composed form. where: its place in the file. kind: the question type, "" for none."""
 
     where: str
     kind: str
@@ -130,11 +130,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How answers are compared: in groups of items, each with its own measures. An item may be in several groups.
+    """How answers are compared: in groups of items with different measures. An item may be in several groups.
 
-    measures: group -> its measures. The item count of a group's name, 0 or 1, says which items are in it.
-    compare:  (reference, predicted answer) -> the groups that the item is in, with the texts to compare.
-    left_out: whether an empty group is left out of the final score, its measures NaN; else they are 0.
+    measures: group -> its measures. The item count of a group's name is 1 for its items, else 0.
+    compare: (reference, predicted answer) -> the item's groups, with the texts to compare.
+    left_out: whether the final score leaves out an empty group, its measures NaN; otherwise they are 0.
     """
 
     measures: Mapping[str, tuple[str, ...]]
@@ -174,17 +174,14 @@ SCHEMES = {
 class Answers:
     """Free-text answers, as in the Korean language contest of 2025 (AI 말평).
 
-    Under scheme rag_qa an answer is `... 가/이 옳다` and a reason: `exact_match` compares the answers of all items, the
+    Under scheme rag_qa an answer is `... 가/이 옳다` and a reason. `exact_match` compares the answers of all items; the
     text measures (`rouge_1`, `bertscore`, `bleurt`) compare the reasons where prediction and reference both give one.
-    Under culture_qa the type of the question decides: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text
-    measures, of whole answers. Only `exact_match` knows alternatives (`#`): reasons and 서술형 answers are compared
-    whole.
+    Under culture_qa the question type decides: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text measures, of
+    whole answers. Only `exact_match` knows alternatives (`#`).
 
-    scheme:    rag_qa or culture_qa.
     tokenizer: of ROUGE-1: all of kiwi's morphemes, or words separated by white space.
-    bertscore: the model, None for none. If it is not available, its measure is absent, and so are the averages that
-               need it.
-    bleurt:    as bertscore.
+    bertscore, bleurt: the model, None for none. Without the model, its measure and the averages that need it are
+        absent.
     """
 
     recorded_as = "task/answers"
@@ -207,7 +204,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Judge as `TextTask.judge`. Item counts: 1 in each group of an item, and its value of each measure."""
+        """Judge. Item counts: 1 in each group of an item, and its value of each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -233,18 +230,18 @@ class Answers:
         )
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """Return the answer as it is: no part of it is right or wrong alone."""
-        return [(item["prediction"], "")]
+        return [(item["prediction"], "")]  # no part of an answer is right or wrong alone
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every measure from sums of item counts [...]. In [0, 1]; `bleurt` may leave it slightly.
 
         accuracy, exact_match, rouge_1, bertscore, bleurt: sum / items of the group. Without items: 0 under rag_qa, NaN
-        under culture_qa. descriptive_avg = (rouge_1 + bertscore + bleurt) / 3. final_score: the mean of the groups:
-        (exact_match + descriptive_avg) / 2 under rag_qa; under culture_qa the mean of accuracy, exact_match and
-        descriptive_avg without those that have no items. NaN if a sum that it needs is missing.
-        Source: the contest's code and its published table. Example: exact_match .3454, rouge_1 .2603,
-        bertscore .7036, bleurt .5313 -> descriptive_avg .4984, final_score .4219.
+            under culture_qa.
+        descriptive_avg: (rouge_1 + bertscore + bleurt) / 3.
+        final_score: (exact_match + descriptive_avg) / 2 under rag_qa; under culture_qa the mean of accuracy,
+            exact_match and descriptive_avg without those that have no items. NaN if a sum that it needs is missing.
+        Source: the contest's code and its published table. Example: exact_match .3454, rouge_1 .2603, bertscore .7036,
+            bleurt .5313 -> descriptive_avg .4984, final_score .4219.
         """
         found: dict[str, np.ndarray] = {}
         means, present = [], []
@@ -261,8 +258,7 @@ class Answers:
         return found
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return none: a measure without items is NaN, or the 0 that the scheme gives it."""
-        return ()
+        return ()  # a measure without items is NaN, or the 0 that the scheme gives it
 
     def _mean(self, sums: Mapping[str, np.ndarray], name: str, group: str) -> np.ndarray:
         n = np.asarray(sums[group], np.float64)
@@ -316,7 +312,6 @@ class Answers:
         return values
 
     def _absent_averages(self, counts: Mapping[str, np.ndarray], absent: Mapping[str, str]) -> dict[str, str]:
-        """Return why averages are absent: they need an absent measure, or there are no texts to compare."""
         counted = [group for group in self.counts if counts[group].any() or not self._scheme.left_out]
         lacking = [name for group in counted for name in self._scheme.measures[group] if name in absent]
         if lacking:
@@ -327,18 +322,17 @@ class Answers:
 def read_references(path: Path) -> dict[str, Reference]:
     """Read id -> reference from a JSON array or JSON lines {id, input: {question_type, question}, output: {answer}}.
 
-    `input` and its fields are optional. Ids and texts are returned in composed form.
+    `input` and its fields are optional. Ids and texts become composed.
     """
     return {item_id: _reference(row, where) for item_id, where, row in _rows(path)}
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Read id -> answer, which may be empty, from a file laid out as references, without its `input`."""
+    """Read id -> answer, which may be empty, from a file like that of references, without `input`."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (id, place in the file, object) of every item. Raise BadInput without items, and for a repeated id."""
     places: dict[str, str] = {}
     for where, row in json_objects(path):
         item_id = nfc(identifier(row, "id", where)[0])
@@ -360,9 +354,8 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
 
 
 def _answer(row: Mapping[str, Any], where: str) -> str:
-    """Return the text of output.answer; a whole number, such as that of a choice, becomes text."""
     answer = required(field(row, "output", dict, where), "answer", where)
-    if isinstance(answer, int) and not isinstance(answer, bool):
+    if isinstance(answer, int) and not isinstance(answer, bool):  # such as the number of a choice
         return str(answer)
     if not isinstance(answer, str):
         raise BadInput(f"{where}: output.answer is {answer!r:.60}, but must be text or a whole number.")

@@ -1,6 +1,6 @@
-"""The task `corrections`: corrected sentences, judged edit by edit.
+"""The task `corrections`: corrected sentences, judged edit by edit, as `tasks.alignment` defines edits.
 
-`tasks.alignment` defines an edit. The counts are summed over all sentences before the measures divide them.
+The counts are summed over all sentences before the measures divide them.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Rows = Iterator[tuple[int | str, dict[str, Any]]]
 
 
 def correction_recall(sums: Sums) -> np.ndarray:
-    """Return TP / (TP + FP + FN) over all sentences together: right edits among those wanted or wrongly made.
+    """Return TP / (TP + FP + FN) over all sentences together.
 
-    The founding contest calls it recall and ranks by it; since wrong edits lower it too, it is the Jaccard index of
-    wanted and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 if neither text edits (FR = 0), else 0.
+    The founding contest calls it recall and ranks by it. Wrong edits lower it too: it is the Jaccard index of wanted
+    and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 if neither text edits (FR = 0), else 0.
     TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
     """
     return _ratio(sums, "fp", "fn")
 
 
 def correction_precision(sums: Sums) -> np.ndarray:
-    """Return TP / (TP + FP + FR) over all sentences together, as the founding contest counts precision.
+    """Return TP / (TP + FP + FR) over all sentences together, the founding contest's precision.
 
-    Under scheme `token` a needless edit counts twice, in FP and in FR. Range [0, 1]. With denominator
-    0: 1 if neither text edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
+    Under scheme `token` a needless edit counts twice, in FP and in FR. Range [0, 1]. With denominator 0: 1 if neither
+    text edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
     """
     return _ratio(sums, "fp", "fr")
 
 
 class _Expected(NamedTuple):
-    """A sentence, its correction, and its error type, "" for none."""
+    """kind: the error type, "" for none."""
 
     source: str
     reference: str
@@ -61,13 +61,12 @@ class _Expected(NamedTuple):
 class Corrections:
     """Predictions {id, prediction} compared with references {id, source, reference}, in CSV or JSON lines.
 
-    A CSV file has a header; cells may be quoted. References may have a column `error_type`, the kind of a sentence; if
-    it is missing or blank, the kind is whether the sentence needs correction. A blank prediction deletes all words; a
-    blank source or reference is refused. Other columns are ignored.
+    A CSV file has a header; cells may be quoted. `error_type` in references gives the kind of a sentence; without it,
+    the kind is whether the sentence needs correction. A blank prediction deletes all words; a blank source or reference
+    is refused. Other columns are ignored.
 
-    scheme:    how edits are made of differences, as in `tasks.alignment`.
-    merge_gap: in words, >= 0, as in `tasks.alignment`; only for scheme `span`.
-    columns:   the names in the files of id, source, reference, prediction and type, if they differ from the defaults.
+    scheme, merge_gap: as in `tasks.alignment`; merge_gap, in words, only for scheme `span`.
+    columns: the files' names of id, source, reference, prediction and type, if they differ from the defaults.
     """
 
     recorded_as = "task/corrections"
@@ -91,7 +90,7 @@ class Corrections:
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """Count tp, fp, fn and fr of each sentence; so fast that nothing is cached.
 
-        Raise BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
+        Raise BadInput, with file and line, if columns or rows are missing, or ids do not pair.
         """
         expected, column = self._references(references), self._columns["prediction"]
         rows = self._rows(predictions, ["id", "prediction"])
@@ -124,16 +123,14 @@ class Corrections:
         )
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """Return the prediction with its edits marked by their verdicts."""
         source, reference, made = ([item[name]] for name in ("source", "reference", "prediction"))
         return judge_edits(source, reference, made, self._scheme, self._merge_gap).show(0).prediction
 
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
-        """Return both measures from sums of tp, fp, fn and fr, of any shape."""
         return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return the recall of sentences that need no correction: its 0 or 1 would be a convention."""
+        """Return the recall of sentences that need no correction: its 0 or 1 is a convention."""
         needless = sums["fr"] if self._scheme == "token" else 0.0  # under `span` they are not in FP
         wanted = sums["tp"] + sums["fn"] + sums["fp"] - needless
         return () if wanted else ("correction_recall",)
@@ -151,7 +148,7 @@ class Corrections:
         }
 
     def _rows(self, path: Path, roles: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield (file:line, id, row) of every row; each has the columns of these roles."""
+        """Yield (file:line, id, row) of every row, with the columns of these roles."""
         needed = {self._columns[role]: role for role in roles}
         first, line = next(numbered_lines(path), (0, ""))
         if not first:
@@ -163,7 +160,6 @@ class Corrections:
 
 
 def _shown(judged: JudgedEdits, sentences: int) -> tuple[list[str], dict[str, list[Marked]]]:
-    """Return the edits of each sentence as text, and column -> texts in marked pieces."""
     edits: list[str] = []
     marked: dict[str, list[Marked]] = {"source": [], "reference": [], "prediction": []}
     with watch("corrections") as progress:
@@ -179,14 +175,14 @@ def _shown(judged: JudgedEdits, sentences: int) -> tuple[list[str], dict[str, li
 
 
 def _ratio(sums: Sums, *others: str) -> np.ndarray:
-    """Return tp / (tp + the others); where that divides by 0, 1 if all four counts are 0, else 0."""
+    """Return tp / (tp + the others); with denominator 0, 1 if all four counts are 0, else 0."""
     denominator = sums["tp"] + sum(sums[name] for name in others)
     no_edits = sum(sums[name] for name in COUNTS) == 0
     return np.where(no_edits, 1.0, sums["tp"] / np.where(denominator > 0, denominator, 1.0))
 
 
 def _columns(given: Mapping[str, str]) -> dict[str, str]:
-    """Return role -> the name of its column. Raise BadInput unless the columns of one file differ."""
+    """Return role -> the name of its column. Raise BadInput unless the columns of each file differ."""
     for role, column in given.items():
         if role not in COLUMNS:
             hint = did_you_mean(str(role), COLUMNS)
@@ -211,8 +207,8 @@ def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
 
 def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
-    """Yield (number of its first line, {column: cell}) of rows below the header; a cell may span several lines."""
-    taken: list[int] = []  # numbers of the lines that the current row has used
+    """Yield (number of its first line, {column: cell}) of each row below the header; cells may span lines."""
+    taken: list[int] = []  # numbers of the current row's lines
 
     def lines() -> Iterator[str]:
         for number, line in numbered_lines(path):

@@ -26,14 +26,14 @@ from harness.tasks.task import nfc
 from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
 
-MAX_TOKENS = 512  # of BLEURT's input, and of a text for BERTScore if the tokenizer has no limit
-UNBOUNDED = 10**6  # a tokenizer whose limit is greater than this has none
+MAX_TOKENS = 512  # of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
+UNBOUNDED = 10**6  # a greater limit of a tokenizer means none
 
 Pair = tuple[str, str]  # prediction, reference
 
 
 class TruncatedEncoder:
-    """An encoder in float32, cut off after `layer`, in the form that bert-score's own functions accept."""
+    """An encoder in float32, cut off after `layer`, as bert-score's functions accept it."""
 
     def __init__(self, folder: Path, layer: int, device: str) -> None:
         with _opening(folder):
@@ -57,7 +57,7 @@ class TruncatedEncoder:
             )
         model, info = loaded
         missing = [name for name in info["missing_keys"] if not name.startswith("pooler.")]  # the pooler is not used
-        # Unexpected weights are those of higher layers and of heads.
+        # Unexpected weights belong to higher layers and heads.
         _check_weights(folder, missing=missing, unexpected=(), mismatched=info["mismatched_keys"])
         if self._tokenizer.pad_token_id is None or len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
             raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's, such as vocab.txt, tokenizer.json.")
@@ -65,13 +65,13 @@ class TruncatedEncoder:
         self._model = model.to(device).eval()
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Return the tokens of the longest model input of each pair, int64 [n]."""
+        """Return the number of tokens of each pair's longest model input, int64 [n]."""
         limit = self._tokenizer.model_max_length
         sides = [self._tokenizer(list(texts), truncation=True, max_length=limit) for texts in zip(*pairs, strict=True)]
         return np.array([[len(ids) for ids in side["input_ids"]] for side in sides]).max(axis=0)
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Return float64 [n], computed in one batch; not finite if the model's weights are damaged."""
+        """Return float64 [n], computed in one batch; not finite if the weights are damaged."""
         from bert_score.utils import bert_cos_score_idf
 
         scores = np.zeros(len(pairs))
@@ -127,11 +127,9 @@ class Regression:
         self._model = model.to(device).eval()
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Return the tokens of the longest model input of each pair, int64 [n]."""
         return np.array([len(ids) for ids, _ in map(self._joined, pairs)])
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Return float64 [n], computed in one batch; not finite if the model's weights are damaged."""
         import torch
 
         joined = [self._joined(pair) for pair in pairs]
@@ -147,7 +145,7 @@ class Regression:
         return scores
 
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
-        """Return the tokens of both texts, the reference first, and how many of them precede the prediction."""
+        """Return the tokens of both texts, the reference first, and how many precede the prediction."""
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
         # The longer list loses its last token, the prediction's if both are equal, until they fit.
@@ -157,7 +155,6 @@ class Regression:
 
 
 def _longest(limit: int, config: Any) -> int:
-    """Return how many tokens the tokenizer (its `limit`) allows and the model has positions for."""
     most = limit if limit < UNBOUNDED else MAX_TOKENS
     places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 if there is no table of positions
     # RoBERTa's positions begin after the padding token's number.
@@ -183,7 +180,7 @@ def _rembert_config(folder: Path) -> Any:
 
 
 def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]:
-    """Return (text -> tokens without special ones, the number of [CLS], that of [SEP], how many pieces there are)."""
+    """Return (text -> tokens without special ones, the numbers of [CLS] and [SEP], the number of pieces)."""
     encode: Callable[[str], list[int]]
     if files := sorted(folder.glob("*.model")):
         from sentencepiece import SentencePieceProcessor
@@ -232,7 +229,7 @@ def _weights(folder: Path) -> dict[str, Any]:
 def _check_weights(
     folder: Path, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[Sequence[Any]]
 ) -> None:
-    """Raise BadInput unless all of the model's weights came from the files: the others would be random numbers."""
+    """Raise BadInput unless all of the model's weights came from the files; the others would be random."""
     kinds = {
         "lack": missing,
         "contain unknown": unexpected,
@@ -249,7 +246,7 @@ def _check_weights(
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """Open as `models.loading`, without transformers' reports of weights; raise BadInput for damaged files."""
+    """Open like `models.loading`, without transformers' reports of weights. Raise BadInput for damaged files."""
     with models.loading(folder, "transformers"):
         from transformers.utils import logging
 
@@ -269,17 +266,17 @@ _Result = TypeVar("_Result")
 
 
 class ModelAbsent(Exception):
-    """A model or a package is not available; the message gives the reason and the remedy."""
+    """A model or a package is not available. The message gives the reason and the remedy."""
 
 
 class PairMeasure:
-    """The model's arguments, the identity of scores, batches, and the cache.
+    """The base of both measures: the model's arguments, its identity, batches, and the cache.
 
-    model:        a name on the hub.
-    revision:     its branch, tag or commit; None: main.
-    path:         a folder instead of model and revision.
-    device:       such as cpu or cuda:1; None: the best available. It changes only time and rounding.
-    batch_tokens: tokens computed at a time, padding included; None: see `models.NeuralModel`. It changes the same.
+    model: a name on the hub. revision: branch, tag or commit; None: main.
+    path: a folder instead of model and revision.
+    device: such as cpu or cuda:1; None: the best available. It changes only time and rounding.
+    batch_tokens: tokens computed at a time, with padding; None: see `models.NeuralModel`. It changes only time and
+        rounding.
     """
 
     version = 1
@@ -303,7 +300,7 @@ class PairMeasure:
     def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
         """Return float64 [N]. The model is loaded only for pairs that are not cached.
 
-        Raise ModelAbsent if the model or a package is not available; BadInput if the model cannot be used.
+        Raise ModelAbsent if the model or a package is not available, BadInput if the model cannot be used.
         """
         sides = ([encodable(nfc(text)) for text in side] for side in (predictions, references))
         pairs = list(zip(*sides, strict=True))
@@ -323,7 +320,7 @@ class PairMeasure:
         return {**self._found(models.fingerprint), "packages": versions}
 
     def _computed(self, pairs: Sequence[Pair], progress: Progress) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (places in `pairs` int64 [n], scores float64 [n]), batch by batch, the longest pairs first."""
+        """Yield (places in `pairs` int64 [n], scores float64 [n]) batch by batch, the longest pairs first."""
         loaded, done = self._loaded, 0
         batches = models.batches_by_length(
             [len(prediction) + len(reference) for prediction, reference in pairs],
@@ -356,9 +353,9 @@ class PairMeasure:
             raise ModelAbsent(f"{self._name} needs the package {package}: pip install 'retrieval-harness[text]'.")
 
     def _found(self, look: Callable[[models.ModelSource], _Result]) -> _Result:
-        """Return the result of `look` for the model.
+        """Return `look` of the model.
 
-        Raise ModelAbsent if a model of the hub is not available; BadInput if a folder contains no model.
+        Raise ModelAbsent if a model of the hub is not available, BadInput if a folder contains no model.
         """
         model, revision = self._model.model, self._model.revision
         try:
@@ -378,16 +375,15 @@ class PairMeasure:
 class BertScore(PairMeasure):
     """BERTScore's F1 (Zhang et al. 2020, arXiv:1904.09675), by the package bert-score: no idf weights, no rescaling.
 
-    A token's vector is that of layer `layer` of the model. P: the mean, over the prediction's tokens, of the greatest
+    A token's vector comes from layer `layer` of the model. P: the mean, over the prediction's tokens, of the greatest
     cosine with a token of the reference; R: the same with the two exchanged; the score is 2PR / (P + R). The special
     tokens at both ends may be matched but count in neither mean. Range: -1 to 1; with trained models mostly above one
-    half. A text that is empty or white space: 0. Equal texts: 1.
-    Example: a prediction of one token, whose cosines with the reference's two are 1 and 0.5: P = 1,
-    R = (1 + 0.5) / 2 = 0.75, F1 = 1.5 / 1.75 = 0.8571.
+    half. A text that is empty or white space: 0. Equal texts: 1. Texts are cut to the tokens that the model accepts.
+    Example: a prediction of one token, whose cosines with the reference's two are 1 and 0.5: P = 1, R = (1 + 0.5) / 2 =
+        0.75, F1 = 1.5 / 1.75 = 0.8571.
 
     layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name, such as
-    9 for bert-base-multilingual-cased. `path` needs a layer, since it does not know folders. Texts are cut to
-    the tokens that the model accepts.
+        9 for bert-base-multilingual-cased. Required with `path`.
     """
 
     recorded_as = "measure/bertscore"
@@ -431,14 +427,14 @@ class BertScore(PairMeasure):
 class Bleurt(PairMeasure):
     """BLEURT (Sellam et al. 2020, arXiv:2004.04696), a trained regression from a pair of texts to a number.
 
-    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; its pooled first output goes through one linear
-    layer to a number. Not bounded: BLEURT-20 was trained so that most values lie between 0 (unrelated) and 1 (the same
-    meaning). Empty texts are scored like any other. More than 512 tokens: the longer text is cut first, as in the
-    original. Example: BLEURT-20 gives about 0.999 for a sentence and itself.
+    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; one linear layer turns its pooled first output into
+    a number. Not bounded: most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning). Empty texts are
+    scored like any other. Above 512 tokens, the longer text is cut first, as in the original. Example: BLEURT-20 gives
+    about 0.999 for a sentence and itself.
 
     The folder has the layout of lucadiliello/BLEURT-20 (and -D12, -D6, -D3): config.json with embedding_size, one
     SentencePiece model (or a tokenizer.json) that knows [CLS] and [SEP], and weights named bleurt.* and classifier.*.
-    The weights in the files and those of the model must be the same ones: else BadInput.
+    Raise BadInput if weights of the model are missing from the files, or other weights are there.
     """
 
     recorded_as = "measure/bleurt"

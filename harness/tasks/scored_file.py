@@ -22,19 +22,19 @@ from harness.statistics.split import Split, draw_public
 from harness.storage.cache import open_cache
 from harness.tasks.task import ItemCounts, JudgedItems, TextTask
 
-GIVEN = ("kind", "question", "source", "reference")  # columns of items that come from the references
+GIVEN = ("kind", "question", "source", "reference")  # columns from the references
 FILES = ("predictions", "references")
-ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not decide how it scores
+ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not change its scores
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
     """Predictions with their scores.
 
-    public:    bool [N], the items of the public part.
-    summary:   measure -> its value over all items, with its interval.
-    objective: the measure that submissions are ranked by.
-    ranked_by: its value, over the public part with select_on=public; None where it is absent.
+    public: bool [N], the items of the public part.
+    summary: measure -> its value over all items, with its interval.
+    objective: the measure that ranks submissions.
+    ranked_by: its value, over the public part with select_on=public; None if it is absent.
     """
 
     task: TextTask
@@ -59,12 +59,11 @@ class ScoredFile:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The sums over all items of the counts that the task shows to people."""
+        """The sums over all items of the counts that the task shows."""
         return {name: round(self.judged.item_counts[name].sum()) for name in self.task.counts}
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """The numbers of items, all and public, and the totals."""
         return {"items": len(self.judged.item_ids), "public": int(self.public.sum())} | self.totals
 
     @cached_property
@@ -73,18 +72,18 @@ class ScoredFile:
 
     @cached_property
     def shown(self) -> str:
-        """The measure that items are sorted by: the objective, or the first measure that is defined."""
+        """The measure that items are sorted by: the objective, or the first defined measure."""
         known = [name for name, one in self.summary.items() if one.mean == one.mean]
         return self.objective if self.objective in known else known[0] if known else self.objective
 
     @property
     def headline(self) -> Objective | None:
-        """What ranks the run; where that is absent, the first measure that is defined. None if there is none."""
+        """The value that ranks the run; if it is absent, the first defined measure. None if there is none."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property
     def values(self) -> np.ndarray:
-        """The measure `shown` of each item alone, float64 [N]; NaN where an item has none."""
+        """The measure `shown` of each item alone, float64 [N]; NaN if it has none."""
         return self.task.measure(self.judged.item_counts)[self.shown]
 
     def means_by_kind(self, measure: str) -> dict[str, tuple[int, float]]:
@@ -98,7 +97,7 @@ class ScoredFile:
 
 
 def fingerprints(judged: JudgedItems) -> dict[str, str]:
-    """Return the sha256 of references and of predictions, whatever the format and the order of their files."""
+    """Return the sha256 of references and of predictions, whatever the format and order of their files."""
     table, ids = judged.table, judged.item_ids
     order = sorted(range(len(ids)), key=ids.__getitem__)
 
@@ -110,7 +109,7 @@ def fingerprints(judged: JudgedItems) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class TextPlan:
-    """The checked config of scoring a file of a text task, with absolute paths. document: as plain values."""
+    """The checked config for scoring a file of a text task, with absolute paths. document: plain values."""
 
     document: Mapping[str, Any]
     node: Node
@@ -123,7 +122,7 @@ class TextPlan:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> TextPlan:
-        """Raise BadInput if a file is not named, or if a measure is unknown."""
+        """Raise BadInput if a file is not named or a measure is unknown."""
         for name in FILES:
             if document.get(name) is None:
                 raise BadInput(f"{name} is missing. Give it on the command line: {name}=FILE.")
@@ -144,7 +143,6 @@ class TextPlan:
 
     @property
     def measures(self) -> Sequence[str]:
-        """The measures that the config requests, the objective among them."""
         wanted: Sequence[str] = self.document["metrics"] or self.task.measures
         return wanted
 
@@ -178,12 +176,12 @@ def task_of(node: Node) -> TextTask:
 
 
 def task_rules(node: Node) -> dict[str, Any]:
-    """Return the arguments of a task that decide how it scores."""
+    """Return the arguments of a task that decide its scores."""
     return {name: value for name, value in arguments(node).items() if name not in ELSEWHERE}
 
 
 def check_measure(task: TextTask, key: str, name: str) -> None:
-    """Raise BadInput, which names the config key, unless the task has the measure."""
+    """Raise BadInput, naming the config key, unless the task has the measure."""
     if name not in task.measures:
         known = ", ".join(task.measures)
         hint = did_you_mean(name, task.measures)
@@ -191,22 +189,22 @@ def check_measure(task: TextTask, key: str, name: str) -> None:
 
 
 def strata(kinds: Sequence[str]) -> np.ndarray:
-    """Return the kinds as numbers, int [N]; the public part has the same share of each."""
+    """Return the kinds as numbers, int [N]."""
     return np.unique(np.array(kinds, dtype=object), return_inverse=True)[1]
 
 
 def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
-    """Return the public part, bool [N], by ids and kinds alone: it is the same for every submission."""
+    """Return the public part, bool [N]. Only ids and kinds decide: it is the same for every submission."""
     return draw_public(judged.item_ids, strata(judged.kinds), seed, public)
 
 
 def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = None) -> dict[str, float]:
-    """Return every measure over the items, or those of `rows` (bool [N]); NaN where it is undefined."""
+    """Return every measure over the items, or over `rows` (bool [N]); NaN if undefined."""
     return {name: float(value) for name, value in task.measure(_sums(counts, rows)).items()}
 
 
 def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
-    """Return every measure over the items of one kind (bool [N]); NaN also where it says nothing about them."""
+    """Return every measure over the items of one kind (bool [N]); NaN also if it says nothing about them."""
     silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
     return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
 
@@ -236,7 +234,7 @@ def tallied(task: TextTask, counts: ItemCounts, wanted: Sequence[str]) -> Tallie
 def summaries(
     task: TextTask, counts: ItemCounts, wanted: Sequence[str], seed: int, resamples: int = RESAMPLES
 ) -> dict[str, Summary]:
-    """Return the wanted measures with their BCa intervals. A measure that is absent is NaN without an interval."""
+    """Return the wanted measures with BCa intervals; an absent measure is NaN, without an interval."""
     means = measure_all(task, counts)
     found = {name: Summary(means[name], entering(task, counts, name)) for name in wanted}
     if known := [name for name in wanted if means[name] == means[name]]:

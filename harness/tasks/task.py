@@ -21,11 +21,11 @@ Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, "" for 
 class JudgedItems:
     """Predictions compared with references: N items, in the order of the references.
 
-    kinds:       the kind of each item, such as its question type; the public part has the same share of each kind.
+    kinds: such as question types; the public part has the same share of each kind.
     item_counts: finite; 0 where a count does not apply to an item.
-    table:       column -> N cells (text, number or None), for people to read.
-    marked:      column of the table -> N texts in pieces with marks.
-    absent:      measure -> why it could not be computed.
+    table: column -> N cells (text, number or None), for people to read.
+    marked: column of the table -> N texts in pieces with marks.
+    absent: measure -> why it could not be computed.
     """
 
     item_ids: tuple[str, ...]
@@ -45,10 +45,10 @@ def nfc(text: str) -> str:
 class TextTask(Protocol):
     """Predictions and references of one kind. Constructors check their arguments and load nothing.
 
-    measures: the names of what `measure` returns, the objective among them.
-    counts:   the item counts whose sums are shown to people.
-    subset:   measure -> the item count, 0 or 1, that says which items enter it; all items enter the others.
-    version:  of the measures; runs of different versions are not compared.
+    measures: the names that `measure` returns, the objective among them.
+    counts: the item counts whose sums are shown to people.
+    subset: measure -> the item count, 0 or 1, of the items that enter it; all items enter the others.
+    version: of the measures; runs of different versions are not compared.
     """
 
     name: str
@@ -58,10 +58,7 @@ class TextTask(Protocol):
     version: int
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Read both files, pair their items by id, and count.
-
-        wanted: measures; what none of them needs is not computed.
-        """
+        """Read both files, pair their items by id, and count. wanted: compute only what these measures need."""
         ...
 
     def marked(self, item: Mapping[str, str]) -> Marked:
@@ -69,9 +66,9 @@ class TextTask(Protocol):
         ...
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every measure from sums of item counts, each of any shape [...]; NaN if undefined or not counted."""
+        """Return every measure from sums of item counts, of any shape [...]; NaN if undefined or not counted."""
         ...
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return measures whose value is only a convention for items of one kind with these sums of counts."""
+        """Return the measures whose value is only a convention for items with these sums of counts."""
         ...
