@@ -488,7 +488,7 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
         (lambda queries, k: None, {}, "<lambda> returned None: return a list with one list of pairs for each query."),
         (lambda queries, k: [[]], {}, "<lambda> returned 1 lists for 3 queries"),
         (finding(["d1"]), {}, "'d1' is not a (doc_id, score) pair."),
-        (finding([("d1", 1.0), ("d1", 0.5)]), {}, "document 'd1' is there twice."),
+        (finding([("d1", 1.0), ("d1", 0.5)]), {}, "document 'd1' occurs twice."),
         (finding([("d1", float("inf"))]), {}, "document 'd1' scores inf, not a finite number."),
         (finding([("d9", 1.0)]), {}, "the dataset has no document 'd9'."),
         (finding([("d1", 1.0), ("d2", 0.5)]), {"k": 1}, "2 documents, but k is 1."),

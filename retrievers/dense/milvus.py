@@ -96,7 +96,7 @@ class MilvusIndex(Approximate):
             )
             found = [np.unique(np.array(row.ids, np.int64)) for row in hits]
             if any(len(ids) and not 0 <= ids[0] <= ids[-1] < len(vectors) for ids in found):
-                raise Failed(f"Milvus at {milvus.address} returned documents that {name} does not have: drop it.")
+                raise Failed(f"Milvus at {milvus.address} returned documents that {name} lacks: drop that collection.")
             return Candidates(np.concatenate(found).astype(np.int32), np.cumsum([0, *map(len, found)]))
 
         return propose
@@ -113,7 +113,7 @@ class MilvusIndex(Approximate):
         try:
             self._send(milvus, unfinished, vectors)
             if not _is_complete(milvus, unfinished, len(vectors)):
-                raise Failed(f"Milvus at {milvus.address} took all documents, but reports another number.")
+                raise Failed(f"Milvus at {milvus.address} received all documents, but counts a different number.")
             milvus.call("rename_collection", unfinished, name)
         except BaseException as error:
             with contextlib.suppress(Failed):  # the first error is the one to report
@@ -154,7 +154,7 @@ def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
         if (count := int(found["count(*)"])) >= rows:
             break
     if count != rows:
-        log.warning("the collection %s of Milvus has %s rows instead of %s: it is dropped", name, count, rows)
+        log.warning("the collection %s of Milvus has %s rows instead of %s: dropping it", name, count, rows)
         milvus.call("drop_collection", name)
     return count == rows
 
@@ -172,8 +172,8 @@ class Milvus:
             return getattr(self.client, method)(*arguments, timeout=timeout, **named)
         except _rpc_errors() as error:
             raise Failed(
-                f"Milvus at {self.address} failed in {method}: {_reason(error)}. Nothing half-done is used: when the "
-                "server is well again, run the same command."
+                f"Milvus at {self.address} failed in {method}: {_reason(error)}. Unfinished collections are never "
+                "used: run the same command again when the server works."
             ) from None
 
 
@@ -202,7 +202,7 @@ def _checked(uri: str) -> str:
     if path.exists() and not path.is_dir():
         raise BadInput(f"{URI}: {path} is not a folder of milvus-lite 3. Give another path.")
     if not path.parent.is_dir():
-        raise BadInput(f"{URI}: {path} cannot be made, as its parent is missing. Give another path.")
+        raise BadInput(f"{URI}: {path} cannot be made, because its parent folder is missing. Give another path.")
     return str(path)
 
 

@@ -259,8 +259,7 @@ def positions(transformer: Any) -> int:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Load a model from `folder` inside this block, silently. Raise BadInput if `package` is missing or cannot do it.
-    """
+    """Load a model from `folder` in this block, silently. Raise BadInput if `package` is missing or cannot do it."""
     _need(package)
     from transformers.utils import logging
 
@@ -370,8 +369,8 @@ def _unavailable(source: ModelSource, reason: str) -> BadInput:
         f"Ways out: (1) Run `hf download {source.model}{option}` on a machine that reaches the hub and copy its cache "
         "here (HF_HOME is the cache's folder); HF_ENDPOINT can name a mirror. "
         "(2) Copy the model to a folder and set path, such as encoder=local encoder.path=FOLDER or "
-        "rerank.path=FOLDER. (3) Do without the hub: encoder=use_multilingual, encoder=lsa, retriever=hybrid_light, "
-        "retriever=hybrid_lexical and rerank=none need none."
+        "rerank.path=FOLDER. (3) Do without the hub: use encoder=use_multilingual, encoder=lsa, "
+        "retriever=hybrid_light, retriever=hybrid_lexical or rerank=none."
     )
 
 

@@ -132,9 +132,9 @@ def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[st
         if not isinstance(doc_id, str):
             raise BadInput(f"{where}: the doc_id {shown_value(doc_id)} is not text. Return ids as text: str(doc_id).")
         if doc_id not in known:
-            raise BadInput(f"{where}: the dataset has no document {shown_value(doc_id)}. Is the index of this dataset?")
+            raise BadInput(f"{where}: the dataset has no document {shown_value(doc_id)}. Was the index made from it?")
         if doc_id in row:
-            raise BadInput(f"{where}: document {shown_value(doc_id)} is there twice. Return each once.")
+            raise BadInput(f"{where}: document {shown_value(doc_id)} occurs twice. Return each once.")
         value = _number(score)
         if not math.isfinite(value):
             raise BadInput(f"{where}: document {shown_value(doc_id)} scores {shown_value(score)}, not a finite number.")

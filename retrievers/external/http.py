@@ -114,8 +114,7 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query, none for a blank query, and the latency. Raise Failed if a query fails.
-        """
+        """Return at most k documents per query, and the latency. Raise Failed if a query gets no result."""
         opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
         rows: dict[str, dict[str, float]] = {query.query_id: {} for query in queries}
@@ -172,7 +171,7 @@ class HttpRetriever:
                 )
             found[doc_id] = max(score, found.get(doc_id, score))
         if "k" in self._names and len(ids) > k:
-            raise _final(f"it returns {len(ids)} results instead of {k}. Check the place of {{k}}.")
+            raise _final(f"it returns {len(ids)} results instead of {k}. Check where {{k}} is used.")
         return found, None if len(set(scores)) < 2 else scores == sorted(scores)
 
     def _pairs(self, reply: HttpReply) -> tuple[list[str], list[float]]:
@@ -330,9 +329,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class JsonPath:
-    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. A name with a question mark may be absent:
-    `children?[*].id`.
-    """
+    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. A name followed by ? may be absent: `children?[*].id`."""
 
     text: str
     steps: tuple[_Step, ...]

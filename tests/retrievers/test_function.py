@@ -76,7 +76,7 @@ WRONG = [
     ("return [[], [], []]", "returned 3 lists for 2 queries"),
     ("return [None, []]", "query q2: None is not a list of"),
     ("return [[('a', 1)], [('a', 1), ('b', 1), ('c', 1)]]", "query q1: 3 documents, but k is 2"),
-    ("return [[], [('a', 1), ('a', 2)]]", "query q1: document 'a' is there twice"),
+    ("return [[], [('a', 1), ('a', 2)]]", "query q1: document 'a' occurs twice"),
     ("return [[('z', 1)], []]", "query q2: the dataset has no document 'z'"),
     ("return [[(1, 1)], []]", r"query q2: the doc_id 1 is not text\. Return ids as text"),
     ("return [[('a',)], []]", r"query q2: \('a',\) is not a"),

@@ -241,7 +241,7 @@ def test_results_that_cannot_be_used(hits, arguments, message, tmp_path):
 
 def test_more_results_than_were_asked_for(tmp_path):
     """Where the request says how many; else the service decides."""
-    message = r"it returns 2 results instead of 1\. Check the place of \{k\}\."
+    message = r"it returns 2 results instead of 1\. Check where \{k\} is used\."
     with SearchServer(lambda query, k: HITS, "fastapi") as server:
         with pytest.raises(Failed, match=message):
             search(server, tmp_path, k=1)

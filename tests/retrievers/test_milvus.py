@@ -239,7 +239,7 @@ ADDRESSES = {
     "a path after the port": (here("http://host:19530/database"), 2, "is 'http://host:19530/database'"),
     "a password": (here(f"http://{TOKEN}@127.0.0.1:1"), 2, "holds a user or a password"),
     "a file": (here("old.db"), 2, r"old\.db is not a folder of milvus-lite 3"),
-    "a folder that is missing": (here("no/where/x.db"), 2, "its parent is missing"),
+    "a folder that is missing": (here("no/where/x.db"), 2, "its parent folder is missing"),
     "nothing listens": (closed, 1, "no Milvus server answers at http://127"),
     "another server": (answering, 1, "no Milvus server answers at http://127"),
     "a refused token": (lambda: guarded("root:other"), 1, "refuses the token: give user:password"),
