@@ -50,10 +50,7 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison that was logged as a separate run.
-
-    run_id, experiment: None for a comparison of files, which is not logged.
-    """
+    """A comparison. run_id, experiment: None for a comparison of files, which is not logged."""
 
     comparison: Comparison
     run_id: str | None

@@ -30,10 +30,7 @@ HEADER = """\
 
 
 def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the given keys to `harness.yaml`, after checking that `harness run` could work with them.
-
-    Raise BadInput if the file exists with other contents.
-    """
+    """Write the given keys to `harness.yaml`. Raise BadInput if `harness run` could not work with them."""
     settings = _settings(config, invocation)
     start = _start(config, invocation) if config.task is None else None
     if start and start.better:

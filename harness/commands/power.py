@@ -35,11 +35,10 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 
 @dataclass(frozen=True, eq=False)
 class PairValues:
-    """Two runs, the better first.
+    """Two runs, the better first. notes: how they were chosen.
 
-    gaps: float64 [Q], the first run's value minus the second's on each judging query; NaN if the measure does not
-    apply.
-    judges: "private " if the private queries judge, "" for all. notes: how the runs were chosen.
+    gaps: float64 [Q], the first run's value minus the second's on each judging query; NaN without a value.
+    judges: "private " if the private queries judge, "" for all.
     """
 
     metric: str
@@ -79,10 +78,10 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
-    """Return the named runs (for a sweep the trial it recommends), or the best run and the best one that differs from
+    """Return the two named runs (for a sweep the recommended trial), or the best run and the next one that differs from
     it.
 
-    Raise BadInput unless they compare query by query, by labels from people alone. folder: for downloads.
+    Raise BadInput unless they compare query by query, by labels from people alone.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:

@@ -50,8 +50,8 @@ class Proof:
 
     then, now: sha256 of the logged predictions, and of the new ones; None without predictions.
     rows: of the logged submission, without document texts. wrong: sentences about what is wrong.
-    differences: {queries: number of queries whose predictions differ, first: [{query_id, query, then, now}, ...]}; then
-    and now are [[document, score], ...], or None without a row.
+    differences: {queries: how many have other predictions, first: [{query_id, query, then, now}, ...]}; then and now
+    are [[document, score], ...], or None without a row.
     metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names. Times decide nothing.
     """
 
@@ -122,10 +122,7 @@ REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER,
 
 
 def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
-    """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
-
-    The command fails if anything differs.
-    """
+    """Run `run` again, or with `verify_only` only check its stored predictions; fail if anything differs."""
     began = time.perf_counter()
     tracker = open_store(config)
     run, command = _reproducible(tracker, config)

@@ -40,11 +40,12 @@ SHOWN = 5  # measures that are printed, with the one that ranks
 class Result(Evaluation):
     """The findings of one experiment, and its files.
 
-    run_id: None if MLflow does not have the run. gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was
-    learned. predictions: the documents returned, by query. data_notes: sentences about unusual data. next_commands: the
-    most promising first. best_before: the best finished run so far that compares. private_peeks: how often private
-    scores of the experiment have been seen. traces: number logged. untraced: why the tracking server lacks some; "" if
-    it has all.
+    run_id: None if MLflow does not have the run.
+    gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was learned.
+    predictions: the documents returned, by query. data_notes: sentences about unusual data.
+    best_before: the best finished run so far that compares.
+    private_peeks: how often private scores of the experiment have been seen.
+    untraced: why some traces are missing; "" if none is.
     """
 
     plan: Plan
@@ -74,7 +75,6 @@ class Result(Evaluation):
 
     @property
     def trial_key(self) -> str:
-        """Return the sha256 of everything that decides the run's numbers."""
         return self.record.tags["trial_key"]
 
     @property
@@ -84,7 +84,7 @@ class Result(Evaluation):
 
     @property
     def unsent(self) -> Path | None:
-        """Return the folder that waits for `harness doctor sync` if the tracking server was down; else None."""
+        """Return the folder that waits for `harness doctor sync`; None unless the tracking server was down."""
         return self.record.unsent
 
     def _lines(self) -> Iterator[str]:

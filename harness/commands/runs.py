@@ -34,7 +34,7 @@ EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("o
 class RunRow:
     """A run, or a sweep with its best trial.
 
-    shown: the run whose objective and params the row shows: the run itself, or the best trial.
+    shown: the run itself or the best trial; the row shows its objective and params.
     trials: number of trials of a sweep so far; None for a run.
     """
 
@@ -101,7 +101,7 @@ class RunGroup:
     def differs(self) -> list[dict[str, str]]:
         """Return for each row the params that differ among the runs of the same command.
 
-        A key of one component alone, such as `retriever.bigram.k1`, counts only if runs that have it differ in it.
+        A key of one component, such as `retriever.bigram.k1`, counts only if runs that have it differ in it.
         """
         found = []
         for row in self.rows:
@@ -129,7 +129,6 @@ class RunGroup:
 
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
-    """List the runs of an experiment, the trials of a sweep, or all experiments."""
     tracker = open_store(config)
     with stage("reading the runs"):
         if config.run is not None:
@@ -215,10 +214,7 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
 
 
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
-    """Return groups of rows that compare, the group of the latest run first, rows without an objective last.
-
-    rows: the latest first.
-    """
+    """Return groups of rows that compare: the latest first, those without an objective last. rows: the latest first."""
     found: list[list[RunRow]] = []
     for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):
         same = next((group for group in found if compares(group[0].shown, row.shown)), None)

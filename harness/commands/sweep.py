@@ -1,7 +1,7 @@
 """`harness sweep`: many trials under one parent run, each retrieval computed once.
 
 Every trial is composed, checked and given its key before anything runs. Trials that need the same retrievals share a
-Hydra job; those that have finished before are skipped.
+Hydra job; finished trials are skipped.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def launcher_of(request: Request) -> HydraLauncher:
 
 
 def show_plan(sweep: Sweep) -> CommandAnswer:
-    """Describe what the sweep would do, and do nothing."""
     outputs, tracker = sweep.config.outputs, sweep.tracker()
     finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):

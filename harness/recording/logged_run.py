@@ -35,8 +35,7 @@ NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
 class ValidRun:
     """A logged run whose data are unchanged and whose predictions are valid.
 
-    predictions: text of the file to submit. config: resolved. count: of queries or items.
-    dataset: None for a text task.
+    predictions: text of the file to submit. count: of queries or items. dataset: None for a text task.
     """
 
     predictions: str
@@ -46,10 +45,7 @@ class ValidRun:
 
 
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run with all its numbers, from its `metrics.json` and from MLflow.
-
-    Trials of a sweep have no such file: MLflow has all their numbers.
-    """
+    """Return the run with all its numbers, from `metrics.json` and MLflow; a sweep's trials have them all in MLflow."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             file = tracker.download(run, METRICS, Path(folder))
@@ -100,8 +96,7 @@ def read_config(file: Path) -> dict[str, Any]:
 def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
     """Raise BadInput unless `allow` has every address and environment variable that a logged config names.
 
-    Anyone who can write to the tracking store can choose them, and only the command line may decide where data are
-    sent.
+    Anyone who can write to the tracking store can choose them; only the command line may decide where data are sent.
     asks: whether language models are asked.
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
@@ -160,7 +155,7 @@ def load_unchanged(
 def require_unchanged(
     run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
 ) -> None:
-    """Raise BadInput, naming everything that has changed, unless the data are the ones that a run logged.
+    """Raise BadInput, naming everything that has changed, unless the run has logged these data.
 
     fingerprints: name -> sha256 of the data now; None without data. places: name -> where the data were read.
     """

@@ -34,10 +34,7 @@ PLUGINS = "plugins"  # tag: the plug-ins of a run's components
 
 
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
-    """Return tags with the data, code and versions that made a run.
-
-    plan: adds the versions of the packages that its components use.
-    """
+    """Return tags with the data, code and versions that made a run; `plan` adds the packages of its components."""
     import platform
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
@@ -54,10 +51,7 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """Return the output of git; None if it fails.
-
-    Run nothing that the configuration of the checkout names, since the folder may be untrusted.
-    """
+    """Return the output of git; None if it fails. Run nothing that the checkout configures: it may be untrusted."""
     import subprocess
 
     def said(*all_words: str) -> str:

@@ -45,10 +45,7 @@ def connect_tracker(tracker: Tracker, outputs: Path) -> Tracker:
 
 
 def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from") -> Tracker:
-    """Return the config's tracker for a command that reads runs. Raise BadInput if it keeps none.
-
-    lacks: how the error describes such a tracker.
-    """
+    """Return the connected tracker of a command that reads runs. Raise BadInput with `lacks` if it keeps no runs."""
     tracker = open_tracker(config)
     if not tracker.keeps_runs:
         raise tracker_error(tracker, lacks)
@@ -56,10 +53,7 @@ def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from
 
 
 def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker:
-    """Connect a tracker, and return it.
-
-    outputs: the folder of a local tracking store. patience: seconds to wait for a server that does not answer.
-    """
+    """Connect a tracker, and return it. patience: seconds to wait for a server that does not answer."""
     deadline = time.monotonic() + patience
     with stage("connecting to the tracking store"):
         while True:
@@ -74,7 +68,7 @@ def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Unfinished work of a process. If the process dies, the next command ends it, by its claim in `<outputs>/.claims`.
+    """Work that the next command ends if this process dies, by its claim in `<outputs>/.claims`.
 
     folder: of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
     experiment, store: of the run, which has the claim's name as a tag; None without a run.
@@ -97,13 +91,11 @@ def claim_work(outputs: Path, work: ProcessWork) -> Claim[ProcessWork]:
 class LiveRun:
     """A run that has begun and has not ended.
 
-    record: what is logged; the caller fills it until the run ends. target: the final folder of its files.
+    record: to be logged; the caller fills it until the run ends. target: the final folder of its files.
     folder: of the files now: `<target>.unfinished`, so incomplete files never look like a result.
     run_id: None if nothing is logged, or if the tracking server was down at the beginning.
-    in_store: whether `folder` belongs to the tracking store. Then there is no `target`: the run's status shows whether
-    its files are complete.
+    in_store: whether `folder` belongs to the tracking store, and stays; the run's status shows whether it is complete.
     outage: why the tracking server could not be reached at the beginning.
-    ended: whether the run has ended, in the tracking store or saved for it.
     """
 
     tracker: Tracker
@@ -219,10 +211,7 @@ def begin(
 def claim_run(
     tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False
 ) -> Claim[ProcessWork] | None:
-    """Claim a run that is about to begin, and put the claim's name into its tags.
-
-    folder, scratch: as in `ProcessWork`. Return None if the tracker is not connected.
-    """
+    """Claim a run about to begin, and tag it with the claim's name. Return None if the tracker is not connected."""
     if tracker.outputs is None:
         return None
     store = without_login(tracker.uri) if tracker.uri else None
@@ -290,10 +279,7 @@ def _end(tracker: Tracker, name: str, work: ProcessWork) -> None:
 def live_run(
     tracker: Tracker, record: RunRecord, target: Path, *, adopted: LoggedRun | None = None, direct: bool = False
 ) -> Iterator[LiveRun]:
-    """`begin` a run and end it: FINISHED, or FAILED or KILLED if the block raises. Arguments as for `begin`.
-
-    A run that could not be logged still ends; `record.unsent` says where it is saved.
-    """
+    """`begin` a run, and end it as FINISHED, or as FAILED or KILLED if the block raises."""
     run = begin(tracker, record, target, adopted=adopted, direct=direct)
     try:
         yield run

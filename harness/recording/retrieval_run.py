@@ -84,12 +84,11 @@ def retrieval_trial_key(
 ) -> str:
     """Return the sha256 of everything that decides a run's numbers: config without paths and runtime, data, versions.
 
-    fingerprints: part of the data -> sha256. texts: digest of the query texts. If a language model writes them, its
-    identity counts instead, since the key is needed before the model is asked.
+    texts: digest of the query texts. If a language model writes them, its identity counts instead, since the key is
+    needed before the model is asked.
 
-    Shards count if they may decide the last digits of a retriever's scores. Answers change no number, but count, since
-    the run submits something else. With a retriever of `cache: false` the key differs in each process, so numbers are
-    never reused.
+    Shards count if they may decide the last digits of a retriever's scores; answers count, since the run submits
+    something else. With a retriever of `cache: false` the key differs in each process, so numbers are never reused.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
@@ -222,8 +221,7 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
     """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
 
-    A score known out of fold replaces the one in sample. Of the scores over parts, only the objective's public one
-    stays, for `select_on=public`.
+    Scores out of fold replace those in sample. Of the scores over parts, only the objective's public one stays.
     """
 
     def wanted(name: str) -> bool:
@@ -276,10 +274,7 @@ def ids_digest(query_ids: tuple[str, ...]) -> str:
 
 
 def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
-    """Return means and ends of intervals by their logged names; NaN if there are none.
-
-    parts: prefix of the names, such as `public/` -> measure -> Summary.
-    """
+    """Return means and ends of intervals by their logged names. parts: prefix of the names -> measure -> Summary."""
     values: dict[str, float] = {}
     for part, summaries in parts.items():
         for name, one in summaries.items():
@@ -305,10 +300,7 @@ def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """Write config, submission rows, scores by query, learned rules and TREC run; return the run's tags.
-
-    light: write no TREC run, and no document texts, which `export` adds again.
-    """
+    """Write the run's files; return its tags. light: without TREC run and document texts, which `export` adds again."""
     submitted = outcome.queries, outcome.final, dataset.by_id
     if outcome.answers is None:
         bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)

@@ -38,10 +38,7 @@ def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
 
 
 def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
-    """Return a run's predictions as they were scored.
-
-    Raise BadInput if they no longer pair with the references, or if either file has changed.
-    """
+    """Return a run's predictions as they were scored. Raise BadInput if they or the references have changed."""
     config = logged_config(tracker, run)
     check_component(logged_value(config, "task", dict), "task")
     references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
@@ -92,10 +89,7 @@ def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
 
 
 def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile, light: bool = False) -> None:
-    """Write a run's files, and put its numbers into the record.
-
-    light: leave out the files for people: page, figure, table of items, versions.
-    """
+    """Write a run's files, and put its numbers into the record. light: leave out the files for people."""
     shutil.copyfile(plan.predictions, folder / stored(plan.predictions))
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
     write_text(folder / "config.yaml", provenance.resolved({name: plan.document[name] for name in recorded_keys}))

@@ -61,10 +61,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
 
 
 def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
-    """Write the requested traces, and link them to the run.
-
-    Return how many, and why the tracking server lacks some; "" if it has all.
-    """
+    """Write the requested traces, linked to the run. Return how many, and why some are missing ("" if none is)."""
     if not (rows := traced_rows(plan, outcome)):
         return 0, ""
     tracer = Tracer(plan, session.dataset, outcome, session.cache)

@@ -1,7 +1,4 @@
-"""MLflow's tracking store: opened quietly, without showing passwords; `Unreachable` if it is down.
-
-Faults in a local database are found before MLflow tries for minutes to open it.
-"""
+"""MLflow's tracking store: opened quietly, without showing passwords; faults of a local database are found at once."""
 
 from __future__ import annotations
 
@@ -91,8 +88,7 @@ def addresses(database: Path) -> list[str]:
 def _reading(database: Path) -> sqlite3.Connection:
     """Return a read-only connection that makes no files beside the database.
 
-    SQLite makes such files for a database in write-ahead mode. Without a -wal file no process has it open, so it can be
-    read as immutable.
+    Without a -wal file no process has a database in write-ahead mode open, so it can be read as immutable.
     """
     with database.open("rb") as file:
         logged = 2 in file.read(JOURNAL.stop)[JOURNAL]
@@ -251,10 +247,7 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Name the other machines where a database keeps files of runs.
-
-    Raise BadInput if there are any and the user has not chosen the database, since it may be untrusted.
-    """
+    """Name the hosts where a database keeps files. Raise BadInput for one if the user did not choose the database."""
     for address in addresses(database):
         if not chosen:
             raise BadInput(

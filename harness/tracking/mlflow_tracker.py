@@ -57,8 +57,8 @@ def begin_once(
 ) -> tuple[Run, bool]:
     """Return a RUNNING run, and whether the server may begin another one for the same request.
 
-    MLflow's client repeats a request that gets no answer. A server that was slow, or was killed before it answered,
-    then has two runs. So send the request once, and look for the run by its claim before sending it again.
+    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. Send the request once,
+    and look for the run by its claim before sending it again.
     """
     from mlflow.exceptions import MlflowException
 
@@ -207,8 +207,7 @@ class MlflowTracker(Tracker):
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
         """Make a RUNNING run with its tags in one call, so it exists or not; the rest is logged at the end.
 
-        adopted: a run that a crash left behind. Continue it if its params agree with the record's, else end it as
-        KILLED.
+        adopted: a run that a crash left behind: continued if its params agree with the record's, else ended as KILLED.
         """
         if adopted is not None:
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
@@ -278,10 +277,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
-        """Return the two finished runs with these tags and params that have the highest objective.
-
-        Ties go to the earlier run.
-        """
+        """Return the two finished runs with the highest objective; ties go to the earlier run."""
         experiment_id = self._experiment_id(experiment)
         wanted = [*_has_tags(tags), *(f"params.`{name}` = '{_param(value)}'" for name, value in params.items())]
         wanted.append("attributes.status = 'FINISHED'")

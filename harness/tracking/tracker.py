@@ -66,10 +66,7 @@ TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """Return a description, cut at the end of a line if it is too long for a tag.
-
-    MLflow's pages show table cells without space between them, so each cell gets one at its end.
-    """
+    """Return a description for MLflow's pages, with space between cells, cut at the end of a line if it is too long."""
     text = re.sub(r"^\| (?!---).*", lambda row: row[0].replace(" |", "&emsp;|"), text, flags=re.MULTILINE)
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
@@ -88,7 +85,6 @@ class Input:
 class RunRecord:
     """One run to log. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
 
-    end_tags: tags known when the run ends.
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values. folder: its files become the run's artifacts.
@@ -187,12 +183,11 @@ class NoFile(BadInput):
 class Tracker:
     """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
-    This class logs nothing and does not import MLflow. It is the base of trackers that only write: their runs have no
+    This class logs nothing and does not import MLflow. Trackers that only write are based on it: their runs have no
     ids, and commands cannot read them.
 
     detail: "light" leaves out some files of a run. choice: its name in `tracking=`.
-    keeps_runs: whether runs and copies of their files can be read again; `open_store` requires it.
-    uri, outputs: of the tracking store and of the harness's files, once connected.
+    keeps_runs: whether runs and their files can be read again; `open_store` requires it.
     artifacts: URI of the folder where a local store keeps files.
     """
 

@@ -159,10 +159,6 @@ FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
-    """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts, model hub and retrievers.
-
-    Exit code 1 if something is broken.
-    """
     checks: tuple[Callable[[DoctorConfig], Iterator[Finding]], ...] = (
         _versions, plugin_findings, _tracking, cache_findings, _disk, _cluster, _fonts, _hub,
         retrievers,
@@ -228,7 +224,7 @@ def _prune(
 ) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    Remove damaged entries too; keep foreign folders, and do not count them. now: seconds since 1970.
+    Remove damaged entries too; neither remove nor count foreign folders. now: seconds since 1970.
     Return the remaining entries, the removed ones, and those kept only because a process uses them.
     """
     removed: list[CacheEntry] = []
@@ -254,9 +250,7 @@ def _prune(
 
 
 def _about(identity: Any) -> str:
-    """Return the classes, models and purposes in an identity, such as `retriever/bm25`; number and size of prepared
-    chunks.
-    """
+    """Return the classes, models, purposes and numbers of files in an identity, such as `retriever/bm25`."""
     names = []
     if isinstance(identity, Mapping):
         if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):

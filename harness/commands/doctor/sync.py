@@ -68,10 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id of the run that the server began, even if its answer was lost; None if there is none.
-
-    End further runs that the server began for the same request.
-    """
+    """Return the id of the run that the server has begun, if any, even if its answer was lost. End duplicates."""
     claim = held.record.tags.get(CLAIM)
     running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None

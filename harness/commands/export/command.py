@@ -30,10 +30,7 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 
 
 def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
-
-    Raise BadInput if the run or its predictions are invalid.
-    """
+    """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger."""
     kind = RunKind(config.task)
     tracker = open_store(config)
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere

@@ -171,9 +171,8 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
 def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     """Return a submission as `export history` shows it.
 
-    local: our mean over all labelled queries by the measure of the latest submission, out of fold if a gate was fitted
-    on labels; None if the run lacks the measure or used other queries than the latest submission.
-    value: the score that ranked the run when it was exported.
+    local: our mean over all labelled queries by the measure of the latest submission; None if the run lacks it or used
+    other queries. value: the score that ranked the run when it was exported.
     drift: part of the leaderboard -> its score minus `local`.
     """
     first, newest = submission.exports[0], latest.exports[0]
@@ -205,8 +204,8 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
 def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
     """Return how well the leaderboard's scores on a part agree with ours, over the submissions that have both.
 
-    drift: mean, least and greatest. tau: Kendall's tau-b of the two orders; None below three submissions, or if
-    undefined. swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
+    tau: Kendall's tau-b of the two orders; None below three submissions, or if undefined.
+    swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
     """
     both = [row for row in rows if row["drift"][part] is not None]
     drifts = [row["drift"][part] for row in both]

@@ -1,9 +1,8 @@
 """The ledger of submissions: exported files, and the scores that the leaderboard gave them.
 
-`<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. A submission is identified by the
-sha256 of its file, so a moved file is recognised; an exported file is never overwritten. Each step is written to
-`<folder>/pending` until the ledger, the file's provenance and the run's tags have it. After a crash `settle` completes
-pending steps; no step is done twice.
+`<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. The sha256 of its file identifies
+a submission, so a moved file is recognised. Each step is written to `<folder>/pending` until the ledger, the file's
+provenance and the run's tags have it. After a crash `settle` completes pending steps; no step is done twice.
 """
 
 from __future__ import annotations
@@ -178,10 +177,7 @@ class Ledger:
                 _refuse(line, f"has the provenance of another file beside it, {beside.name}")
 
     def export(self, line: Export, text: str, provenance: str) -> None:
-        """Begin an export and write its file unless it has this content; `settle` then enters it.
-
-        Raise BadInput if another process has taken the name since `require_free`.
-        """
+        """Begin an export and write its file; `settle` enters it. Raise BadInput if the name was taken meanwhile."""
         begun = self._begin(Pending(LedgerLine(export=line), provenance))
         if not create_text(Path(line.file), text) and digest_file(line.file) != line.sha256:
             begun.unlink()
@@ -194,8 +190,8 @@ class Ledger:
     def settle(self, tracker: Tracker) -> None:
         """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
 
-        Drop an export whose file was never written. Log a warning for a missing run. If the tracking server is down,
-        leave the step for the next command.
+        Drop an export whose file was never written. If the tracking server is down, leave the step for the next
+        command.
         """
         for path in sorted(self.pending.glob("*.json")):
             begun = row_as(Pending, json_file(path), str(path))

@@ -1,8 +1,7 @@
 """A run as an MLflow model to serve: packaged, registered, and loaded only if every file is unchanged.
 
-A package is a folder with a manifest: the config, the learned rules of gate and fusion, the documents, the indexes, the
-random queries for the gate's signal `background`, and the prompt of a language model that writes the queries. That
-model is asked again for each request.
+A package has a manifest, the config, the learned rules of gate and fusion, the documents, the indexes, the random
+queries for the gate's signal `background`, and the prompt of a language model that writes the queries.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ UNASKED = "The model would be asked again for what the run searched for. Run the
 class ServedRun:
     """The contents of a package.
 
-    dataset: the run's data, unchanged. queries: those that the run searched for.
-    cache: with the run's indexes; missing ones are built there.
+    queries: those that the run searched for. cache: with the run's indexes; missing ones are built there.
     rules: group, gate or fusion -> file of the rule that the run learned or was given.
     """
 
@@ -76,8 +74,7 @@ def prepared_model(
 ) -> Iterator[ServedRun]:
     """Make the registered model `name` unless it exists, and give the run that `log_model` adds as a version.
 
-    Raise BadInput if the run would have another trial key today, since its model might answer differently; if its
-    written queries are no longer cached; if a learned rule was edited; or if MLflow refuses the name.
+    Raise BadInput if its model might answer differently than the run did, or if MLflow refuses the name.
     allow: as for `require_allowed_hosts`.
     """
     assert valid.dataset is not None
@@ -167,8 +164,8 @@ def load_model(folder: Path) -> Searcher:
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
 
-    table: columns `query`, a text, or `messages`, a conversation as a list of {role, content}; and optionally
-    `query_id`, by default the number of the row from 0. Raise BadInput, naming the row, for anything else.
+    table: columns `query`, a text, or `messages`, a list of {role, content}; and optionally `query_id`, by default the
+    number of the row from 0. Raise BadInput, naming the row, for anything else.
     """
     from pandas import DataFrame
 
@@ -308,7 +305,7 @@ def _signature() -> ModelSignature:
 
 
 def _requirements(plan: Plan) -> list[str]:
-    """Return this package, its dependencies, and the packages that decide the results of a config, as installed.
+    """Return the installed versions of this package, its dependencies, and the packages that decide the results.
 
     This package is not on PyPI: to rebuild the environment, pip needs its wheel (`PIP_FIND_LINKS=dist`).
     """
