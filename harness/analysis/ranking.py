@@ -1,4 +1,4 @@
-"""Which run of an experiment is best, by its own objective or by another measure, and which runs compare."""
+"""The best run of an experiment, by its objective or another measure, and the runs that compare with it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from harness.tracking.tracker import (
     member_tag,
 )
 
-SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
+SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 
-SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
-SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # of runs that compare, besides labels
-SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # by the queries that rank them
+SCORED_QUERIES = "queries/scored"  # metric: the number of queries a run is scored on
+SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # equal in runs that compare
+SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> equal params
 
-USUAL = "modified_map@3"  # what runs are ranked by that say nothing about it
-GET_LABELS = (  # what to do about runs without any
+USUAL = "modified_map@3"  # ranks runs that name no objective
+GET_LABELS = (  # how to get labels
     "Labels that you have: dataset.qrels=FILE. To make some: `harness testset draft` writes questions with labels from "
     "your documents, and `harness testset pool` collects what runs find for these questions, to be judged."
 )
 
 C = TypeVar("C", bound=Config)
-MEANING = {  # of what sets runs apart
+MEANING = {  # tag, param or metric by which runs do not compare -> its name in messages
     "task": "task",
     "data.qrels": "labels",
     "data.evidence": "evidence",
@@ -54,7 +54,7 @@ MEANING = {  # of what sets runs apart
     "public": "public part",
     "seed": "public part",
 }
-ANOTHER = {  # whether runs are of retrieval -> how to make one
+ANOTHER = {  # whether the task is retrieval -> how to get another run
     True: "Make another run on the same data, such as with another retriever.",
     False: "Score another file with the same references.",
 }
@@ -62,13 +62,13 @@ ANOTHER = {  # whether runs are of retrieval -> how to make one
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which runs are ranked, and by what.
+    """The runs to rank, and the measure that ranks them.
 
-    select_on: "all", "public", or None: as the runs themselves were ranked.
-    task: `retrieval`, or the name of a text task. scheme: of a text task, if several occur.
+    select_on: "all", "public", or None for the queries that ranked the runs when they were made.
+    task: `retrieval`, or the name of a text task. scheme: picks one if the runs of a text task have several.
     verbs: the commands that made the runs.
-    runs: ids, or beginnings of ids, of a sweep for all its trials; None: the finished runs of the experiment that
-        compare with the best one, or with `like`.
+    runs: ids or beginnings of ids; the id of a sweep stands for its trials. None: the finished runs of the experiment
+        that compare with `like`, by default with the best one.
     """
 
     experiment: str
@@ -91,8 +91,8 @@ class Wanted:
 class RankedRun:
     """A finished run, and the score that ranks it.
 
-    name: short, unique on a board, such as "hybrid_light · auto"; "" elsewhere.
-    also: runs with the same results, as `distinct` finds them.
+    also: runs with the same results, from `distinct`.
+    name: short and unique on a board, such as "hybrid_light · auto"; "" elsewhere.
     """
 
     run: LoggedRun
@@ -102,15 +102,14 @@ class RankedRun:
 
     @property
     def twins(self) -> str:
-        """The same runs, as a row says them: `also first.csv, 7cd4c06a`; "" without any."""
         return f"also {some(dict.fromkeys(one.called for one in self.also), 3)}" if self.also else ""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Runs that compare, the best first; ties go to the earlier. notes: which others there are, and why not here.
+    """Runs that compare, best first. Ties go to the earlier run.
 
-    select_on: the queries that rank the runs, "all" or "public".
+    select_on: the queries that rank the runs, "all" or "public". notes: which runs were left out, and why.
     """
 
     select_on: str
@@ -119,10 +118,10 @@ class Chosen:
 
 
 def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collection[str] = SCORED) -> tuple[C, list[str]]:
-    """Return (the config of a command with a measure as its `metric`; a note on why, where that is not obvious).
+    """Return (the config with a measure as its `metric`, a note if the runs are ranked by several measures).
 
-    `metric: null` becomes the measure that ranks most of the runs that `runs` or `run` names, else of the finished runs
-    of the experiment; ties go to the latest. Raise BadInput if there are no runs.
+    `metric: null` becomes the measure that ranks most of the named runs, or of the finished runs of the experiment if
+    none is named. Ties go to the latest run. Raise BadInput if there are no runs.
     """
     document = config.document
     if document["metric"] is not None:
@@ -130,7 +129,7 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
     words = document.get("runs") or [word for word in (document.get("run"),) if word]
     if words:
         whose, found = "named runs", [one for word in words for one in _counting(tracker, tracker.run(word))]
-        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # of others it is said why not
+        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # the command refuses the others
     else:
         name = document["experiment_name"]
         whose, found = f"runs of {name!r}", tracker.runs(name, {}, "FINISHED")
@@ -150,7 +149,7 @@ def require_labels(run: LoggedRun) -> None:
 
 
 def require_finished(run: LoggedRun) -> None:
-    """Raise BadInput unless the run is a finished one with scores."""
+    """Raise BadInput unless the run has finished and has scores."""
     if (verb := run.tags.get("harness.verb")) not in SCORED:
         raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores.")
     if run.status != "FINISHED":
@@ -158,15 +157,14 @@ def require_finished(run: LoggedRun) -> None:
 
 
 def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
-    """Return the measure if a command about these runs has to be told it; None where they are ranked by it anyway."""
+    """Return the measure if a command about these runs must name it; None if all are ranked by it anyway."""
     return None if list(_ranked_by(runs)) == [metric] else metric
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
     """Return the finished runs of an experiment that have the measure. Raise BadInput if there are none.
 
-    A run is ranked by its own objective where that is the measure, else by the score of the same kind: out of fold
-    where a gate or a fusion learnt from labels.
+    The score of a run is out of fold if its gate or fusion learnt from labels.
     """
     runs = [
         run
@@ -182,10 +180,10 @@ def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
 
 
 def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:
-    """Return one run for each set of equal runs, the best first: a run before a scored file, then the earliest.
+    """Return one run for each set of equal runs, best first: the earliest that is not a scored file, if any.
 
-    by_lists: whether runs of different configurations are equal if they return the same documents; runs that are
-    ranked by their time never are.
+    by_lists: whether runs of different configurations are equal if they return the same documents. Runs ranked by
+    their time never are.
     """
     groups: dict[tuple[str | None, ...], list[RankedRun]] = {}
     for one in sorted(ranked, key=lambda one: (one.run.tags.get("harness.verb") != "run", one.run.began)):
@@ -200,14 +198,13 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
 
 
 def repeated_note(ranked: Sequence[RankedRun]) -> list[str]:
-    """Return the note on runs that `distinct` left out, in a list; [] if there are none."""
     count = sum(len(one.also) for one in ranked)
     why = "more with the configuration or the returned documents of another: they do not count again"
     return [f"{counted(count, 'run')} {why}."] if count else []
 
 
 def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, ...]]:
-    """Return what a run shares with its equals: its trial key, and its lists with what they are scored by."""
+    """Return the keys of a run, any of which makes two runs equal: its trial key, and its scored lists."""
     tags = run.tags
     found: list[tuple[str | None, ...]] = [(tags["trial_key"],)] if "trial_key" in tags else []
     if by_lists and LISTS in tags:
@@ -216,7 +213,6 @@ def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, 
 
 
 def is_same(one: LoggedRun, other: LoggedRun) -> bool:
-    """Return whether two runs are equal for `distinct`."""
     return not {*identities(one)}.isdisjoint(identities(other))
 
 
@@ -231,7 +227,7 @@ def chosen_run(
     task: str = RETRIEVAL,
     verbs: Collection[str] = SCORED,
 ) -> LoggedRun:
-    """Return the run with the id `run`; without one the best of `experiment_name` by `metric` and `select_on`."""
+    """Return the run that the config names, or the best run of its experiment by `metric` and `select_on`."""
     if config.run is not None:
         return recommended(tracker, tracker.run(config.run))
     assert config.metric is not None, "`settled` names one"
@@ -241,8 +237,8 @@ def chosen_run(
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
     """Return whether the objectives of two runs can rank them: the same measure on the same queries and rules.
 
-    In sample and out of fold compare: each is what its run is ranked by. What only one of the runs has logged does not
-    tell them apart: a file that was scored without queries has no `data.queries`.
+    In-sample and out-of-fold scores compare. A tag that only one run has is ignored: a file scored without queries has
+    no `data.queries`.
     """
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
@@ -251,9 +247,9 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
 
 
 def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> str:
-    """Return the tag, param or number by which scores of two runs do not compare; "" if they compare.
+    """Return the tag, param or metric that keeps the scores of two runs from comparing; "" if they compare.
 
-    select_on: the queries that the scores are about, "all" or "public".
+    select_on: the queries that are scored, "all" or "public".
     """
     if one.tags.get("task") != other.tags.get("task"):
         return "task"
@@ -266,18 +262,18 @@ def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> st
 
 
 def same_tags(measure: str) -> tuple[str, ...]:
-    """Return the tags that all runs share that the measure can rank.
+    """Return the tags that must be equal in all runs ranked by the measure.
 
-    Measures of documents need the same labels. Measures of spans need the same evidence: the documents may have been
-    cut from the texts in different ways.
+    Measures of documents need the same labels. Measures of spans need the same evidence, since the runs may cut the
+    texts into different documents.
     """
     return ("data.evidence" if of_spans(measure) else "data.qrels", *SAME_TAGS)
 
 
 def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
-    """Return the best other finished run whose objective compares with the record's; None if there is none.
+    """Return the best other finished run whose objective compares with that of a run; None if there is none.
 
-    record: of the run with this id, which has ended.
+    record: of the run `run_id`, which has ended.
     """
     if record.objective is None:
         return None
@@ -290,10 +286,7 @@ def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None
 
 
 def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:
-    """Return a run's score by a measure; None if the run does not have it.
-
-    The public part of measures other than the objective is in the run's file of all metrics.
-    """
+    """Return a run's score; None if it has none. The public part of some measures is in its file of all metrics."""
     known = run.score(metric, select_on)
     return known if known or select_on == "all" else in_full(tracker, run).score(metric, select_on)
 
@@ -310,17 +303,13 @@ def _counting(tracker: Tracker, run: LoggedRun) -> list[LoggedRun]:
 
 
 def _ranked_by(runs: Sequence[LoggedRun]) -> Counter[str]:
-    """Return objective -> how many runs are ranked by it, that of the latest run first.
-
-    Where no run has labels, these are the objectives that the runs were given.
-    """
     latest = sorted(runs, key=lambda run: -run.began)
     found = Counter(run.objective.name for run in latest if run.objective)
     return found or Counter(run.params["objective"] for run in latest if "objective" in run.params)
 
 
 def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
-    """Return the queries that ranked all of these runs. Raise BadInput if only some are ranked by the public part."""
+    """Return the queries that ranked all runs, "all" or "public". Raise BadInput if some differ."""
     counts = Counter(run.select_on for run in runs if run.score(wanted.metric, run.select_on))
     if len(counts) > 1:
         raise BadInput(
@@ -369,7 +358,7 @@ def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
 
 
 def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
-    """Return the runs that are asked for. Raise BadInput if they do not compare, or are fewer than two."""
+    """Return the wanted runs. Raise BadInput if they do not compare, or if fewer than two differ."""
     found = _of_experiment(tracker, asked) if asked.runs is None else _named(tracker, asked)
     once = distinct(found.runs)
     notes = [*found.notes, *repeated_note(once)]
@@ -388,7 +377,7 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
 
 
 def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
-    """Return the runs with these ids, or beginnings of ids; of a sweep the trial that it recommends.
+    """Return the runs with these ids or beginnings of ids; the id of a sweep stands for its recommended trial.
 
     Raise BadInput for a run that is named twice.
     """
@@ -402,10 +391,10 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """Return (the runs without files that were scored on other queries, a note on these).
+    """Return (the runs without files scored on other queries, a note on these).
 
-    A file that lacks difficult queries would rank first. The queries of the retrieval runs decide; among files alone
-    those that most of them have, ties to the larger set.
+    A file without the difficult queries would rank first. The queries of the retrieval runs decide. Without such runs,
+    the queries of most files decide; ties go to the larger set.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:
@@ -466,7 +455,7 @@ def _named(tracker: Tracker, asked: Wanted) -> Chosen:
 def of_runs(
     tracker: Tracker, runs: Sequence[LoggedRun], metric: str, select_on: str | None, notes: Sequence[str] = ()
 ) -> Chosen:
-    """Return these finished runs, the best first. Raise BadInput unless all have the measure, and scores compare."""
+    """Return these finished runs, best first. Raise BadInput unless all have the measure and their scores compare."""
     select_on = select_on or ("public" if all(run.select_on == "public" for run in runs) else "all")
     ranked = []
     for run in runs:
@@ -486,7 +475,7 @@ def of_runs(
 
 
 def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
-    """Return sha256 of a run's labels and of the ids of the queries that it is scored on, as far as it says."""
+    """Return (sha256 of a run's labels, sha256 of the ids of its scored queries); None for one that is not logged."""
     return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
 
 

@@ -1,8 +1,9 @@
-"""What to expect on new queries of the best run of an experiment.
+"""The score to expect of the best run of an experiment on new queries.
 
-The queries that choose the best of many runs score it too high. Three numbers correct that, the most honest one first:
-the mean of private queries, which had no part in the choice; the replay of `sweep=auto`, which repeats its choices
-without the queries that score them; the cross-validated choice among the runs, which does not know how they were made.
+The queries that choose the best of many runs score it too high. Three numbers correct that, the most honest first:
+1. private: the mean over private queries, which had no part in the choice;
+2. replay: `sweep=auto` repeats its choices without the queries that score them;
+3. choice: the cross-validated choice among the runs, which ignores how they were made.
 """
 
 from __future__ import annotations
@@ -27,22 +28,21 @@ from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
-MOST = 200  # runs whose scores by query are read where a command is to be quick
-LUCK = 0.0005  # by which the best score is too high, from which on it is said
+MOST = 200  # runs: a quick command reads no more scores by query
+LUCK = 0.0005  # the least excess of the best score that is reported as luck
 
 How = Literal["private", "replay", "choice", "unknown"]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What to expect on new queries of the best run.
+    """The score to expect of the best run on new queries.
 
-    run_id: of the best run; None if it is not logged. best: its score on the queries that chose it.
-    value, low, high: the score to expect, and its 95 % interval; NaN where unknown, with the reason.
-    runs, of: how many runs the number knows, of how many that compare.
-    private: the number of private queries that it is the mean of; 0 for others.
-    alone: whether it is about the trials of one sweep alone.
-    raw: whether the labels come partly from a model: then all values are raw.
+    run_id: None if the best run is not logged. best: its score on the queries that chose it.
+    value, low, high: with a 95 % interval; NaN if unknown, for the given reason.
+    runs, of: the value rests on `runs` of the `of` runs that compare. alone: whether all are trials of one sweep.
+    private: the number of private queries averaged; 0 unless `how` is "private".
+    raw: whether the labels come partly from a model, so that all values are raw.
     """
 
     metric: str
@@ -62,7 +62,6 @@ class Expected:
 
     @property
     def sentence(self) -> str:
-        """What the number means and how it was found."""
         return self.words.en
 
     @property
@@ -107,9 +106,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """What a sweep's choices score when they are repeated without the queries that score them.
+    """The score of a sweep whose choices are repeated without the queries that score them.
 
-    sweep_id: of the sweep. winner: what its best trial scores.
+    winner: the score of its best trial.
     """
 
     sweep_id: str
@@ -121,10 +120,9 @@ class Replay:
 
 @dataclass(frozen=True, eq=False)
 class RunFamily:
-    """Runs that compare by a measure, the best first, among which one is chosen.
+    """Runs that compare, best first. One of them is chosen.
 
-    select_on: the queries that rank them, "all" or "public". of: how many runs compare, these among them.
-    read: at least the first so many of them with their values. alone: as in `Expected`.
+    read: reads the values of the first so many runs, or of more. of, alone: see `Expected`.
     """
 
     metric: str
@@ -135,9 +133,9 @@ class RunFamily:
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
-        """Return what to expect of the best; None with fewer than two runs, or fewer than two queries that choose.
+        """Return what to expect of the best run; None with fewer than two runs or two queries that choose.
 
-        replay: of a sweep whose best trial may be the best. most: more runs than that are not read.
+        replay: of a sweep whose best trial may be the best run. most: read no scores if there are more runs.
         """
         if len(self.runs) < 2:
             return None
@@ -157,7 +155,7 @@ class RunFamily:
             return replace(start, runs=0, reason=f"What to expect on new queries is unknown: {error}")
 
     def known_to(self, replay: Replay) -> int:
-        """Return how many of the runs are trials of the sweep that was replayed."""
+        """Return how many of the runs are trials of the replayed sweep."""
         member = member_tag(replay.sweep_id)
         return sum(any(member in run.tags for run in (one.run, *one.also)) for one in self.runs)
 
@@ -199,7 +197,7 @@ class RunFamily:
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
     """Return what to expect of the best run of a board; None for text tasks.
 
-    whole: whether all runs of the experiment that compare are on it.
+    whole: whether the board has all runs of the experiment that compare.
     """
     if runs.submissions:
         return None
@@ -213,14 +211,13 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
 def of_family(
     tracker: Tracker, family: RunFamily, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
-    """Return what to expect of the best of these runs. most, replay: as for `of_experiment`."""
     return family.expected(replay or _replay(tracker, family), most)
 
 
 def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return what to expect of a run if it is the best of its experiment; None for others.
+    """Return what to expect of a run if it is the best of its experiment; otherwise None.
 
-    The scores of more than MOST runs are not read. select_on: None: as the run was ranked.
+    select_on: None for the queries that ranked the run.
     """
     select_on = select_on or run.select_on
     score = run.score(metric, select_on)
@@ -229,7 +226,7 @@ def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: st
 
 
 def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return the same as `expected_of_run`, and count a private score that it shows as seen."""
+    """Return `expected_of_run`; count the private score as seen if it is shown."""
     found = expected_of_run(tracker, run, metric, select_on)
     if found and found.how == "private":
         tracker.count_private_view(run.experiment)
@@ -239,9 +236,9 @@ def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str |
 def of_experiment(
     tracker: Tracker, asked: Wanted, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
-    """Return what to expect of the best run of an experiment; None if nothing was chosen among runs that compare.
+    """Return what to expect of the best run of an experiment; None if fewer than two runs compare.
 
-    asked: without its `runs`. most: more runs than that are not read. replay: of a sweep that is about to end.
+    asked: its `runs` are ignored. most: read no scores if there are more runs. replay: of a sweep about to end.
     """
     try:
         check_by_query(asked.metric)
@@ -261,7 +258,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay that knows most of the runs, of sweeps whose best trial is as good as the best run."""
+    """Return the replay of a sweep whose best trial ties with the best run. Several: the one with most of the runs."""
     best, metric, select_on = family.runs[0], family.metric, family.select_on
     found = []
     for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):
@@ -270,7 +267,7 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
             continue
         if one.value <= best.score.value - CLOSE:
             continue
-        with suppress(BadInput):  # its best trial was deleted
+        with suppress(BadInput):  # the best trial was deleted
             if not differ(best.run, tracker.run(sweep.tags.get("best.run_id", "")), metric, select_on):
                 low, high = (sweep.metrics.get(f"procedure/{end}", math.nan) for end in ("low", "high"))
                 found.append(Replay(sweep.tags["sweep.id"], one.value, value, low, high))
@@ -278,9 +275,9 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Return the mean over queries, each scored with the run, or the mean of the runs, that is best on the other folds.
+    """Return the mean over queries; each is scored by the run that is best on the other folds. Ties are averaged.
 
-    values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval, by which folds are drawn.
+    values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval; stratifies the folds.
     """
     count = min(FOLDS, values.shape[1])
     means = []

@@ -1,8 +1,8 @@
-"""Runs in the order of their scores: what each costs, which the queries cannot tell from the best, which to take.
+"""Runs by score: the cost of each, which ones the queries cannot tell from the best, and which to take.
 
-The run to take has the highest score. Among scores that are equal up to rounding, the choice goes to runs that ask no
-language model, then to the quickest, to the smallest index, to the first. A run that is not told apart from it is no
-better guess; but one that spares a language model, or takes at most a tenth of the time, is named beside the pick.
+The pick has the highest score. Scores equal up to rounding are decided by: no language model, less time, a smaller
+index, the first run. A run not told apart from the pick is named beside it if it spares a language model or takes at
+most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.storage.typed import HIDDEN, key_named
 
 INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
-MUCH = 10  # times as quick, from which on a run is named beside the pick
+MUCH = 10  # a run this many times as quick is named beside the pick
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
@@ -46,16 +46,15 @@ ESTIMATED = (
 class Row:
     """A run on the leaderboard.
 
-    run: its place in `BoardRuns.runs`. name, value: its short name, and what ranks it.
-    group: "best", "same" where it is not told apart from the best, "worse"; None where nothing was tested.
+    run: its place in `BoardRuns.runs`. value: the score that ranks it.
+    group: "same" if it is not told apart from the best; None if nothing was tested.
     difference: its mean minus the best run's, over the queries that count in both.
-    p, p_holm: of the paired randomisation test against the best run; NaN for the best itself, and where labels come
-        partly from a model.
-    ms: milliseconds per query; mb: size of its indexes; None if unknown.
-    asks_model: whether it asks a language model about each query, which the time leaves out.
-    changed: what differs from the run above it: {key, above, here}, None where a run has none.
-    public, private: what it scores on these parts and its ranks there among the runs of the board; None unless the
-        public part ranks the runs.
+    p, p_holm: paired randomisation test against the best run; NaN for the best itself, and if labels come partly from
+        a model.
+    ms: milliseconds per query, without those of a language model. mb: megabytes of its indexes. None if unknown.
+    asks_model: whether it asks a language model about each query.
+    changed: {key, above, here} for each setting that differs from the run above; None for an absent setting.
+    public, private: scores and ranks on these parts; None unless the public part ranks the runs.
     """
 
     run: int
@@ -76,7 +75,6 @@ class Row:
 
     @property
     def tied(self) -> bool:
-        """Whether it is the best run or not told apart from it."""
         return self.group in ("best", "same")
 
     @property
@@ -86,8 +84,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Pick:
-    """run: the place of the run to take. reason: in one sentence. instead: the place of a much cheaper run that is
-    not told apart from it; None if there is none."""
+    """The run to take. run: its place. instead: the place of a much cheaper run that is not told apart from it."""
 
     run: int
     reason: Words
@@ -96,10 +93,7 @@ class Pick:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """rows: the best first. pick: the run to take. expected: of the best on new queries, None if unknown.
-
-    facts: what else to know of the pick, in sentences. notes: what a reader must know besides.
-    """
+    """The leaderboard of a board. rows: best first. facts: sentences about the pick."""
 
     rows: tuple[Row, ...]
     pick: Pick = field(metadata=key_named("recommended"))
@@ -111,15 +105,12 @@ class Leaderboard:
 
     @property
     def pairs(self) -> int:
-        """How many pairs p is corrected for."""
+        """The number of pairs that p is corrected for."""
         return len(self.rows) - 1
 
 
 def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboard:
-    """Return the leaderboard of the runs. Where the public part ranks them, it alone tells them apart.
-
-    expected: of the best run, on new queries.
-    """
+    """Return the leaderboard of the runs. They are tested on the queries that rank them."""
     tested = not any(one.score.estimate for one in runs.runs)
     choosing = runs.choosing
     p, corrected = runs.against_first(choosing) if tested else (np.full(len(runs.runs), np.nan),) * 2
@@ -129,7 +120,6 @@ def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboar
 
 
 def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:
-    """Return the row of each run. p, corrected: float64 [R]."""
     logged = [one.run for one in runs.runs]
     parts: list[dict[str, Any]] = [{} for _ in logged]
     if runs.select_on == "public":
@@ -164,7 +154,7 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
 
 
 def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
-    """Choose the run to take. rows: the best first. queries: how many tell the runs apart. unit: what they are."""
+    """Return the run to take. rows: best first. queries: how many were tested. unit: "query" or "item"."""
     equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
     place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
     best, runs = rows[place], len(rows)
@@ -217,7 +207,6 @@ def _among_equals(one: Row, others: Sequence[Row]) -> Words:
 
 
 def _cheaper(best: Row, other: Row) -> Words | None:
-    """Return what a run spares that is not told apart from the best; None unless it is much."""
     if best.asks_model and not other.asks_model:
         return Words(
             f"of these, {other.name} ({other.value:.4f}) asks no language model",
@@ -236,7 +225,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about the run at a place: what to expect, what fusing the runs could reach, where it loses."""
+    """Return sentences on the run at a place: its expected score, the best of all runs by query, its losses."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # sums over items have no mean to reach
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 
@@ -258,9 +247,9 @@ def _ceiling(runs: BoardRuns, place: int) -> Words:
 
 
 def _lost(runs: BoardRuns, place: int) -> list[Words]:
-    """Return what the run loses most of its score to, in a list; [] where that is unknown or nothing is lost.
+    """Return a list with the sentence on the most frequent loss; [] if losses are unknown or none.
 
-    Measures that can stay below 1 for a perfect list, such as precision@k, do not say how much is lost.
+    Other measures than LOSING, such as precision@k, may stay below 1 for a perfect list: the sentence names no loss.
     """
     counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
     if not counts:

@@ -1,4 +1,4 @@
-"""What a run returned for each query, what it had before its gate, and what the gate saw: from its logged files."""
+"""Read a run's logged files: its lists, its candidates before the gate, and the gate's signal for each query."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from retrievers.base import one_word
 
 DEPTH = 5  # documents shown of a list
 MOST_TEXT = 600  # characters shown of a document
-REMEMBERED = 100_000  # lines, of which runs that are alike have many in common
+REMEMBERED = 100_000  # parsed lines of predictions; similar runs share many
 GATE = "gate.json"
 
 
@@ -33,11 +33,10 @@ GATE = "gate.json"
 class Returned:
     """What a run returned for a query.
 
-    count: number of documents.
-    docs: ids of the first DEPTH of them, best first.
-    scores: theirs; None where the file has none.
-    text: what was searched; None where the file does not say.
-    contents: the beginnings of the documents' texts, where the file has them.
+    count: the number of documents.
+    docs, scores, contents: ids, scores and beginnings of the texts of the first DEPTH documents, best first; scores is
+        None and contents () if the file has none.
+    text: what was searched; None if the file does not say.
     """
 
     count: int
@@ -49,22 +48,21 @@ class Returned:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What stood behind a run's lists, of runs that are logged in full.
+    """What a run logged in full had before its gate.
 
-    candidates: query_id -> {doc_id: score} before the gate, best first. White space in ids is percent-encoded.
-    signals: query_id -> what the gate decided by; queries without a signal are missing.
+    candidates: query_id -> {doc_id: score}, best first. White space in ids is percent-encoded.
+    signals: query_id -> the gate's signal; queries without one are missing.
     """
 
     candidates: Mapping[str, Mapping[str, float]]
     signals: Mapping[str, float]
 
     def of(self, query_id: str) -> Mapping[str, float]:
-        """Return the candidates of a query."""
         return self.candidates.get(one_word(query_id), {})
 
 
 def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
-    """Return (run, name) of the files that a ListReader reads, in order. detailed: how many runs have all files."""
+    """Return (run, name) of the files that a ListReader reads, in order. detailed: read all files of so many runs."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
@@ -81,7 +79,7 @@ class ListReader:
     _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
 
     def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
-        """Return query_id -> what the run returned; None if its file is gone. Raise BadInput if it is damaged."""
+        """Return query_id -> the run's list; None if its file is gone. Raise BadInput if the file is damaged."""
         file = self._download(run, RunKind().predictions(run))
         if file is None:
             return None
@@ -91,7 +89,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def read(self, file: Path) -> dict[str, Returned]:
-        """Return query_id -> what a predictions file returns, in the contest's format or as a TREC run."""
+        """Return query_id -> list of a predictions file, in the contest's format or a TREC run."""
         _, first = next(numbered_lines(file), (0, ""))
         if is_contest(first):
             return self._contest(file)
@@ -102,7 +100,7 @@ class ListReader:
         return found
 
     def retrieved(self, run: LoggedRun) -> Retrieved | None:
-        """Return what stood behind a run's lists; None for a light trial of a sweep and for a scored file."""
+        """Return what a run had before its gate; None for a light trial of a sweep and for a scored file."""
         file = self._download(run, RUN_FILE)
         if file is None:
             return None
@@ -113,7 +111,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def gate(self, run: LoggedRun) -> SignalRule | None:
-        """Return the rule of a run's gate, learnt or set by hand; None without a threshold, or if its file is gone."""
+        """Return the rule of a run's gate, learnt or set by hand; None if it has no threshold or its file is gone."""
         if by_hand := set_by_hand(run):
             return by_hand
         if run.tags.get("harness.verb") == "score" or run.params.get("gate") in (None, "none", "llm"):
@@ -148,7 +146,7 @@ class ListReader:
 
 
 def set_by_hand(run: LoggedRun) -> SignalRule | None:
-    """Return the rule of `gate=score`, which the run's params say; None for other gates."""
+    """Return the rule of `gate=score` from the run's params; None for other gates."""
     if run.params.get("gate") != "score":
         return None
     source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
@@ -157,7 +155,7 @@ def set_by_hand(run: LoggedRun) -> SignalRule | None:
 
 
 def signals(file: Path) -> dict[str, float]:
-    """Return query_id -> signal of a run's table of queries, as `reports.run_page.query_table` makes it."""
+    """Return query_id -> signal of a table by `reports.run_page.query_table`."""
     content = json_file(file)
     columns = checked(content, "columns", list, str(file))
     if not {"query_id", "signal"} <= {one for one in columns if isinstance(one, str)}:
@@ -195,7 +193,7 @@ def _scores(values: Sequence[Any]) -> tuple[float, ...] | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number of JSON; None for what is none, and for whole numbers that no float can hold."""
+    """Return a JSON number as a float; None for other values, and for integers too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return float(value)

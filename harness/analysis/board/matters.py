@@ -1,4 +1,4 @@
-"""What matters: the share of each key in the variance of the runs' scores, and the effect of each of its values."""
+"""What matters: the share of each key in the variance of the runs' scores, and the effect of each value."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from harness.storage.typed import INLINE
 from harness.tracking.tracker import LoggedRun
 
 LEAST_QUERIES = 10  # for shares
-WORTH_SAYING = 0.01  # share of a pair
+WORTH_SAYING = 0.01  # the least share of a pair that is shown
 SEED, RESAMPLES = 0, 2000
-MOST_MAPPED = 10  # keys that have heat maps, those that matter most
+MOST_MAPPED = 10  # keys with heat maps, the ones that matter most
 MOST_CELLS = 1000  # of a heat map
 SHOWN = 5  # keys on a terminal
 COLUMNS = (
@@ -35,7 +35,7 @@ COLUMNS = (
     Column("best value"),
     Column("adjusted mean", "value"),
 )
-# Why the share of a key is not known, by what a page calls it
+# Why the share of a key is unknown, by the page's name for the reason
 REASONS = {
     "runs": "there are too few runs for so many keys",
     "queries": "too few queries have a value in every run",
@@ -48,9 +48,9 @@ REASONS = {
 class Level:
     """One value of a key.
 
-    runs: how many have it. best: the greatest mean of any of them.
-    mean: over the other keys, each value of which weighs the same; over the runs where keys cannot be told apart.
-    low, high: the 95 % interval of its distance from the mean of all values of the key, added to that mean.
+    runs: how many have it. best: the highest mean of any of them.
+    mean: over the other keys, with equal weight for each of their values; over the runs if keys cannot be told apart.
+    low, high: 95 % interval of the distance from the mean of all values of the key, added to that mean.
     """
 
     value: str
@@ -63,10 +63,10 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class KeyMatters:
-    """What a key does to the score.
+    """The effect of a key on the score.
 
-    alone: its share of the variance by itself; total: with all pairs that it is in. Both are None, with a reason, where
-    these runs do not show them: "only" where no other key varies, else one of REASONS.
+    alone: its share of the variance by itself. total: with all its pairs. Both are None if these runs do not show them,
+    and the reason is "only" (no other key varies) or one of REASONS.
     """
 
     key: VariedKey = field(metadata=INLINE)
@@ -78,7 +78,7 @@ class KeyMatters:
 
     @property
     def tells(self) -> bool:
-        """Whether the key surely moves the score: by its share; if it alone varies, by the intervals of its values."""
+        """Whether the key surely moves the score, by its share; by the intervals of its values if it alone varies."""
         if self.total is not None:
             return self.total.low > 0
         worst = min(self.levels, key=lambda level: level.mean)
@@ -91,8 +91,6 @@ class KeyMatters:
 
 @dataclass(frozen=True, eq=False)
 class KeyPair:
-    """What two keys do together beyond what each does alone."""
-
     first: str
     second: str
     share: Share
@@ -102,11 +100,11 @@ class KeyPair:
 class KeyGroup:
     """Keys that are compared among the same runs, the one that matters most first.
 
-    paired: whether effects of pairs are known; pairs: those with a clear effect of at least WORTH_SAYING.
-    rest: the share that neither keys nor pairs explain. spread: the standard deviation of scores over the space of
-        tried values, in units of the measure. Both are None where no share is known.
+    paired: whether effects of pairs are known. pairs: the pairs with a clear effect of at least WORTH_SAYING.
+    rest: the share that neither keys nor pairs explain. spread: standard deviation of the scores over all combinations
+        of tried values, in units of the measure. Both are None if no share is known.
     whole: whether every combination of tried values ran.
-    beyond_chance: whether a test at .05 tells the runs apart at all.
+    beyond_chance: whether a test at .05 tells the runs apart.
     """
 
     runs: int
@@ -122,9 +120,10 @@ class KeyGroup:
 def _group(
     metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
 ) -> KeyGroup:
-    """Compare keys among the runs that have just these, bool [R].
+    """Compare keys among the runs that have exactly these.
 
-    keys: as they are compared. axes: all, as they are. values: float64 [R, Q], the best run first, all finite.
+    having: bool [R]. keys: from `comparable`. axes: all keys, from `varied`. values: float64 [R, Q], finite, best run
+    first.
     """
     own = values[having]
     found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
@@ -184,7 +183,7 @@ def _reason(place: int, queries: int, found: Effects | None, shares: Importance 
 
 
 def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
-    """Return the effect of each value. averages: float64 [L, Q]; None: plain means of the runs with each value."""
+    """Return the effect of each value. averages: float64 [L, Q]; None for plain means of the runs with each value."""
     having = [values[key.places == number] for number in range(len(key.values))]
     rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages
     centre = rows.mean()
@@ -204,7 +203,7 @@ def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """The mean score of the runs that have each two values of two keys, float64 [L1, L2]; NaN where no run has both."""
+    """The heat map of two keys. means: float64 [L1, L2], of the runs with both values; NaN if there are none."""
 
     first: str
     second: str
@@ -215,9 +214,9 @@ class Map:
 class Matters:
     """What matters among runs.
 
-    left_out: how many queries have no value in some run.
-    groups: keys that the same runs have are compared among those, the group of the most runs first.
-    axes: every key that varies, with its values as they are; the keys of groups may have numbers in groups.
+    left_out: the number of queries without a value in some run.
+    groups: keys that the same runs have, the group with most runs first.
+    axes: every key that varies, with its original values; in `groups` numbers may be binned.
     """
 
     metric: str
@@ -230,7 +229,7 @@ class Matters:
 
     @property
     def table(self) -> Table:
-        """The keys with a clear effect, with their shapes, and one sentence for the others."""
+        """The keys with a clear effect and their shapes; the others in one sentence."""
         keys = sorted((one for group in self.groups for one in group.keys if one.tells), key=_share, reverse=True)
         return Table("What matters", COLUMNS, [_row(one) for one in keys[:SHOWN]], self._lines(keys[:SHOWN]), "matters")
 
@@ -250,11 +249,10 @@ class Matters:
 
 
 def matters(runs: BoardRuns) -> Matters | None:
-    """Return which keys matter, by the queries that rank the runs.
+    """Return which keys matter on the queries that rank the runs.
 
-    None if no key varies, if no query has a value in every run, and for text tasks, whose measures are not means over
-    items. Keys that only some runs have are compared among those. Scored files have no settings and do not count; runs
-    with other settings that return the same do, since these settings change nothing.
+    None if no key varies, if no query has a value in every run, and for text tasks: their measures are not means over
+    items. Scored files do not count, since they have no settings. Runs that return the same as another do.
     """
     found: dict[str, tuple[int, LoggedRun]] = {}  # each configuration once, the best first
     for row, one in enumerate(runs.runs):
@@ -315,7 +313,6 @@ def _share(one: KeyMatters) -> float:
 
 
 def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> list[str]:
-    """Return what limits the numbers of the keys of a group that are shown, and their shapes."""
     own = [one for one in group.keys if one in shown]
     lines = []
     if group.rest and not group.beyond_chance:

@@ -1,7 +1,4 @@
-"""A board, and its one HTML page: which run, why, what next. Its tabs read the JSON of their parts.
-
-The page is the template `board.html`, filled; `board.js` says what a tab's file must do.
-"""
+"""A board and its HTML page, made from the template `board.html`. `board.js` says what the file of a tab must do."""
 
 from __future__ import annotations
 
@@ -26,16 +23,16 @@ from harness.storage.typed import encoded
 from harness.tracking.tracker import Tracker
 
 TEMPLATE = TEMPLATES / "board.html"
-PAIRED = 40  # the best runs, of which the page knows every pair; beyond them it knows pairs with the best run
-PAIRED_SUMS = 5  # the same of submissions to a text task, which take longer
+PAIRED = 40  # best runs that are tested pair by pair; the others are tested against the best run alone
+PAIRED_SUMS = 5  # the same for submissions to a text task, which take longer
 
 
 @dataclass(frozen=True, eq=False)
 class Board:
     """What the page of a board shows.
 
-    matters: None where nothing was varied. details: as `queries.details` returns them. report: of a comparison, whose
-    title and verdict the page begins with; None for the board of an experiment.
+    matters: None if no key varies. details: from `queries.details`. report: of a comparison, whose title and verdict
+    begin the page; None for the board of an experiment.
     """
 
     runs: BoardRuns
@@ -52,25 +49,25 @@ class Board:
 def assembled(
     runs: BoardRuns, tracker: Tracker, folder: Path, expected: Expected | None, report: Report | None = None
 ) -> Board:
-    """Return the board of the runs. folder: for downloads. expected: of the best run. report: as in `Board`."""
+    """Return the board of the runs. folder: for downloads. expected: of the best run. report: see `Board`."""
     shown = item_details(runs, runs.submissions) if runs.submissions else details(runs, tracker, folder)
     return Board(runs, leaderboard(runs, expected), matters(runs), shown, report)
 
 
 def is_board(path: Path) -> bool:
-    """Return whether a file is a page that `html` has made, by its beginning."""
+    """Return whether a file begins like a page by `html`."""
     with path.open("rb") as file:
         start = file.read(8192)
     return start.startswith(b"<!DOCTYPE html>") and b"<title>Board</title>" in start
 
 
 def html(board: Board) -> str:
-    """Return the whole page, which needs no other file and no network."""
+    """Return the page. It needs no other file and no network."""
     return fill_page(TEMPLATE, document(board))
 
 
 def document(board: Board) -> dict[str, Any]:
-    """Return what the page's scripts read; a tab whose part is null is not shown."""
+    """Return the data of the page's scripts. A tab whose part is null is hidden."""
     runs = board.runs
     return {
         "nouns": ["item", "items"] if runs.submissions else ["query", "queries"],
@@ -94,10 +91,10 @@ def document(board: Board) -> dict[str, Any]:
 
 
 def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]:
-    """Return part of the queries -> (first run, second run, mean difference, low, high, p) of each pair that is tested.
+    """Return part of the queries -> (first run, second run, mean difference, low, high, p) of each tested pair.
 
-    p and the interval are those of `harness compare`, with the same draws, without correction for other pairs. {} where
-    labels come partly from a model.
+    p and interval equal those of `harness compare` for this pair alone, uncorrected. {} if labels come partly from a
+    model.
     """
     if any(one.score.estimate for one in runs.runs):
         return {}
@@ -117,7 +114,6 @@ def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]
 
 
 def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
-    """Return the runs for the page. params: the settings that differ. losses: kind -> number of queries."""
     changed = changed_settings([one.run.params if one.run.has_settings else {} for one in runs.runs])
     return [
         {

@@ -1,7 +1,7 @@
 """Plateau or spike: how far a number can move from its best value before scores fall.
 
-A value is on the plateau if it and all values between it and the best one are within one standard error of the best, by
-the differences on the same queries (as `gates.calibration.plateau` says of thresholds).
+A value is on the plateau if it and all values between it and the best one are within one standard error of the best.
+The error is that of the differences on the same queries, as in `gates.calibration.plateau`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from harness.analysis.board.settings import VariedKey
 from harness.gates.calibration import CLOSE
 
-LEAST = 3  # values that have a shape
-BEYOND = 1.96  # standard errors by which a value lies below the best one, beyond chance
+LEAST = 3  # values that make a shape
+BEYOND = 1.96  # standard errors below the best value that are more than chance
 
 
 @dataclass(frozen=True)
 class Plateau:
-    """Around the best value of a key.
+    """The shape of the scores around the best value of a key.
 
-    along: "run": runs that differ from the best one in this key alone; "average": means over all other keys.
-    values: as texts, ascending; means: of each. best, low, high: places of the best value and of the plateau's ends.
-    below: how far each lies below the best; error: the standard error of that, 0 for the best itself.
+    along: "run" for runs that differ from the best one in this key alone; "average" for means over all other keys.
+    values: ascending. best, low, high: places of the best value and of the plateau's ends.
+    below: the distance of each value below the best. error: its standard error, 0 for the best itself.
     grows: whether the measure grows with the key by construction.
     """
 
@@ -53,14 +53,14 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """Whether the best value is the least or the greatest that was tried, beyond chance and not by construction."""
+        """The end of the tried values where the best one lies; "" if by chance or by construction, or at no end."""
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"
 
     @property
     def beside(self) -> int:
-        """The place of the next value outside the plateau, the nearer in score; the best if it is flat."""
+        """The place of the value next to the plateau, on the side that is nearer in score; the best if it is flat."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -83,11 +83,10 @@ class Plateau:
 def plateau_of(
     key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
-    """Return the shape around the best value of a key; None unless it is a number with three values or more to compare.
+    """Return the shape around the best value of a key; None unless the key is a number with LEAST values to compare.
 
-    key: as it is compared. keys: all that vary, as they are. values: float64 [R, Q], the best run first, all finite.
-    averages: float64 [L, Q], the means of the key's values over the other keys; None where there are none.
-    grows: whether the measure grows with the key by construction.
+    key: from `comparable`. keys: all keys, from `varied`. values: float64 [R, Q], finite, best run first.
+    averages: float64 [L, Q], the means of the key's values over the other keys; None if they are unknown.
     """
     if key.numbers is None or len(key.values) < LEAST or values.shape[1] < 2:
         return None
@@ -99,7 +98,7 @@ def plateau_of(
 
 
 def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
-    """Return the runs that differ from the best that has the key in it alone, one for each value, ascending."""
+    """Return the best run that has the key and the runs that differ from it in this key alone, one for each value."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))
     alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)
@@ -107,7 +106,7 @@ def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
 
 
 def shape_along(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray, grows: bool) -> Plateau:
-    """Return the shape of values by query. texts: of the key, ascending; rows: float64 [len(texts), Q], all finite."""
+    """Return the shape of a key's values. texts: ascending. rows: float64 [len(texts), Q], finite."""
     means = rows.mean(axis=1)
     best = int(np.argmax(means))
     less = rows[best] - rows

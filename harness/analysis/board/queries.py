@@ -1,6 +1,6 @@
-"""What a board shows of single queries: every run's value and list on each, its documents, and what its gate saw.
+"""Single queries on a board: every run's value and list on each, its documents, and the gate's signal.
 
-Numbers and texts are packed small for the page, which unpacks them in the browser: raw deflate, as base64.
+Numbers and texts are packed for the page as base64 of raw deflate.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
-DIGITS, FEWER_DIGITS = 6, 4  # of a value; fewer where the values are too many to be listed
-LISTED = 65_536  # pairs of a value and a kind of loss, at most, for the longer values
-_DEFLATED = -15  # zlib's sign for a stream without header and checksum, DecompressionStream's "deflate-raw"
-DETAILED = 200  # the best runs, of which scores, signals and the documents before the gate are shown
-MISSED = 5  # relevant documents shown of a query that stand below the first DEPTH of a list
-RELEVANT = 20  # relevant documents of a query that are known to the page, the highest grades first
-BLOCK = 64  # documents that are packed together
-TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; of one, at least
+DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; fewer if there are more than LISTED pairs
+LISTED = 65_536  # pairs of a value and a kind of loss
+_DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
+DETAILED = 200  # best runs that are shown with scores, signals and the documents before the gate
+MISSED = 5  # relevant documents of a query shown from below the first DEPTH of a list
+RELEVANT = 20  # relevant documents of a query that the page has, highest grades first
+BLOCK = 64  # documents packed together
+TEXTS, LEAST_TEXT = 6_000_000, 90  # characters: of all documents together, of one document at least
 QUERY_TEXT = 300  # characters of a query in lists
 NAMED = 5  # runs that a notice names
-ITEMS = 1000  # items of a text task that have texts on a page
+ITEMS = 1000  # items of a text task with texts on a page
 
 
 @dataclass(frozen=True, eq=False)
 class ReadAgain:
-    """The data of some runs as they are now. None: has changed, or cannot be read.
+    """The current data of some runs. A part is None if it has changed or cannot be read.
 
     grades: query_id -> {doc_id: grade} of relevant documents.
     """
@@ -64,11 +64,11 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that a board does not show; its page has the words.
+    """Something that a board does not show. The page has the words.
 
     kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best (only
-        the best runs have it), cut (documents without text), items (only some have texts).
-    count: of runs, documents or items. why: a reason.
+        the best runs have details), cut (documents without text), items (only some have texts).
+    count: of runs, documents or items.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Read each data set once for all runs on it: (the data, the place of each run's, what could not be read)."""
+    """Read each dataset once. Return (the data, the place of each run's data, what could not be read)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -103,7 +103,7 @@ def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
 
 
 def packed(content: bytes) -> str:
-    """Return bytes as text that needs no escape in JSON and HTML."""
+    """Return deflated bytes as text that needs no escape in JSON and HTML."""
     packer = zlib.compressobj(level=9, wbits=_DEFLATED)
     return base64.b64encode(packer.compress(content) + packer.flush()).decode()
 
@@ -113,23 +113,22 @@ def packed_json(value: Any) -> str:
 
 
 def packed_places(places: np.ndarray) -> dict[str, Any]:
-    """Return whole numbers from 0 as {bits, data}: little-endian, in the fewest of 8, 16 and 32 bits that fit."""
+    """Return integers from 0 as {bits, data}: little-endian, each in 8, 16 or 32 bits, the fewest that fit."""
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
 
 
 def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
-    """Pack the value and the kind of loss of R runs on Q queries as {table, cells}.
+    """Pack the values and kinds of loss of R runs on Q queries as {table, cells}.
 
-    table: the distinct pairs (value to six decimals, None where undefined; place of the kind of loss); to four decimals
-    where there would be more than LISTED pairs. cells: the pair of each query and run, [Q, R], since runs agree on easy
-    queries.
+    table: the distinct pairs (value, None if undefined; place of the kind of loss). Values have six decimals, or four
+    if there were more than LISTED pairs. cells: [Q, R], the pair of each query and run.
 
-    values: float [R, Q], NaN where undefined. losses: int [R, Q].
+    values: float [R, Q], NaN if undefined. losses: int [R, Q].
     """
     for digits in (DIGITS, FEWER_DIGITS):
-        rounded = np.round(values.T, digits) + 0.0  # which makes 0.0 of -0.0
+        rounded = np.round(values.T, digits) + 0.0  # turns -0.0 into 0.0
         known, value_at = np.unique(rounded, return_inverse=True)  # all NaN as one, the last
         kinds = int(losses.max(initial=0)) + 1
         pairs, cells = np.unique(value_at.reshape(rounded.shape) * kinds + losses.T, return_inverse=True)
@@ -141,7 +140,7 @@ def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
-    """Return what the runs did on each query, as `Collected.details`, with notices on files and data that are gone.
+    """Return `Collected.details` of the runs, with notices on missing files and data.
 
     Raise BadInput for damaged files. folder: for downloads.
     """
@@ -169,8 +168,8 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
 
 
 def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
-    """Return the same of submissions: `about` has the texts of an item and `said`, the prediction of each run in pieces
-    with marks, None where it is not known, of the items on which the submissions differ most."""
+    """Return the same for submissions to a text task. `about` has the texts of an item, and in `said` each run's
+    prediction in marked pieces, None if unknown. Only the ITEMS items where the runs differ most have them."""
     spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
     listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}
     titles, about = [], []
@@ -202,7 +201,7 @@ def _page_data(runs: BoardRuns) -> dict[str, Any]:
 
 @dataclass
 class _Query:
-    """What is collected of one query: values, each once, by their places."""
+    """What is collected of one query: each distinct value -> its place."""
 
     lists: dict[tuple[int, int, tuple[str, ...]], int] = field(default_factory=dict)  # (count, data, doc_ids)
     texts: dict[str, int] = field(default_factory=dict)
@@ -211,7 +210,7 @@ class _Query:
 
 
 class Collected:
-    """Collects what runs did on the queries of a board. Equal lists of many runs are kept once. data: of the runs."""
+    """Collects what runs did on the queries of a board. Equal lists are kept once."""
 
     def __init__(self, runs: BoardRuns, data: list[ReadAgain]) -> None:
         self._runs, self._data = runs, data
@@ -219,15 +218,15 @@ class Collected:
         self._lists = np.zeros((len(runs.query_ids), len(runs.runs)), np.int32)
         self._texts = np.zeros_like(self._lists)
         self._documents: dict[tuple[int, str], int] = {}  # (place of the data, doc_id) -> place
-        self._contents: dict[tuple[int, str], str] = {}  # what predictions say, of data that cannot be read again
+        self._contents: dict[tuple[int, str], str] = {}  # texts in predictions, for data that cannot be read again
         self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
         self._words = [
             {word: one for one in (each.dataset.by_id if each.dataset else ()) if (word := one_word(one)) != one}
             for each in data
-        ]  # those ids that TREC runs have as other words
+        ]  # the ids that TREC runs write differently
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
-        """Collect a run. place: its own. data: the place of its data. behind: None where it is not shown."""
+        """Collect a run. place, data: places of the run and of its data. behind: None if it is not shown."""
         detailed = place < DETAILED
         lists, texts = [0] * len(self._queries), [0] * len(self._queries)
         for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):
@@ -252,18 +251,21 @@ class Collected:
         self._lists[:, place], self._texts[:, place] = lists, texts
 
     def details(self, gates: list[SignalRule | None], notices: list[Notice]) -> dict[str, Any]:
-        """Return all that was collected, as the page of a board unpacks it.
+        """Return everything collected, in the format that the page of a board unpacks.
 
-        ids: of the Q queries, ascending. needs, multi_turn, public: of each "1" or "0". matrix: of `packed_matrix`.
-        titles: the text of each query; None where it is not known.
-        queries: of each query `about`, and for each run its list and searched text: the place in `about`, plus 1; 0
-            where there is none. `about` has turns [role, text] or None; lists [number of documents returned, places of
-            the first documents]; texts searched; grades {document: grade} or None; scores, each those of a list; seen
-            {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant ones below, whether
-            the list is that before the gate]}.
-        documents: [id, title, beginning of the text or None], in blocks; `about` names them by their places.
-        gates: of each run [name, levels, thresholds], None without a threshold; what gates learnt is there for the best
-            runs.
+        ids: of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" per query. matrix: `packed_matrix`.
+        titles: the text of each query; None if unknown.
+        queries: per query {about, lists, texts}. lists, texts: per run its place in `about.lists` and `about.texts`,
+            plus 1; 0 if there is none. about:
+            turns: [role, text], or None.
+            lists: [number of documents returned, places of the first documents].
+            texts: the texts searched.
+            grades: {document: grade}, or None.
+            scores: the scores of a list.
+            seen: {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant documents
+                below the list, 1 if the list is the one before the gate]}.
+        documents: [id, title, beginning of the text or None], in blocks. `about` names documents by their places.
+        gates: per run [name, levels, thresholds]; None without a threshold, and for learnt gates beyond the best runs.
         notices: what is not shown, and why.
         """
         runs = self._runs
@@ -299,10 +301,7 @@ class Collected:
         return self._documents.setdefault((data, doc_id), len(self._documents))
 
     def _listed(self) -> list[list[tuple[int, list[int]]]]:
-        """Return of each query [number of documents returned, places of the first documents] of each list.
-
-        Documents of the best runs get the first places.
-        """
+        """Return `about.lists` of each query. Documents of the best runs get the first places."""
         found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
         for lists in zip_longest(*(query.lists for query in self._queries)):
             for row, one in enumerate(lists):
@@ -317,7 +316,7 @@ class Collected:
         return [[self._place(data, doc), rank] for rank, doc in found[:MISSED]]
 
     def _grades(self, query_id: str) -> dict[int, float] | None:
-        """Return {document: grade} of the relevant documents; None where no labels are known."""
+        """Return {document: grade} of the relevant documents; None if no labels are known."""
         if all(one.grades is None for one in self._data):
             return None
         found: dict[int, float] = {}
@@ -332,7 +331,6 @@ class Collected:
         return None if turns is None else [(turn.role, turn.content) for turn in turns]
 
     def _title(self, row: int, turns: list[tuple[str, str]] | None) -> str | None:
-        """Return the user's turns; where they are not known, what the best run searched."""
         asked = " ".join(text for role, text in turns or () if role == "user")
         searched = next(iter(self._queries[row].texts), None)
         return snippet(asked, QUERY_TEXT) if asked else searched and snippet(searched, QUERY_TEXT)
@@ -352,5 +350,5 @@ class Collected:
 
 
 def _short(value: float) -> float:
-    """Return the five digits that the page shows."""
+    """Round to the five digits that the page shows."""
     return float(f"{value:.5g}")

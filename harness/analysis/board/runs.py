@@ -1,4 +1,4 @@
-"""Runs that compare: what ranks each, and its value and its kind of loss on every query, or item of a text task."""
+"""Runs that compare: the score that ranks each, and its value and kind of loss on every query or item."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ CLOSE = 1e-9  # values that differ by less are equal
 
 @dataclass(frozen=True, eq=False)
 class BoardRuns:
-    """R runs that compare by a measure, the best first, on the same Q queries or items.
+    """R runs that compare by a measure, best first, on the same Q queries or items.
 
     select_on: the queries that rank the runs, "all" or "public".
     query_ids: ascending.
-    needs, multi_turn, public: bool [Q], as in `measures.score_table.ScoreTable`; items need something, in one turn.
-    values: float64 [R, Q], the measure, out of fold where something was learnt from labels; NaN where it is undefined.
-    losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, for items, and
-        where the measure is 1 or does not apply.
-    notes: what a reader must know besides, such as which runs of the experiment are not here, and why.
+    needs, multi_turn, public: bool [Q], as in `measures.score_table.ScoreTable`; for items needs is true, multi_turn
+        false.
+    values: float64 [R, Q], out of fold if something was learnt from labels; NaN if undefined.
+    losses: int8 [R, Q], the place in LOSSES of the list's kind of loss; 0 for none, for items, and if the measure is 1
+        or does not apply.
+    notes: such as which runs of the experiment were left out, and why.
     seed, resamples: of the tests of pairs.
-    submissions: the runs of a text task, whose measures are computed from sums over items; None for retrieval.
+    submissions: the runs of a text task, whose measures need sums over items; None for retrieval.
     """
 
     metric: str
@@ -77,20 +78,20 @@ class BoardRuns:
         return "item" if self.submissions else "query"
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """Return the measure of each run over some of the queries, float64 [R]; NaN without any. rows: bool [Q]."""
+        """Return the measure of each run over the queries of `rows`, bool [Q]: float64 [R], NaN without any."""
         if self.submissions is None:
             return np.array([known_mean(values) for values in self.values[:, rows]])
         return np.array([one.measure(one.table.sum(axis=0)[None])[0, 0] for one in self._tallies(rows)])
 
     def gap(self, place: int, rows: np.ndarray) -> float:
-        """Return what a run scores less the best one, over the queries of `rows` that count in both."""
+        """Return the score of a run minus that of the best, over the queries of `rows` that count in both."""
         if self.submissions is None:
             return known_mean((self.values[place] - self.values[0])[rows])
         means = self.means(rows)
         return float(means[place] - means[0])
 
     def against_first(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return p of the best run against each other one, and p after Holm's correction, float64 [R], on `rows`."""
+        """Return (p of the best run against each run, p after Holm's correction), float64 [R], on `rows`."""
         if self.submissions is None:
             return against_first(self.values[:, rows], self.seed, self.resamples)
         first, *others = self._tallies(rows)
@@ -98,7 +99,7 @@ class BoardRuns:
         return np.array([np.nan, *found]), np.array([np.nan, *holm(np.array(found))])
 
     def differences(self, pairs: Sequence[tuple[int, int]], rows: np.ndarray) -> Iterator[Difference]:
-        """Yield the difference of each pair of runs over the queries of `rows`, p not corrected."""
+        """Yield the difference of each pair of runs over the queries of `rows`, with uncorrected p."""
         if self.submissions is None:
             values = self.values[:, rows]
             for start in range(0, len(pairs), ROWS):
@@ -115,7 +116,7 @@ class BoardRuns:
 
 
 def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
-    """Return the runs that are asked for, with their scores by query. folder: for downloads.
+    """Return the wanted runs with their scores by query. folder: for downloads.
 
     Raise BadInput if the measure is not a mean over queries, the runs do not compare, or one has no scores by query.
     """
@@ -135,7 +136,7 @@ def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> Boa
 
 
 def of_submissions(found: Chosen, metric: str, submissions: Submissions) -> BoardRuns:
-    """Return the runs of a text task with their submissions, in the same order."""
+    """Return the runs of a text task. submissions: in the order of the runs."""
     values = submissions.values(metric)
     return BoardRuns(
         metric=metric,
@@ -153,7 +154,7 @@ def of_submissions(found: Chosen, metric: str, submissions: Submissions) -> Boar
 
 
 def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> BoardRuns:
-    """Return the runs with their scores by query. scored: of the same queries, by ascending id."""
+    """Return the runs with their scores. scored: of each run, on the same queries by ascending id."""
     first = scored[0]
     values = np.stack([table.oof.get(metric, table.values[metric]) for table in scored])
     unknown = [""] * len(first.query_ids)
@@ -175,7 +176,7 @@ def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> Board
 
 
 def known_mean(values: np.ndarray) -> float:
-    """Return the mean of what is not NaN; NaN if there is nothing."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 
@@ -190,9 +191,9 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return which queries or items judge, bool [N]. Raise BadInput if the public ones choose and no others are left.
+    """Return which queries or items judge, bool [N]. Raise BadInput if the public ones choose and all are public.
 
-    public: bool [N], the public part. unit: what is scored, in the plural.
+    public: bool [N]. unit: "queries" or "items".
     """
     if select_on == "all":
         return np.ones(len(public), bool)
@@ -206,9 +207,9 @@ def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.nda
 
 
 def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, folder: Path) -> list[ScoreTable]:
-    """Return the scores of each run by query, by ascending id. Raise BadInput unless all have the same queries.
+    """Return each run's scores by query, by ascending id. Raise BadInput unless all have the same queries.
 
-    metric: the only measure that is read; None: all. folder: for downloads.
+    metric: the only measure to read; None for all. folder: for downloads.
     """
     found: list[ScoreTable] = []
     wanted = [(run, SCORES) for run in runs]

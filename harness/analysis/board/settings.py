@@ -1,4 +1,4 @@
-"""The settings in which runs differ: as short names of the runs, and as coordinates for an analysis."""
+"""The settings that differ between runs, for short names of the runs and for an analysis of what matters."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from harness.config.text import shortest
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import LoggedRun
 
-FIRST = ("retriever", "gate")  # what every short name says
-SAID = {"top_k": "top"}  # how a short name calls a key
-LONGEST = 30  # characters of a value that a short name says
+FIRST = ("retriever", "gate")  # keys of every short name
+SAID = {"top_k": "top"}  # key -> its name in a short name
+LONGEST = 30  # characters of a value in a short name
 Params = Mapping[str, str]
-MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
-RECUR = 4  # runs that a value has on average, if each is that of several runs
-MOST_BINS = 8  # into which numbers are grouped
+MOST_VALUES = 12  # a number with more values is binned, unless its values recur
+RECUR = 4  # values recur if each has at least so many runs on average
+MOST_BINS = 8  # of a binned number
 ABSENT = "none"  # the value of a choice that a run lacks
 BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
 
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
-    """Return the logged params in which runs differ: name -> the value of each run, None where it has none or null.
+    """Return the logged params that differ: name -> the value of each run, None if absent or null.
 
-    What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
-    the others bring, such as `fusion.k` 60 beside `fusion` rrf.
+    A key that some runs lack is left out if the others have the value that their choices bring, such as `fusion.k` 60
+    with `fusion` rrf.
     """
     return _changed(params, _brought(params))
 
 
 def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | None]]]:
-    """Return for each run but the first how it differs from the one before: name -> (before, here)."""
+    """Return for each run but the first its differences from the run before: name -> (before, here)."""
     brought = _brought(params)
     found = []
     for place in range(1, len(params)):
@@ -63,8 +63,8 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a readable name for each run, such as `hybrid_light · auto`, unique among these runs.
 
-    It has the retriever and the gate; then the fewest other settings that tell equal names apart, without values that
-    more than half of them have; then the beginning of the id. A scored file keeps the name of its run.
+    It has the retriever and the gate. Equal names get the fewest other settings that tell them apart, without the
+    value of more than half of them, and then the beginning of the id. A scored file keeps the name of its run.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -84,7 +84,7 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
-    """Return the fewest keys that tell these runs apart as well as all keys do, the most telling first."""
+    """Return few keys that tell these runs apart as well as all keys do, the most telling first."""
     found: list[str] = []
 
     def parts(keys: Sequence[str]) -> int:
@@ -99,14 +99,13 @@ def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[s
 
 
 def overrides_in_words(overrides: Sequence[str]) -> str:
-    """Return the overrides of a trial in the style of a short name: `hybrid_light · auto · dense 0.5`."""
+    """Return the overrides of a trial like a short name: `hybrid_light · auto · dense 0.5`."""
     pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
     called = _called([key for key, _ in pairs])
     return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
 
 
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
-    """Return the places that share a name, in groups."""
     found: dict[str, list[int]] = {}
     for place in places:
         found.setdefault(names[place], []).append(place)
@@ -114,7 +113,7 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Return key -> its value in the name of each run, such as `top 2`; without keys with long values."""
+    """Return key -> its words in the name of each run, such as `top 2`, without keys with long values."""
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
@@ -125,14 +124,13 @@ def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
 
 
 def _called(keys: Collection[str]) -> dict[str, str]:
-    """Return key -> its last part, or its last two where another of the keys ends alike."""
+    """Return key -> its last part, or its last two parts if another key ends the same."""
     ends = Counter(key.rpartition(".")[2] for key in keys)
     parts = {key: key.split(".") for key in keys}
     return {key: SAID.get(key) or ".".join(one[-1:] if ends[one[-1]] == 1 else one[-2:]) for key, one in parts.items()}
 
 
 def _brought(params: Sequence[Params]) -> list[dict[str, str]]:
-    """Return for each run key -> value as it is logged, of all that the choices among its params bring."""
     chosen = [[(group, run[group]) for group in ("retriever", *GROUPS) if group in run] for run in params]
     brings = {choice: _values(*choice) for choice in {one for several in chosen for one in several}}
     return [{key: value for choice in several for key, value in brings[choice].items()} for several in chosen]
@@ -152,9 +150,9 @@ def _values(group: str, choice: str) -> dict[str, str]:
 class VariedKey:
     """A key that varies.
 
-    also: keys that tell these runs apart in the same way or less finely: their effects cannot be separated.
-    values: the different values as texts; numbers ascending, others as they first occur.
-    numbers: the values as numbers; None if some are not numbers.
+    also: keys whose effects cannot be separated from this one's, since its value decides theirs.
+    values: the distinct values; numbers ascending, others in order of appearance.
+    numbers: the values as numbers; None if some are not.
     places: int [R], the place of each run's value; -1 for a run without the key.
     """
 
@@ -175,11 +173,11 @@ class VariedKey:
         return self.places >= 0
 
     def among(self, runs: np.ndarray) -> VariedKey:
-        """Return the key for some runs, bool [R], among which each value occurs."""
+        """Return the key for some runs, bool [R]. Each value must occur among them."""
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key itself; a number that hardly recurs with its values in groups of equally many runs."""
+        """Return the key; a number whose values hardly recur gets at most `bins` bins with equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self
@@ -197,10 +195,10 @@ class VariedKey:
 
 
 def varied(params: Sequence[Params]) -> list[VariedKey]:
-    """Return the keys that have different values in the runs that have them, as they first occur.
+    """Return the keys that vary, in order of appearance, without those that `changed_settings` leaves out.
 
-    What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it; but a
-    run without a choice that no retriever brings, such as `rerank`, has the value "none".
+    A run without a key is not compared by it. A run without a choice that no retriever brings, such as `rerank`, has
+    the value "none".
     """
     keys = []
     for name in changed_settings(params):
@@ -212,10 +210,10 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 
 
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
-    """Return the keys for an analysis: numbers that hardly recur in groups, and no key that follows from another.
+    """Return the keys for an analysis, with numbers binned and without keys whose value follows from another's.
 
-    Keys that split the same runs alike become one, named after a choice if one of them is a choice; so does a key whose
-    value follows from another's. The others are named in `also`.
+    Of keys that split the runs the same way, a choice is kept rather than a plain key. The kept key names the others in
+    `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []
@@ -231,7 +229,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
 
 
 def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
-    """Return (the runs, bool [R]; the keys that just these runs have), the most runs first."""
+    """Return (runs, bool [R]; the keys that exactly these runs have), most runs first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)
@@ -249,7 +247,6 @@ def _key(name: str, texts: Sequence[str | None]) -> VariedKey:
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
-    """Return texts as finite numbers; None if some are not."""
     try:
         found = [float(text) for text in texts]
     except ValueError:
