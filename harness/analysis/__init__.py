@@ -1,1 +1,1 @@
-"""What is said about logged runs: ranking, board, comparison, proposals."""
+"""Analyses of logged runs: ranking, board, comparison, proposals."""

@@ -1,4 +1,4 @@
-"""The full lists of logged retrieval runs: all that each retrieved, before its gate."""
+"""The full lists of logged retrieval runs: everything that each retrieved before its gate."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LIGHT = "has no full lists: a sweep logs those of its best trial alone. Repeat i
 
 @dataclass(frozen=True)
 class FullLists:
-    """lists: query_id -> all documents that the run retrieved, best first; queries without any may be missing."""
+    """The full lists of a run. lists: query_id -> doc_ids, best first; queries without documents may be missing."""
 
     run: LoggedRun
     lists: Mapping[str, Sequence[str]]
 
 
 def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path) -> list[FullLists]:
-    """Return the runs whose ids, or beginnings of ids, are given. folder: for downloads.
+    """Return the runs with these ids or beginnings of ids. folder: for downloads.
 
-    Raise BadInput unless all are finished retrieval runs on the documents and queries of the dataset, with full lists.
+    Raise BadInput unless all are finished retrieval runs with full lists, on the dataset's documents and queries.
     """
     names, found = _Names(dataset), []
     for run in recommended_runs(tracker, words):
@@ -45,7 +45,7 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the `top` best runs of an experiment that `named` would take, why others were left out).
+    """Return (the `top` best runs of an experiment that `named` accepts, notes on runs left out).
 
     A repeated configuration counts once. Raise BadInput if there is no such run. folder: for downloads.
     """
@@ -68,7 +68,7 @@ def best_repeatable(
 
 
 def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
-    """Return why a run has no full lists of this dataset: what follows "the run"."""
+    """Return why a run has no full lists of this dataset, as a phrase after "the run"; None if it may have."""
     if (verb := run.tags.get("harness.verb")) == "score":
         return "is a file that was scored, which may be cut and need not be a retrieval. Name a run of `harness run`"
     if verb != "run":
@@ -87,7 +87,7 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
 
 
 def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> FullLists | None:
-    """Return the full lists of a run; None if it has none. Raise BadInput, which names the run, if they are damaged."""
+    """Return the full lists of a run; None if it has none. Raise BadInput if they are damaged."""
     try:
         file = tracker.download(run, RUN_FILE, folder / run.run_id)
     except NoFile:
@@ -106,7 +106,7 @@ def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> Full
 
 
 class _Names:
-    """Ids as they are written in TREC runs, where white space is percent-encoded such as %20 -> ids."""
+    """Ids in TREC runs, where white space is percent-encoded (%20) -> ids of the dataset."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.queries = _words(query.query_id for query in dataset.queries)
@@ -114,7 +114,7 @@ class _Names:
 
 
 def _words(ids: Iterable[str]) -> dict[str, str]:
-    """Return the word that stands for an id -> the id. Raise BadInput for two ids with the same word."""
+    """Return the word of each id -> the id. Raise BadInput if two ids have the same word."""
     found: dict[str, str] = {}
     for one in ids:
         if (other := found.setdefault(one_word(one), one)) != one:

@@ -1,4 +1,4 @@
-"""Submissions to a text task: scored files, read from the tracking store."""
+"""Submissions to a text task: scored files from the tracking store."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ ItemRow = Mapping[str, str]  # column -> cell
 
 @dataclass(frozen=True, eq=False)
 class ScoredSubmission:
-    """A scored file; its N items are in ascending order of their ids.
+    """A scored file with N items, by ascending id.
 
-    node:   the logged config of its task.
-    kinds:  kind of each item. public: bool [N].
-    counts: what is counted -> float64 [N].
-    items:  id -> the row of `items.csv`; empty if the run has no such file.
+    node: the logged config of its task. public: bool [N]. counts: name of a count -> float64 [N].
+    items: id -> row of `items.csv`; {} if the run has no such file.
     """
 
     run: LoggedRun
@@ -43,7 +41,7 @@ class ScoredSubmission:
     items: Mapping[str, ItemRow]
 
     def take(self, rows: np.ndarray) -> ScoredSubmission:
-        """Return the submission on some of its items. rows: bool [N]."""
+        """Return the submission on some items. rows: bool [N]."""
         places = np.flatnonzero(rows)
         return replace(
             self,
@@ -69,18 +67,18 @@ class Submissions:
         return self.files[0].item_ids
 
     def take(self, rows: np.ndarray) -> Submissions:
-        """Return the submissions on some of the items. rows: bool [N]."""
+        """Return the submissions on some items. rows: bool [N]."""
         return self if rows.all() else Submissions([file.take(rows) for file in self.files])
 
     def values(self, metric: str) -> np.ndarray:
-        """Return the metric of each submission on each item alone, float64 [R, N]."""
+        """Return the metric of each submission on each single item, float64 [R, N]."""
         return np.stack([self.task.measure(file.counts)[metric] for file in self.files])
 
     def tallies(self, names: Sequence[str]) -> list[Tallies]:
         return [tallied(self.task, file.counts, names) for file in self.files]
 
     def texts(self, item_id: str) -> tuple[dict[str, str], list[ItemRow]]:
-        """Return what is known of an item: (the texts that all submissions share, the row of each submission)."""
+        """Return (the texts of an item that all submissions share, the item's row in each submission)."""
         items = [file.items.get(item_id, {}) for file in self.files]
         return {name: item[name] for item in reversed(items) for name in GIVEN if name in item}, items
 
@@ -150,7 +148,7 @@ def _read(downloads: Ahead, run: LoggedRun) -> ScoredSubmission:
 
 
 def _items(file: Path, task: TextTask) -> dict[str, dict[str, str]]:
-    """Return id -> column -> cell of an `items.csv`. Raise BadInput unless it has the columns that the task shows."""
+    """Return id -> column -> cell. Raise BadInput unless the file has the columns that the task shows."""
     columns = read_columns(file)
     ids = taken_ids(dict(columns), "id", file)
     try:

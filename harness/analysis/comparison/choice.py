@@ -1,4 +1,4 @@
-"""Which runs `harness compare` compares: those named by id, or the best of the experiment."""
+"""Choose the runs of `harness compare`: by id, or the best of the experiment."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter ea
 
 @dataclass(frozen=True)
 class Choice:
-    """select_on: "public" if the public queries have chosen; then the private ones judge. notes: how it was chosen.
+    """The runs to compare, and how they were chosen.
 
-    family: all runs among which these were found to be the best, the best first; () where they were named.
+    select_on: "public" if the public queries chose; then the private ones judge.
+    family: all candidates of the best runs, best first; () if the runs were named.
     """
 
     runs: Sequence[LoggedRun]
@@ -46,10 +47,10 @@ class Choice:
 
 
 def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
-    """Return the runs that the config's `runs` names; otherwise the `top` best of the experiment.
+    """Return the runs that the config names; otherwise the `top` best of the experiment.
 
-    Raise BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
-    documents that were cut from the same texts in different ways compare, with a note.
+    Raise BadInput unless they are finished runs of the kind with the same data and version of the measures. Runs that
+    cut the same texts into different documents compare, with a note.
     """
     if config.runs:
         if not 2 <= len(config.runs) <= len(LABELS):
@@ -99,11 +100,9 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
 def tested_family(
     tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
-    """Test the best run of an experiment against all runs among which it was chosen.
+    """Return (p of the best run against its family after Holm's correction, float64 [R]; what to expect of it).
 
-    Return (p against each run of the choice's family after Holm's correction, float64 [R]; what to expect of the best
-    on new queries); (None, None) where runs were named, and for a measure of retrieval without values by query.
-    folder: for downloads.
+    (None, None) if the runs were named, and for measures without values by query. folder: for downloads.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

@@ -1,4 +1,4 @@
-"""What a comparison of runs finds, as values, and its verdict on a pair in one sentence."""
+"""The result of a comparison of runs, and the verdict on each pair in one sentence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pair:
 class PairedResult:
     """The difference of a pair in one measure, with its interval and its test.
 
-    estimate: of the same, where labels come partly from a model; then `found` is raw. None for other labels.
+    estimate: of the same difference if labels come partly from a model, and then `found` is raw; else None.
     """
 
     pair: Pair
@@ -51,7 +51,7 @@ class PairedResult:
 
     @property
     def better(self) -> str | None:
-        """The label of the run that the verdict calls better; None if it tells no difference."""
+        """The label of the run that the verdict calls better; None if the data cannot tell."""
         value = self.estimate.found.value if self.estimate else self.found.mean
         return (self.pair.first if value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
 
@@ -72,7 +72,7 @@ class PairedResult:
 
 @dataclass(frozen=True)
 class PartDifference:
-    """The difference of a pair in one measure over the n queries or items of a part. mean: NaN if there are none."""
+    """The mean difference of a pair over the n queries or items of a part; NaN if there are none."""
 
     pair: Pair = field(metadata=INLINE)
     measure: str
@@ -83,17 +83,15 @@ class PartDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class RunScores:
-    """A run in numbers.
+    """The numbers of a run. The last four are None for text tasks.
 
-    metrics: measure -> mean over what judges. kind: what the means rest on.
-    intervals: measure -> ends of the mean's 95 % bootstrap interval; measures without one are left out.
-    estimates: measure -> estimate over what judges, where labels come partly from a model: `metrics` are then raw.
+    metrics: measure -> mean over the queries or items that judge.
+    intervals: measure -> 95 % bootstrap interval of the mean; measures without one are left out.
+    estimates: measure -> estimate if labels come partly from a model, and then `metrics` are raw; else None.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written: measure -> mean over the lists as written.
     losses: the parts of 1 - modified_map@3.
     unanswerable: the share of empty lists among the unanswerable queries; None if every query has an answer.
-
-    The last four are None for text tasks.
     """
 
     json_too = ("run_id", "name", "experiment")
@@ -124,7 +122,7 @@ class RunScores:
 
 @dataclass(frozen=True)
 class ShownDocument:
-    """snippet: None if the text is unknown. relevant: to the query; None if the labels are unknown."""
+    """A document that a run returned. relevant: None if the labels are unknown."""
 
     doc_id: str
     snippet: str | None = None
@@ -135,10 +133,8 @@ class ShownDocument:
 class Changed:
     """A query or item whose metric differs much between a pair.
 
-    values: label -> the metric.
-    about: its id; the query; kind, question, source and reference of an item, as far as known.
-    documents: label -> the first documents; None for a text task.
-    predictions: label -> the text, None if unknown; None for retrieval.
+    values, documents, predictions: by the labels of the runs. A text task has no documents, retrieval no predictions.
+    about: its id; the text of a query; the known kind, question, source and reference of an item.
     """
 
     pair: Pair = field(metadata=INLINE)
@@ -156,7 +152,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class UnjudgedDocument:
-    """An unjudged document that a run shows for a query. run: its label."""
+    """An unjudged document that a run shows for a query. run: the run's label."""
 
     run: str
     query_id: str
@@ -166,10 +162,10 @@ class UnjudgedDocument:
 
 @dataclass(frozen=True)
 class Unjudged:
-    """How much of the first k documents of each run was judged.
+    """The share of judged documents among the first k of each run.
 
-    judged: label -> the mean share over the queries that are shown documents, NaN if there are none.
-    documents: to judge first, those of runs of which less was judged than of another.
+    judged: label -> mean over the queries with documents, NaN if there are none.
+    documents: the ones to judge first, from runs with a smaller share than another.
     """
 
     k: int
@@ -181,15 +177,16 @@ class Unjudged:
 class Comparison:
     """Two or more runs, compared pair by pair.
 
-    noun, unit: what is compared and what is scored, in the plural. task: the name of a text task.
-    best: the label of the best run, by what chooses.
-    count: how many queries or items judge. judges: which: "" for all of them, or "private " with select_on=public.
-    verdicts: one sentence per pair. left_out: which measures are not compared, and why.
-    differences: one per pair and measure. splits: the same by part. changed: the largest differences of each pair.
+    noun, unit: the plural names of the runs and of what is scored, such as "runs" and "queries".
+    task: the name of a text task; None for retrieval.
+    best: the label of the best run by the queries or items that choose.
+    count: how many queries or items judge. judges: "private " with select_on=public, "" if all judge.
+    left_out: which measures are not compared, and why.
+    splits: differences by part. changed: the largest differences of each pair.
     shake_up: None if a part is empty, or if the runs have different public parts.
-    pairs: how many pairs p is corrected for by the metric, these among them.
-    expected: on new queries of the best run of the experiment, if it is among these; None if unknown.
-    unjudged: what the labels leave open; None where they do not say which documents were judged.
+    pairs: how many pairs p of the metric is corrected for, including these.
+    expected: of the best run of the experiment on new queries; None if unknown, or if the run is not here.
+    unjudged: None if the labels do not say which documents were judged.
     """
 
     noun: str
@@ -213,7 +210,6 @@ class Comparison:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one pair."""
         return len(self.runs) > 2
 
     @property
@@ -222,7 +218,7 @@ class Comparison:
 
     @property
     def correction(self) -> str:
-        """What p is corrected for by the metric: `Holm, 4 pairs`; "" for a single pair."""
+        """The correction of p by the metric, such as `Holm, 4 pairs`; "" for a single pair."""
         part = f", {self.judges.strip()}" if self.judges else ""
         return f"Holm, {self.pairs:,} pairs{part}" if self.pairs > 1 else ""
 
@@ -238,11 +234,10 @@ class Comparison:
 
     @property
     def loses(self) -> bool:
-        """Whether the known losses are those of the metric."""
+        """Whether losses are known and add up to 1 - the metric."""
         return self.metric == LOSING and any(run.losses for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON document of what was found."""
         others = len(self.in_metric)
         found = {
             "metric": self.metric,
@@ -267,14 +262,14 @@ class Comparison:
 
 
 def kinds_in_words(whose: Mapping[str, str]) -> str:
-    """Return what scores rest on: `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: by kind."""
+    """Return such as `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind of score -> runs."""
     return next(iter(whose)) if len(whose) == 1 else " or ".join(f"{kind} ({who})" for kind, who in whose.items())
 
 
 def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
-    """Return one sentence: which run of a pair is better by the measure, or that the data cannot tell.
+    """Return one sentence on which run of a pair is better, or that the data cannot tell.
 
-    pairs: how many pairs p is corrected for. unit: what is scored, in the plural.
+    pairs: how many pairs p is corrected for. unit: such as "private queries".
     """
     found, metric, a, b = one.found, one.measure, one.pair.first, one.pair.second
     if one.estimate and found.ties < found.n:

@@ -35,8 +35,8 @@ from harness.statistics.split import Standing
 from harness.tracking.tracker import Tracker
 
 GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
-PLACES = 5  # named in a note
-WIDE = 6  # measures that fit beside each other in a pasted table; more stand below each other
+PLACES = 5  # pairs that a note names
+WIDE = 6  # columns of measures in a pasted table; more measures become rows
 ALONE = "p is of each pair and measure alone, without correction."
 
 
@@ -50,10 +50,10 @@ def title(comparison: Comparison) -> str:
 
 
 def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
-    """Return what was found, the verdict first.
+    """Return the report of a comparison.
 
-    details: all pairs and measures; otherwise all pairs by the metric, and more on the first pair only.
-    changed: with the queries or items that differ most, which a page has by itself.
+    details: show all measures of all pairs; otherwise of the first pair alone.
+    changed: show the queries or items that differ most; a page has them anyway.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
@@ -136,9 +136,9 @@ def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
 
 
 def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: bool, details: bool) -> Table:
-    """Return one row per difference, with the reason where a value or an interval is missing.
+    """Return one row per difference; notes say why a value or an interval is missing.
 
-    corrected: whether p is corrected for all pairs; estimates have no other. details: with other tests, and the effect.
+    corrected: show p corrected for all pairs, as estimates always do. details: show other tests, and the effect.
     """
     estimated = comparison.estimated
     correction = comparison.correction if corrected or estimated else ""
@@ -203,7 +203,6 @@ def _losses(runs: Sequence[RunScores]) -> Table:
 
 
 def _shake_up(comparison: Comparison) -> Table:
-    """Return how often the rank of each run moves between the public and the private part, drawn anew."""
     assert comparison.shake_up is not None
     draws = comparison.shake_up.draws
     boards = {run.label: run.board for run in comparison.runs if run.board}
@@ -266,7 +265,7 @@ def _items_table(items: Sequence[Changed], caption: str) -> Table:
 
 
 def pasted(comparison: Comparison, style: str) -> list[Table]:
-    """Return the tables in a style: for CSV all numbers in one, else the runs and the differences of the pairs."""
+    """Return the tables to paste: one with all numbers for CSV, else the runs and the differences."""
     return [_all(comparison)] if style == "csv" else [_pasted_runs(comparison), _pasted_differences(comparison)]
 
 
@@ -337,7 +336,7 @@ def _ordered(comparison: Comparison) -> list[PairedResult]:
 
 
 def _score(comparison: Comparison, run: RunScores, name: str) -> Number:
-    """Return what a run scores; the mark where it differs from the best run."""
+    """Return the score of a run, marked if it differs significantly from the best run."""
     both = {comparison.best, run.label}
     marked = any(
         one.p_holm <= ALPHA
@@ -370,7 +369,7 @@ def _test(comparison: Comparison) -> str:
 
 
 def board_html(comparison: Comparison, runs: ScoredRuns, tracker: Tracker, folder: Path, config: CompareConfig) -> str:
-    """Return the board of compared runs, which have their labels in their names. folder: for downloads."""
+    """Return the board of compared runs, with labels in their names. folder: for downloads."""
     metric, select_on = comparison.metric, config.select_on or "all"
     chose = runs.public if select_on == "public" else np.ones(len(runs.public))
     means = runs.score(metric)(chose[None].astype(np.float64))[:, 0].tolist()

@@ -1,4 +1,4 @@
-"""Runs of one kind on the same queries or items, read from the tracking store, and their comparison pair by pair."""
+"""Runs of one kind on the same queries or items, from the tracking store, and their comparison pair by pair."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from harness.tracking.tracker import LoggedRun, Tracker
 
 CHANGED = 10  # queries or items shown of each pair
 DOCUMENTS = 3  # shown of each list
-GAP = 0.05  # difference in the share of judged documents from which on it is said
+GAP = 0.05  # the least difference in the share of judged documents that is a warning
 NAMED = 10  # documents named in a sentence
 CHECKED_NOTE = (
     "The labels of {} % of the queries are a model's: the verdict goes by estimates of what people's labels would give "
@@ -73,9 +73,8 @@ CHECKED_NOTE = (
 class ComparedRun:
     """A retrieval run to compare.
 
-    table: its scores by query, the queries by ascending id.
-    predictions, config: its predictions file and its config.yaml.
-    checked: its values by people's and by a model's labels, on the same queries; None for other labels.
+    table: its scores by query, by ascending id. predictions, config: its files.
+    checked: its values by people's and by a model's labels on the same queries; None if labels have one origin.
     """
 
     label: str
@@ -87,12 +86,11 @@ class ComparedRun:
 
     @property
     def values(self) -> dict[str, np.ndarray]:
-        """measure -> float64 [Q]; all out of fold if the run learnt from the labels."""
+        """Measure -> float64 [Q]; out of fold if the run learnt from the labels."""
         return self.table.oof or self.table.values
 
     @property
     def losses(self) -> dict[str, float]:
-        """The parts of 1 - modified_map@3, out of fold if the values are."""
         prefix = f"{OOF if self.table.oof else ''}loss/"
         return {k.removeprefix(prefix): v for k, v in sorted(self.run.metrics.items()) if k.startswith(prefix)}
 
@@ -101,7 +99,7 @@ class ComparedRun:
         return replace(self, table=table, checked=self.checked and self.checked.within(table.query_ids))
 
     def kind(self, config: CompareConfig) -> Kind:
-        """Return what its values rest on: private queries are held out unless the run learnt from their labels, too."""
+        """Return the kind of its values: private queries are held out unless the run learnt from their labels, too."""
         learnt_from_them = bool(self.table.oof) and self.run.select_on == "all"
         held_out = config.select_on == "public" and not learnt_from_them
         return "held out" if held_out else score_kind(bool(self.table.oof), "all")
@@ -126,7 +124,7 @@ def read_retrieval_runs(tracker: Tracker, chosen: Mapping[str, LoggedRun], folde
 
 @dataclass(frozen=True, eq=False)
 class RetrievalRuns:
-    """R retrieval runs whose tables have the same N queries in the same order. tracker: where they are logged."""
+    """R retrieval runs whose tables have the same N queries in the same order."""
 
     noun, unit, task = "runs", "queries", None
     runs: Sequence[ComparedRun]
@@ -143,27 +141,26 @@ class RetrievalRuns:
 
     @property
     def strata(self) -> np.ndarray:
-        """int [N], kinds of queries that the public part is drawn from alike."""
+        """int [N], the strata of the public part."""
         return 2 * self.runs[0].table.needs + self.runs[0].table.multi_turn
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """A run with another public part than the first one, and that one; None if they have the same."""
+        """A run whose public part differs from the first run's, and the first run; None if all are equal."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
     @property
     def _checked(self) -> list[CheckedValues]:
-        """What each run scores by both sets of labels; empty for labels of one origin."""
+        """The values of each run by both sets of labels; [] if labels have one origin."""
         known = [run.checked for run in self.runs if run.checked]
         return known if len(known) == len(self.runs) else []
 
     def take(self, rows: np.ndarray) -> RetrievalRuns:
-        """Return the runs on some of the queries. rows: bool [N]."""
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return the measures that count the same queries in every run, and notes on others.
+        """Return (the measures that count the same queries in every run, notes on the others).
 
         Raise BadInput if the metric is not among them.
         """
@@ -183,22 +180,22 @@ class RetrievalRuns:
         return same, notes
 
     def score(self, metric: str) -> Score:
-        """Return what scores the runs over any of the queries."""
+        """Return the function that scores the runs over some of the queries."""
         return partial(_masked_means, self.values(metric))
 
     def values(self, metric: str) -> np.ndarray:
-        """Return the metric of each run on each query, float64 [R, N]; NaN where it does not apply."""
+        """Return the metric of each run on each query, float64 [R, N]; NaN if it does not apply."""
         return np.stack([run.values[metric] for run in self.runs])
 
     def differences(
         self, names: Sequence[str], config: CompareConfig, pairs: Sequence[Rows]
     ) -> dict[Rows, list[Difference]]:
-        """Return for each pair one Difference per measure."""
+        """Return one Difference per measure for each pair."""
         values = np.stack([self.values(name) for name in names], axis=1)
         return differences(values, config.seed, config.resamples, pairs)
 
     def estimated(self, names: Sequence[str], pairs: Sequence[Rows]) -> Mapping[Rows, Sequence[EstimatedDifference]]:
-        """Return an estimate per measure for each pair, where labels come partly from a model; {} for others."""
+        """Return an estimate per measure for each pair; {} unless labels come partly from a model."""
         runs = self._checked
         if not runs:
             return {}
@@ -213,7 +210,7 @@ class RetrievalRuns:
         }
 
     def part_gaps(self, names: Sequence[str], pair: Rows) -> Iterator[tuple[str, str, int, float]]:
-        """Yield (measure, part, how many queries, mean difference) of a pair."""
+        """Yield (measure, part, number of queries, mean difference) of a pair."""
         table = next((run.table for run in self.runs if "data.queries" in run.run.tags), self.runs[0].table)
         parts = {"single-turn": ~table.multi_turn, "multi-turn": table.multi_turn}
         parts |= {"needs retrieval": table.needs, "needs none": ~table.needs}
@@ -225,7 +222,6 @@ class RetrievalRuns:
                 yield name, part, int((~np.isnan(gaps)).sum()), known_mean(gaps)
 
     def scores(self, names: Sequence[str], config: CompareConfig, boards: Sequence[Standing | None]) -> list[RunScores]:
-        """Return each run in numbers."""
         checked = self._checked
         return [
             RunScores(
@@ -245,7 +241,7 @@ class RetrievalRuns:
         ]
 
     def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
-        """Return what a pair returned for a query. values: label -> the metric."""
+        """Return the lists of a pair for a query. values: label -> the metric."""
         query_id, known = self.runs[0].table.query_ids[row], self._known
         documents = {}
         for label in values:
@@ -258,11 +254,10 @@ class RetrievalRuns:
         return Changed(pair, query_id, values, about, documents=documents)
 
     def on_board(self, found: Chosen, metric: str, order: Sequence[int]) -> BoardRuns:
-        """Return the runs of a board. order: the place of each among these runs."""
+        """Return the runs as a board. order: the place among these runs of each run of `found`."""
         return of_tables(found, metric, [self.runs[place].table for place in order])
 
     def notes(self) -> list[str]:
-        """Return what a reader must know of these runs."""
         notes = [*self._holes[1]]
         if self._checked:
             share = float((~self._checked[0].checked).mean())
@@ -277,7 +272,6 @@ class RetrievalRuns:
         return notes + self._known.notes
 
     def unjudged(self) -> Unjudged | None:
-        """Return what the labels leave open; None where they do not say which documents were judged."""
         return self._holes[0]
 
     @cached_property
@@ -291,9 +285,9 @@ class RetrievalRuns:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """What can be said of queries and documents.
+    """Lists, labels and texts of the runs.
 
-    returned: label -> query_id -> what the run returned. grades: label -> query_id -> its relevant documents, of runs
+    returned: label -> query_id -> list. grades: label -> query_id -> {doc_id: grade} of relevant documents, for runs
     whose labels could be read again. queries: query_id -> text. texts: doc_id -> text in predictions.
     """
 
@@ -306,7 +300,6 @@ class _Known:
 
     @classmethod
     def of(cls, runs: Sequence[ComparedRun], tracker: Tracker) -> _Known:
-        """Read the lists, and the data again."""
         reader = ListReader(Ahead(tracker, [], Path()))
         returned = {run.label: reader.read(run.predictions) for run in runs}
         every = [(query_id, one) for of in returned.values() for query_id, one in of.items()]
@@ -336,13 +329,15 @@ class _Known:
 
 
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return means over the queries of `rows` [R, Q] of M runs [M, Q], NaN where a query does not count: [M, R]."""
+    """Return the means of M runs over R sets of queries, [M, R]. values: [M, Q], NaN if a query does not count.
+
+    rows: [R, Q].
+    """
     known = rows @ ~np.isnan(values[0])
     return (rows @ np.nan_to_num(values).T).T / np.where(known > 0, known, np.nan)
 
 
 def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) -> dict[str, tuple[float, float]]:
-    """Return the intervals of a run's means: as logged where all queries judge, else computed."""
     logged = {name: run.run.score(name, "all") for name in names} if config.select_on != "public" else {}
     ends = {name: (one.low, one.high) for name, one in logged.items() if one and one.low == one.low}
     if missing := [name for name in names if name not in ends]:
@@ -360,7 +355,7 @@ def _estimates(checked: CheckedValues, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
-    """Return (what the labels leave open; None where they do not say which documents were judged, notes)."""
+    """Return (the unjudged documents, None if the labels do not say which documents were judged; notes)."""
     try:
         labels = _labels(runs)
     except (BadInput, OSError) as error:
@@ -395,7 +390,7 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
 
 
 def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
-    """Return label -> the run's labels, read once for all runs with the same. Raise BadInput if they have changed."""
+    """Return the label of each run -> its qrels; equal ones are read once. Raise BadInput if they have changed."""
     found: dict[str, Qrels] = {}
     for run in runs:
         digest = run.run.tags["data.qrels"]
@@ -431,7 +426,7 @@ def _named(label: str, documents: Sequence[UnjudgedDocument]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TaskRuns:
-    """Submissions to a text task with their labels, compared through the same methods as `RetrievalRuns`."""
+    """Submissions to a text task, compared through the same methods as `RetrievalRuns`. labels: of the runs."""
 
     noun, unit, apart = "submissions", "items", None
     labels: Sequence[str]
@@ -527,11 +522,11 @@ ScoredRuns = RetrievalRuns | TaskRuns
 
 
 def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | None = None) -> Comparison:
-    """Compare runs, the best first if there is a family. Raise BadInput unless every run has the metric.
+    """Compare runs. Raise BadInput unless every run has the metric.
 
-    config: with `select_on=public` the public queries or items have chosen, and the private ones judge.
-    family: float64 [R], p by the metric of the first run against each of R runs, of which these are the first, after
-    correction over all of them; None: p is corrected over the pairs of these runs.
+    config: with `select_on=public` the public queries or items chose, and the private ones judge.
+    family: float64 [R], corrected p of the first run against each of R runs, which begin with these, best first. None:
+    correct p over the pairs of these runs.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:
@@ -588,7 +583,7 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
 def _tested(
     runs: ScoredRuns, config: CompareConfig, names: Sequence[str], pairs: Sequence[Rows], family: np.ndarray | None
 ) -> tuple[list[PairedResult], int]:
-    """Return (one result per pair and measure, how many pairs p by the metric is corrected for)."""
+    """Return (one result per pair and measure, the number of pairs that p of the metric is corrected for)."""
     at = names.index(config.metric)
     found, estimated, count = runs.differences(names, config, pairs), runs.estimated(names, pairs), len(pairs)
     if estimated:  # raw intervals would ignore the model's errors
@@ -609,6 +604,6 @@ def _pair(labels: Sequence[str], rows: Rows) -> Pair:
 
 
 def _most_changed(gaps: np.ndarray) -> list[int]:
-    """Return the rows of the largest differences [N], the largest first; none that are 0 or NaN."""
+    """Return the rows of the CHANGED largest differences [N], largest first, without 0 and NaN."""
     sizes = np.abs(np.nan_to_num(gaps))
     return [int(row) for row in np.argsort(-sizes, kind="stable")[:CHANGED] if sizes[row]]

@@ -1,1 +1,1 @@
-"""What to try next: one catalogue with one cost model, for `run`, `init`, `advise` and `sweep=auto`."""
+"""What to try next: a catalogue and a cost model, shared by `run`, `init`, `advise` and `sweep=auto`."""

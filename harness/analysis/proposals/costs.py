@@ -1,4 +1,4 @@
-"""What a configuration costs in seconds before it runs: by what this machine has measured, else by rates of another."""
+"""Estimate the seconds that a configuration takes, from times measured on this machine or else from typical rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.storage.cache import Cache
 from retrievers.base import cores
 from retrievers.dense.models import WEIGHTS, ModelSource, device_for, here
 
-# Seconds for a million characters, measured on two cores: for what this machine has not timed yet.
+# Seconds for a million characters, measured on two cores. Used until this machine has timed the component.
 RATES = {
     "tokenizer/kiwi": 8.0,
     "tokenizer/char_ngram": 2.0,
@@ -32,11 +32,11 @@ RATES = {
     "encoder/lsa": 15.0,
 }
 UNKNOWN = 10.0  # for a component that a plug-in brings
-START = 0.5  # seconds to index and search, beside reading the texts
+START = 0.5  # seconds to index and search, without reading the texts
 TRIAL = 0.3  # seconds to fuse, gate, score and log
 CHARACTERS = 2.5  # of a token of a neural model
-BYTES = 4  # of a parameter, as models are mostly stored
-SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations in a second: of one core, of a graphics processor
+BYTES = 4  # of a parameter in most models
+SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations a second, of one core and of a GPU
 PAIR = 400  # tokens that a reranker reads for a query and a document
 # Seconds to learn from 100 labelled queries, out of fold.
 LEARNING = {"gate/auto": 0.3, "gate/depth": 0.5, "gate/classifier": 3.0, "fusion/learned": 3.0}
@@ -44,7 +44,7 @@ LEARNING = {"gate/auto": 0.3, "gate/depth": 0.5, "gate/classifier": 3.0, "fusion
 
 @dataclass(frozen=True)
 class Cost:
-    """seconds: None where nothing is known. reason: what takes the time, or what is unknown, in words."""
+    """A cost. seconds: None if unknown. reason: what takes the time, or what is unknown."""
 
     seconds: float | None
     reason: str
@@ -52,7 +52,7 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """What a configuration takes from the cache, or computes. rankings: identity of each, in the config's order."""
+    """The work of a configuration. rankings: the identity of each ranking, in the config's order."""
 
     plan: Plan
     rankings: Sequence[Mapping[str, Any]]
@@ -69,7 +69,7 @@ class Workload:
 
     @property
     def makes(self) -> set[str]:
-        """Names of what it leaves in the cache: rankings, indexes, texts that were read."""
+        """Names of its entries in the cache: rankings, indexes, texts that were read."""
         found = set()
         for node, ranking in self.parts:
             found |= {
@@ -84,9 +84,9 @@ class Workload:
 class CostModel:
     """Estimates for one dataset.
 
-    cache: where results and measured times are; None: nothing is cached, and rates alone count, so that estimates are
-    the same whenever they are made. documents, queries: their characters. asked, labelled: numbers of queries.
-    texts: digest of the documents' texts. arithmetic: seconds to fuse, gate and score a configuration.
+    cache: has results and measured times. None: rates alone count, and repeated estimates are equal.
+    documents, queries: characters. asked, labelled: numbers of queries. texts: digest of the documents' texts.
+    arithmetic: seconds to fuse, gate and score a configuration.
     """
 
     cache: Cache | None
@@ -111,9 +111,9 @@ class CostModel:
         )
 
     def cost(self, works: Sequence[Workload], made: Collection[str] = (), pace: float = 1.0) -> Cost:
-        """Return the cost of several configurations, which share what they compute.
+        """Return the cost of several configurations together; shared work counts once.
 
-        made: names, as of `makes`, of what is there already. pace: by which rates are multiplied.
+        made: names from `makes` that exist already. pace: factor for rates.
         """
         known, missing, guessed = set(made), 0, dict[str, None]()
         total = sum(self.arithmetic + self._learning(work.plan) for work in works)
@@ -142,7 +142,7 @@ class CostModel:
         return Cost(total, "; ".join(doing))
 
     def learning(self, name: str) -> float:
-        """Return the seconds to learn a gate or a fusion once, out of fold. name: as it is recorded."""
+        """Return the seconds to learn a gate or a fusion once, out of fold. name: its recorded name."""
         return LEARNING.get(name, 0.0) * max(self.labelled, 20) / 100
 
     def _learning(self, plan: Plan) -> float:
@@ -160,7 +160,7 @@ class CostModel:
         )
 
     def _reading(self, part: Node, characters: int, pace: float) -> tuple[float, bool]:
-        """Return (seconds in which a tokenizer or an encoder reads texts, whether that was measured)."""
+        """Return (seconds for a tokenizer or an encoder to read texts, whether they were measured)."""
         if self.cache and (found := timing.seconds_to_read(self.cache, part, characters)) is not None:
             return found, True
         if "model" in part or "path" in part:
@@ -169,20 +169,20 @@ class CostModel:
 
 
 def readers(node: Node) -> list[Node]:
-    """Return what reads the texts of a retriever: a tokenizer, an encoder, or its own model."""
+    """Return the parts of a retriever that read texts: tokenizer, encoder, or its own model."""
     found = [node[key] for key in ("tokenizer", "encoder") if isinstance(node.get(key), Mapping)]
     return found or ([node] if "model" in node else [])
 
 
 def _reads(node: Node, part: Node) -> list[Any]:
-    """Return what names the documents as a part reads them: whole, or cut into passages."""
+    """Return the name of the documents as a part reads them, whole or in passages."""
     return [component_identity(part), node.get("passages")]
 
 
 def _operations(node: Node) -> float:
-    """Return seconds in which a neural model reads a token: two operations for each of its parameters.
+    """Return the seconds a neural model takes for a token, at two operations per parameter.
 
-    0 for a model that is not on this machine: what is made with it is cached.
+    0 for a model that is not on this machine, since all its results are cached.
     """
     folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
     if folder is None:
@@ -194,6 +194,6 @@ def _operations(node: Node) -> float:
 
 @lru_cache
 def _parameters(folder: Path) -> float:
-    """Return about how many parameters a model has, by the size of its weights; the first format counts."""
+    """Return the rough number of a model's parameters, from the size of its weights in the first format found."""
     sizes = [sum(file.stat().st_size for file in folder.rglob(pattern)) for pattern in WEIGHTS]
     return next((size for size in sizes if size), 0) / BYTES
