@@ -25,7 +25,7 @@ from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import encoded
 
 WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
-NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
+NOTHING = "Nothing that this machine can try is likely to gain enough to be worth a run."
 
 
 def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
@@ -62,8 +62,8 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     if near:
         notes = [
             *notes,
-            f"The queries do not tell this run from {near.run.named}: p {p_value(near.p)}, this pair alone. The next "
-            "command says how many more labels would.",
+            f"The queries do not tell this run apart from {near.run.named}: p {p_value(near.p)}, this pair alone. The "
+            "next command says how many more labels would.",
         ]
     score = f"{evidence.measure.name} {number(evidence.value)}"
     title = f"Run {read.run.named}: {score} on {len(evidence.query_ids):,} queries"

@@ -36,7 +36,7 @@ def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
     tracker = open_store(config, "keeps no runs for a board")
     output = config.output.absolute()
     if output.exists() and not (output.is_file() and page.is_board(output)):
-        raise BadInput(f"output={config.output} is there already, and not a board. Name another file for the page.")
+        raise BadInput(f"output={config.output} exists and is not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
         config, notes = settled(tracker, config, RunKind(config.task).name)
         found = runs.read_board_runs(tracker, Wanted.of(config), Path(folder))

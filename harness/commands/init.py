@@ -40,9 +40,7 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
     folders = [Path(invocation.config_dir)] if invocation.config_dir else []
     defaults.parse_defaults(text, path, folders)
     if path.exists() and {one.key: one.value for one in defaults.read_defaults(path, folders)} != settings:
-        raise BadInput(
-            f"{path} is there already and says something else: edit it, or delete it and repeat this command."
-        )
+        raise BadInput(f"{path} exists and has other contents: edit it, or delete it and repeat this command.")
     if not path.exists():
         write_text(path, text)
     rows, better = (start.rows, start.better) if start else ({}, None)
@@ -64,7 +62,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
     for override in invocation.overrides:
         key = override.partition("=")[0]
         if "${" in override:
-            raise BadInput(f"{override}: {defaults.FILE} takes plain values alone.")
+            raise BadInput(f"{override}: {defaults.FILE} takes only plain values.")
         if key in invocation.choices:
             found[key] = invocation.choices[key]
         elif key in leaves:

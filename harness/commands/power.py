@@ -87,14 +87,14 @@ def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     if asked.runs is not None:
         if len(asked.runs) != 2:
             said = counted(len(asked.runs), "run")
-            raise BadInput(f"runs names {said}. Name the two that are to be told apart: 'runs=[ID,ID]'.")
+            raise BadInput(f"runs names {said}. Name the two to tell apart: 'runs=[ID,ID]'.")
         return _pair(tracker, asked, [run.run_id for run in recommended_runs(tracker, asked.runs)], [], folder)
     best, *others = (one.run.run_id for one in chosen_runs(tracker, asked).runs)
     notes = [f"The best two of {counted(len(others) + 1, 'run')} by {asked.metric} that differ on any query."]
     if len(others) > 1:
         notes = [
-            f"{notes[0]} Of runs that were chosen for their scores the lead is partly luck: the true difference is "
-            "likely smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
+            f"{notes[0]} They were chosen for their scores, so the lead is partly luck: the true difference is likely "
+            "smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
         ]
     for other in others:
         own = folder / other
@@ -117,7 +117,7 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
     values = found.values[:, judging(found.public, found.select_on)]
     if (np.isnan(values[0]) != np.isnan(values[1])).any():
         raise BadInput(
-            f"metric={asked.metric} counts other queries in each run, so that its values do not pair. Choose another: "
+            f"metric={asked.metric} counts other queries in each run, so its values do not pair. Choose another: "
             "metric=NAME."
         )
     judges = "private " if found.select_on == "public" else ""

@@ -75,7 +75,7 @@ class Proof:
         ]
         self.differences = {"queries": len(changed), "first": first}
         if self.now != self.then:
-            self.wrong.append("The predictions made now differ from those that the run made.")
+            self.wrong.append("The new predictions differ from the ones that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare metrics with the logged ones, by MLflow names. Ignore metrics that were not logged."""
@@ -87,7 +87,7 @@ class Proof:
         compared = sum(not name.startswith(TIMES) for name in logged)
         self.metrics = {"compared": compared, "differ": changed[False], "times": changed[True]}
         if differ := changed[False]:
-            self.wrong.append(f"{len(differ)} of {compared} metrics differ from those that the run logged.")
+            self.wrong.append(f"{len(differ)} of {compared} metrics differ from the ones that the run logged.")
 
 
 def rows_sha256(rows: Iterable[Row]) -> str:
@@ -115,10 +115,10 @@ def _listed(row: Row | None) -> list[list[Any]] | None:
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
 UNASKED = (
-    "A model that is asked again may reply otherwise, so that is not done here. Name the cache of the run with "
+    "A model that is asked again may reply otherwise, so it is not asked here. Name the cache of the run with "
     "store.path=FOLDER, check the stored predictions with verify_only=true, or run the experiment again."
 )
-REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER, data.documents=FILE and so on."
+REMEDY = "Put the data back, or say where the unchanged data are: data.path=FOLDER, data.documents=FILE and so on."
 
 
 def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:

@@ -41,7 +41,7 @@ class Result(Evaluation):
     """The findings of one experiment, and its files.
 
     run_id: None if MLflow does not have the run.
-    gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was learned.
+    gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was learnt.
     predictions: the documents returned, by query. data_notes: sentences about unusual data.
     best_before: the best finished run so far that compares.
     private_peeks: how often private scores of the experiment have been seen.

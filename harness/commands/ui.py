@@ -64,7 +64,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # of runs that are logged through this server
     # The store's address may hold a password: pass it by the environment, since a list of processes shows arguments.
-    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes for what these pages do not use
+    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes that these pages do not need
     variables = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
     return children.start(command, variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

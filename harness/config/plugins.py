@@ -62,7 +62,7 @@ class Plugin:
         return {"distribution": {"name": self.distribution, "version": self.version}}
 
     def broken(self, problem: str) -> BadInput:
-        remedy = f"Mend it, or remove it: pip uninstall {self.distribution}"
+        remedy = f"Fix it, or remove it: pip uninstall {self.distribution}"
         return BadInput(f"The plug-in {self} is broken: {problem}. {remedy}")
 
 

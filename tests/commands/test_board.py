@@ -52,7 +52,7 @@ def test_only_a_board_is_replaced(harness, runs, tmp_path):
     mine.write_text("<!DOCTYPE html>\n<title>Mine</title>")
     for place in ("mine.html", "outputs"):
         done = harness(*BOARD, f"output={place}")
-        assert (done.code, f"output={place} is there already, and not a board" in done.err) == (2, True)
+        assert (done.code, f"output={place} exists and is not a board" in done.err) == (2, True)
     assert mine.read_text() == "<!DOCTYPE html>\n<title>Mine</title>"
 
 

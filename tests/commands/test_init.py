@@ -27,7 +27,7 @@ def test_the_same_again_changes_nothing_and_other_contents_stay(harness, toy, tm
     before = path.read_bytes()
     done = harness("init", "dataset=contest", "dataset.path=toy")
     assert done.code == 2
-    assert "harness.yaml is there already" in done.err
+    assert "harness.yaml exists and has other contents" in done.err
     assert path.read_bytes() == before
 
 

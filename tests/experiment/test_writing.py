@@ -300,7 +300,7 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
     done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
     assert done.code == 2
-    assert "are not cached. The model would be asked again for what the run searched for." in done.err
+    assert "are not cached. The model would have to write the queries again." in done.err
     assert not Path("other.jsonl").exists()
 
 

@@ -76,7 +76,7 @@ def test_changed_files_are_not_exported(harness, files, toy, tmp_path):
     refused("task=answers", f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections")
     refused("task=answers", "experiment_name=e", expected="Experiment 'e' has no finished run")
     refused("experiment_name=e", expected="Experiment 'e' has no finished run")
-    refused(*export, "model=true", expected="are about retrieval")
+    refused(*export, "model=true", expected="are for retrieval")
     retrieved = harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json").json
     refused("task=corrections", f"run={retrieved['run_id']}", expected="is of task=retrieval")
     assert harness("export", *export, "submission=s.csv").code == 0

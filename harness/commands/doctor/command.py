@@ -50,15 +50,15 @@ class Finding:
     remedy: str = ""
 
 
-QUERIES = 50  # of the dataset, at most, that a retriever is examined with
-CONTRACT = "retrievers/testing.py says what a retriever must do; the section of CONTRIBUTING.md says how to add one."
+QUERIES = 50  # of the dataset, at most, to examine a retriever with
+CONTRACT = "retrievers/testing.py says what a retriever must do; CONTRIBUTING.md says how to add one."
 
 
 def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
     """Check that each installed plug-in and its classes can be used."""
     seen: dict[str, installed.Plugin] = {}
     for plugin in installed.installed_plugins():
-        about, remedy = f"plug-in {plugin}", f"Mend it, or remove it: pip uninstall {plugin.distribution}"
+        about, remedy = f"plug-in {plugin}", f"Fix it, or remove it: pip uninstall {plugin.distribution}"
         if plugin.problem:
             yield Finding(about, "error", plugin.problem, remedy)
             continue
@@ -68,7 +68,12 @@ def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
             yield Finding(about, "error", str(error), remedy)
             continue
         if twice := [name for name in names if name in seen]:
-            yield Finding(about, "error", f"records {twice[0]!r}, as the plug-in {seen[twice[0]]} does", remedy)
+            yield Finding(
+                about,
+                "error",
+                f"records a class as {twice[0]!r}, and the plug-in {seen[twice[0]]} does, too",
+                remedy,
+            )
             continue
         seen |= dict.fromkeys(names, plugin)
         yield Finding(about, "ok", ", ".join(f"{group}={choice}" for group, choice in plugin.choices))
@@ -142,8 +147,7 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
     said = (
         f"{cache.location} at {server_name()}: {counted(len(entries), 'entry')}, "
         f"{sum(one.bytes for one in entries) / 1e6:,.1f} MB, of which {sum(one.bytes for one in copied) / 1e6:,.1f} MB "
-        f"are copied to {cache.root}; `harness doctor cache` lists and prunes it, and with path={cache.root} the "
-        "copy"
+        f"are copied to {cache.root}; `harness doctor cache` lists and prunes it, with store.path={cache.root} the copy"
     )
     if not bucket.writable:
         remedy = "To build what is not cached, use credentials with s3:PutObject and s3:DeleteObject."
@@ -213,7 +217,7 @@ def _cache_report(document: Mapping[str, Any], rows: int) -> Report:
     if document["damaged"]:
         lines.append(f"Damaged: {counted(document['damaged'], 'entry')}, built again when needed, or pruned.")
     if document["foreign"]:
-        lines.append(f"{document['foreign']} folders are not the cache's own, and are never pruned.")
+        lines.append(f"{document['foreign']} folders do not belong to the cache, and are never pruned.")
     if document["busy"]:
         lines.append(f"Skipped {counted(document['busy'], 'entry')} in use by another process.")
     return Report("", tables=[Table("", columns, entries)], files=lines)
@@ -323,7 +327,7 @@ def _fonts(config: DoctorConfig) -> Iterator[Finding]:
     if name := figure.hangul_font():
         yield Finding("fonts", "ok", f"figures show Hangul in {name}")
     else:
-        problem = "none has Hangul: figures show it in Latin letters; pages show it as it is"
+        problem = "none has Hangul: figures show Korean text in Latin letters; pages are not affected"
         yield Finding("fonts", "warning", problem, "Install one, such as apt-get install fonts-nanum.")
 
 

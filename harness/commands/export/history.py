@@ -164,7 +164,7 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
             )
     raise BadInput(
         f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. `harness export "
-        "run=ID` enters a run's file; a file that an earlier version exported comes out the same."
+        "run=ID` enters a run's file, also one that an earlier version exported."
     )
 
 
@@ -235,7 +235,7 @@ def history_report(document: Mapping[str, Any]) -> Report:
     whole = submissions_table(document)
     notes = [*whole.notes]
     if any(row["local_kind"] == "out of fold" for row in rows):
-        notes.append("out of fold: gate or fusion learnt from these labels; each query's own had no part in its list.")
+        notes.append("out of fold: gate or fusion learnt from these labels; each list was made without its own label.")
     if any(row["local"] is None for row in rows):
         notes.append("A dash under `here`: the run has no such score, or used other queries.")
     shown = whole.for_medium("screen").without_empty()

@@ -181,7 +181,7 @@ class Ledger:
         begun = self._begin(Pending(LedgerLine(export=line), provenance))
         if not create_text(Path(line.file), text) and digest_file(line.file) != line.sha256:
             begun.unlink()
-            _refuse(line, "exists by now and has other content")
+            _refuse(line, "now exists and has other content")
 
     def answer(self, line: LeaderboardAnswer) -> None:
         """Begin to enter the leaderboard's scores; `settle` completes it."""
@@ -202,7 +202,7 @@ class Ledger:
                 path.unlink()
                 continue
             if begun.provenance is not None and valid:
-                create_text(provenance_of(Path(step.file)), begun.provenance)  # of this content if there is one
+                create_text(provenance_of(Path(step.file)), begun.provenance)  # an existing one is of this content
             if not entered:
                 self._add(begun.line)
             submission = self.submissions()[step.sha256]

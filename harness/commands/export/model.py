@@ -1,6 +1,6 @@
 """A run as an MLflow model to serve: packaged, registered, and loaded only if every file is unchanged.
 
-A package has a manifest, the config, the learned rules of gate and fusion, the documents, the indexes, the random
+A package has a manifest, the config, the learnt rules of gate and fusion, the documents, the indexes, the random
 queries for the gate's signal `background`, and the prompt of a language model that writes the queries.
 """
 
@@ -49,7 +49,7 @@ NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refu
 COLUMNS = ("query", "messages", "query_id")  # of a request
 FITTED = {"gate": "gate/fitted", "fusion": "fusion/fitted"}  # group -> the component that applies a learnt rule
 PROMPT = "prompt.txt"  # of a language model that writes the queries
-UNASKED = "The model would be asked again for what the run searched for. Run the experiment again, and export that run."
+UNASKED = "The model would have to write the queries again. Run the experiment again, and export that run."
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ServedRun:
     """The contents of a package.
 
     queries: those that the run searched for. cache: with the run's indexes; missing ones are built there.
-    rules: group, gate or fusion -> file of the rule that the run learned or was given.
+    rules: group, gate or fusion -> file of the rule that the run learnt or was given.
     """
 
     run: LoggedRun
@@ -83,7 +83,7 @@ def prepared_model(
     for retriever, node in plan.retriever.items():
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
-            raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
+            raise BadInput(f"retriever.{retriever} calls your own function, which a model does not carry.")
     if size := plan.deciding_shard:
         raise BadInput(
             f"Run {run.short_id} encoded its documents in shards of about {size:,}, and a model carries one index: its "

@@ -166,7 +166,7 @@ def crashed(monkeypatch, step, command, *words, **scores):
 def test_another_process_takes_the_name_first(ledger, tmp_path, monkeypatch, caplog):
     """Between looking and writing: its file stays, and ours is refused and forgotten, unless the content is ours."""
     monkeypatch.setattr(Ledger, "require_free", lambda self, line: Path(line.file).write_text("theirs"))
-    with pytest.raises(BadInput, match="exists by now and has other content"):
+    with pytest.raises(BadInput, match="now exists and has other content"):
         exported(ledger, Store("r1"), tmp_path / "a.csv", "ours")
     assert (tmp_path / "a.csv").read_text() == "theirs"
     assert not settled(ledger, Store("r1"))
