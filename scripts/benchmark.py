@@ -1,4 +1,4 @@
-"""Measure the harness: speed against the libraries in common use, memory, and growth, as ratios within one run.
+"""Measure the harness, as ratios within one run: speed against common libraries, memory, and growth.
 
 python scripts/benchmark.py bm25 5000 50000     # NAME and its options
 python scripts/benchmark.py dense               # a group: its cases one after the other

@@ -1,12 +1,12 @@
 """Run every command that the documents show, and every hint that those commands print, on a base installation.
 
-    make base                                       # in an environment that has nothing but the base packages
+    make base                                       # in an environment with only the base packages
     python scripts/check_base.py README.md docs/runs.md
 
-The commands of a document run in its order, in one folder; where sections depend on nothing before them,
-several chains of commands run at the same time, each in its folder. A hint ("Next:", "To try:", a command in
-backticks, "set KEY=VALUE") runs as printed, in the folder and state of that moment. Exit code 1 with a
-table of what failed; 2 where more than the base packages is installed.
+The commands of a document run in order, in one folder. Sections that depend on nothing before them form chains of
+commands, which run at the same time in separate folders. A hint ("Next:", "To try:", a command in backticks, "set
+KEY=VALUE") runs as printed, in the folder and state of that moment. Exit code 1 with a table of failures; 2 if more
+than the base packages is installed.
 """
 
 import argparse
@@ -57,14 +57,13 @@ def main() -> int:
 
 
 def unlisted() -> list[str]:
-    """Return the documents with commands that no page is about. The Korean ones repeat the English ones."""
+    """Return the documents with commands but without a page. Korean ones repeat the English ones."""
     files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     shown = [str(file.relative_to(ROOT)) for file in files if any(commands(file, "")) and ".ko." not in file.name]
     return [name for name in shown if name not in {page.name for page in PAGES}]
 
 
 def walked(pages: list[Page], scratch: Path) -> list[Outcome]:
-    """Run the commands of the pages; return what became of them."""
     child, addresses = servers.start()
     try:
         calling.warm_up(scratch)

@@ -1,15 +1,15 @@
-"""Check the exact numbers of docs/results.md: run their commands again and compare with the printed digits.
+"""Check the exact numbers of docs/results.md: run their commands again and compare the printed digits.
 
     python scripts/check_results.py DATA [TEXT ...]     # TEXT: only rows that contain one of these texts
 
-DATA holds the folders science_qa, korquad and cranfield; rows whose folder is missing are listed as skipped. Exits with
-1 if a number differs. A comment before a table, or before a block of output, says how to compute it:
+DATA holds the folders science_qa, korquad and cranfield; rows without their folder are skipped. Exit code 1 if a number
+differs. A comment before a table or a block of output says how to compute it:
 
     <!-- exact: harness run dataset=contest dataset.path=SCIENCE {1} ; 2 = modified_map@3 ; 3 = oof/mrr (interval) -->
 
 `{1}` is the text in backticks in the first cell of a row, or the cell without remarks in parentheses. `2 = NAME`
-compares the first number of the second cell with the metric NAME of the run; `(interval)` compares the last two numbers
-of the cell with the ends of the metric's interval. A table may have several comments. Cells with ≈ are not compared.
+compares the first number of the second cell with the run's metric NAME. `(interval)` compares the last two numbers of
+the cell with the ends of the metric's interval. A table may have several comments. Cells with ≈ are not compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NUMBER = re.compile(r"(?<![\w.])[-−]?\d*\.\d+")
 
 @dataclass(frozen=True)
 class Check:
-    """A row of the document: its line, its command, and metric -> the digits that are printed for it."""
+    """A row of the document. line: its number. printed: metric -> its digits."""
 
     line: int
     command: str
@@ -61,7 +61,6 @@ def checks(text: str) -> Iterator[Check]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a table's row, or of a line of output whose columns are two spaces apart."""
     if line.startswith("|"):
         return [cell.strip() for cell in line.strip().strip("|").split("|")]
     return re.split(r"\s{2,}", line.strip())
@@ -73,7 +72,7 @@ def _code(cell: str) -> str:
 
 
 def _printed(cells: list[str], columns: list[tuple[int, str, bool]], line: int) -> dict[str, str]:
-    """Return metric -> its digits in a row; {} for a row without numbers in these columns, such as the header."""
+    """Return metric -> its digits in a row; {} for a row without numbers in these columns, such as a header."""
     printed: dict[str, str] = {}
     for column, template, interval in columns:
         metric = template.replace("{1}", _code(cells[0]))
@@ -92,13 +91,12 @@ def _printed(cells: list[str], columns: list[tuple[int, str, bool]], line: int) 
 
 
 def agrees(printed: str, value: float | None) -> bool:
-    """Return whether a number rounds to the printed digits."""
     digits = printed.replace("−", "-")
     return value is not None and float(digits) == float(f"{value:.{len(digits.partition('.')[2])}f}")
 
 
 def computed(command: str, outputs: Path) -> Mapping[str, float]:
-    """Run a `harness` command; return the metrics that it logs, under MLflow's names."""
+    """Run a `harness` command; return the metrics that it logs, by MLflow's names."""
     from harness.cli import call
     from harness.recording.logged_run import in_full
     from harness.tracking.mlflow_tracker import MlflowTracker

@@ -1,7 +1,7 @@
-"""Start something, disturb it at a random moment, run it again, and compare with an undisturbed run.
+"""Disturb a command at a random moment, run it again, and compare with an undisturbed run.
 
 python scripts/faults.py --minutes 60                       # every command in every way
-python scripts/faults.py --only run/sigterm/3 --seed 0      # one case of these again
+python scripts/faults.py --only run/sigterm/3 --seed 0      # one of these cases again
 python scripts/faults.py ray --victim worker --kills 3      # kills while a Ray cluster works
 """
 

@@ -1,13 +1,13 @@
-"""Fuzz everything that the harness reads: each input is refused with a message that names the file, or read.
+"""Fuzz everything that the harness reads: each input must be read, or refused with a message that names the file.
 
     python scripts/fuzz.py --minutes 60                 # all formats; ends with a table, exit code 1 after a finding
     python scripts/fuzz.py --minutes 5 --only contest --only "trec run" --seed 7
     python scripts/fuzz.py --list
 
-An error of any other kind, a hang, more memory than a few gigabytes, a temporary file left behind, or something else
-read back than was written is a finding. Findings are made as small as possible and added to
-tests/whole/fuzz_cases.jsonl, where each is a failing test until it is mended; `says` of a case is then what its refusal
-says, or "read". The same seed gives the same inputs.
+A finding is any other error, a hang, more memory than a few gigabytes, a temporary file left behind, or content read
+back differently than written. Findings are made as small as possible and added to tests/whole/fuzz_cases.jsonl. Each is
+a failing test until it is mended; its `says` is then the text of the refusal, or "read". The same seed gives the same
+inputs.
 """
 
 import argparse
@@ -33,12 +33,12 @@ from fuzzing.trial import FORMATS, Finding, Trial, minimised, start
 
 CASES = ROOT / "tests" / "whole" / "fuzz_cases.jsonl"
 OUTCOMES = ("refused", "read", "findings")
-TURN = 3.0  # seconds that a format has before it is another's turn
+TURN = 3.0  # seconds of a format's turn
 
 
 @dataclass
 class Progress:
-    """How far a format is: the number of inputs tried, the seconds they took, their outcomes, different findings."""
+    """How far a format is. inputs: number tried, in so many seconds. findings: different ones."""
 
     name: str
     inputs: int = 0
@@ -48,7 +48,7 @@ class Progress:
 
 
 def turn(one: Progress, seed: str, end: float, limit: int | None = None) -> Progress:
-    """Try further inputs until the turn or the time is over, or `limit` are tried. end: by time.monotonic()."""
+    """Try inputs until the turn or the time is over, or `limit` are tried. end: by time.monotonic()."""
     folder, began, first = Path(tempfile.mkdtemp(prefix="fuzz-")), time.monotonic(), one.inputs
     try:
         trial = Trial(FORMATS[one.name], folder / "input")
@@ -78,7 +78,7 @@ def _smaller(trial: Trial, finding: Finding) -> Finding:
 
 
 def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> bool:
-    """Give each format its turn, again and again, until the time is over; print a table; return whether all is well."""
+    """Give the formats turns until the time is over; print a table; return whether nothing was found."""
     formats = {name: Progress(name) for name in names}
     end, pool = time.monotonic() + 60 * minutes, _pool(jobs)
     while time.monotonic() < end:
@@ -87,7 +87,7 @@ def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> bool:
             one, known = formats[name], len(formats[name].findings)
             try:
                 formats[name] = one = future.result()
-            except BrokenProcessPool:  # of this turn or of one that ran at the same time; the others are tried again
+            except BrokenProcessPool:  # of this or of a simultaneous turn; the others are tried again
                 one.findings.append(Finding(name, "the worker died", f"after input {one.inputs}", "", b""))
                 one.inputs, one.outcomes, pool = one.inputs + 1, one.outcomes + Counter(findings=1), _pool(jobs)
             for finding in one.findings[known:]:
@@ -110,7 +110,6 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def save(finding: Finding) -> None:
-    """Add a finding to the cases of the test."""
     with CASES.open("a", encoding="utf-8") as file:
         case = {"format": finding.format, "file": finding.file, **encoded(finding.content), "says": finding.what}
         file.write(json.dumps(case, ensure_ascii=False) + "\n")
@@ -126,7 +125,6 @@ def encoded(content: Content) -> dict[str, str]:
 
 
 def decoded(case: dict[str, Any]) -> Content:
-    """Return the content of a case, as `encoded` wrote it."""
     if "odd" in case:
         return Odd[case["odd"]]
     return case["text"].encode() if "text" in case else base64.b64decode(case["base64"])

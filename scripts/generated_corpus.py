@@ -1,9 +1,9 @@
 """Generated documents with queries and labels: a corpus of any size to measure with.
 
-Words are named from the most common one, w0, and drawn from a Zipf-Mandelbrot distribution over 100,000 words (exponent
-1, shift 2.7). Ids are in no order. A query asks for one document, by five of its words and three drawn like those of a
-document; it alone is labelled relevant. The same arguments give the same files, and the first documents are the same
-however many follow.
+Words are named by frequency, w0 being the most common, and drawn from a Zipf-Mandelbrot distribution over 100,000 words
+(exponent 1, shift 2.7). Ids are in no order. A query has five words of one document and three drawn like a document's;
+only this document is labelled relevant. The same arguments give the same files; more documents leave the first ones
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ def zipf(draws: np.ndarray) -> np.ndarray:
 
 
 def texts(count: int, length: int, seed: int) -> list[str]:
-    """Return `count` texts of `length` words."""
     return [" ".join(row) for row in NAMES[zipf(np.random.default_rng(seed).random((count, length)))].tolist()]
 
 
 def doc_id(number: int) -> str:
-    """Return the id of a document: different for each number below 2 ** 32, and in no order."""
+    """Return a document's id: different for each number below 2 ** 32, in no order."""
     return f"d{number * 2_654_435_761 % 2**32:08x}"
 
 
 def blocks(documents: int, words: int, seed: int = 0) -> Iterator[tuple[int, list[list[str]], np.random.Generator]]:
-    """Yield (number of the first document, words of each and OTHERS more, generator) of blocks of documents."""
+    """Yield (number of the first document, words of each and OTHERS more, generator), block by block."""
     for first in range(0, documents, BLOCK):
         generator = np.random.default_rng([seed, first])
         drawn = zipf(generator.random((BLOCK, words + OTHERS)))
@@ -46,7 +45,7 @@ def blocks(documents: int, words: int, seed: int = 0) -> Iterator[tuple[int, lis
 
 
 def corpus(output: Path, *, documents: int = 1_000_000, words: int = 60, queries: int = 200, seed: int = 0) -> None:
-    """Write a data set of generated documents in BEIR's format, with queries and labels.
+    """Write generated documents with queries and labels, in BEIR's format.
 
     python scripts/simulate.py corpus /tmp/g1M --documents 1000000
     harness run dataset=beir dataset.path=/tmp/g1M retriever=bm25 tokenizer=whitespace

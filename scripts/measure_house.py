@@ -1,20 +1,18 @@
-"""Measure the house: the size of the code, its duplicates, and the way of one run's `config` through it.
+"""Measure the size of the code, its duplicates, and the way of one run's `config` through it.
 
     python scripts/measure_house.py --against v0.8.0     # a column for a revision, one for the working tree
     python scripts/measure_house.py --check              # exit code 1 if a bound of BOUNDS is exceeded
 
-Lines are those of `wc -l`. Product: harness/ and retrievers/. Counted in the product's syntax trees:
+Lines are counted as by `wc -l`. The product is harness/ and retrievers/. Counted in its syntax trees:
 
-- dict configs: parameters named `config`, `node` or `cfg` that are annotated `dict[str, Any]` or `Mapping[str, Any]`
-- class names, function names in >= 2 modules: top-level ones without a leading underscore, but in `__init__.py`
-- modules with one importer: no other module imports them, and this one lies in the same package
-- way of config: a walk, in the order of the source, that begins at `experiment` in harness/commands/run.py and follows
-  each call whose arguments are the name `config` or `plan`, an attribute of it (`config.tracking`), or an item
-  (`config["gate"]`), into the function of that name in the module that it is imported from (also as `module.function`),
-  or, for a class, into its `__init__`, or the class method that is called; within it, the parameter that received the
-  value is followed instead. Each call is a visit; a function is entered on the first one alone.
-  Rooms: the top-level packages and modules of harness/, and retrievers. Climbs: visits of a room that was visited
-  before, right after one of a room that stands before it in the order of imports that harness/__init__.py states.
+- dict configs: parameters named `config`, `node` or `cfg`, annotated `dict[str, Any]` or `Mapping[str, Any]`
+- class names, function names in >= 2 modules: top-level names without a leading underscore, outside `__init__.py`
+- modules with one importer: a single module imports them, from the same package
+- way of config: from `experiment` in harness/commands/run.py, in source order, into each function of the product that
+  is called with `config`, `plan`, or an attribute or item of them. For a class this is `__init__`, or the class method.
+  Inside, the parameter that received the value is followed. Each call is a visit; a function is entered on the first
+  visit only. Rooms: the top-level packages and modules of harness/, and retrievers. Climbs: repeated visits of a room,
+  right after a room that comes before it in the order of imports of harness/__init__.py.
 """
 
 from __future__ import annotations
@@ -106,7 +104,6 @@ class House:
         return sum(packages[name] == [name.rpartition(".")[0]] for name in small)
 
     def way(self) -> tuple[int, int, int]:
-        """Return the rooms and modules that the config of a run visits, and the climbs."""
         visits, entered = list[str](), set[tuple[str, str]]()
 
         def enter(module: str, function: str, followed: frozenset[str]) -> None:
@@ -137,7 +134,7 @@ class House:
     def _received(
         self, module: str, names: dict[str, str], call: ast.Call, followed: frozenset[str]
     ) -> Received | None:
-        """Return (module, function, parameters that receive the config) of a call that passes it; None for others."""
+        """Return (module, function, parameters that receive the config) of a call, or None."""
         given = [*enumerate(call.args), *((one.arg, one.value) for one in call.keywords)]
         places = [place for place, value in given if _base(value) in followed]
         first, *rest = ast.unparse(call.func).split(".")
@@ -152,7 +149,6 @@ class House:
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls in a function in the order of the source, inner ones first."""
     for child in ast.iter_child_nodes(node):
         yield from _calls(child)
     if isinstance(node, ast.Call):

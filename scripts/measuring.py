@@ -30,7 +30,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "harness" / "sample"
-SUPPORT = ROOT / "tests" / "support"  # stand-ins for servers, and made-up data
+SUPPORT = ROOT / "tests" / "support"  # stand-ins for servers, made-up data
 for folder in (str(SUPPORT), str(ROOT)):
     if folder not in sys.path:
         sys.path.append(folder)
@@ -38,7 +38,7 @@ HARNESS = (sys.executable, "-c", "from harness.cli import main; main()")
 
 
 def run_case(cases: Mapping[str, str], words: Sequence[str], about: str | None) -> int:
-    """Run the case that the first word names, with options from the other words; return its exit code.
+    """Run the case named by the first word, with options from the other words; return its exit code.
 
     cases: name -> `module:function`. about: the help of the script.
     """
@@ -57,7 +57,7 @@ def run_case(cases: Mapping[str, str], words: Sequence[str], about: str | None) 
 
 
 def parsed(function: Callable[..., Any], words: Sequence[str], program: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a function as the words of a command line give them.
+    """Return the arguments of a function from the words of a command line.
 
     Positional arguments are positional words, keyword arguments are options, and a tuple takes several words.
     """
@@ -97,7 +97,6 @@ def parsed(function: Callable[..., Any], words: Sequence[str], program: str) -> 
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the wall-clock seconds of a call, and its result."""
     began = time.perf_counter()
     result = call()
     return time.perf_counter() - began, result
@@ -114,7 +113,7 @@ def best_of(times: int, call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def in_turns(calls: Sequence[Callable[[], Any]], passes: int, warm_up: bool = True) -> np.ndarray:
-    """Return float64 [passes, calls]: seconds of each call in alternating passes: a slow minute affects all."""
+    """Return float64 [passes, calls], seconds. Passes alternate the order: a slow minute affects all calls."""
     for call in calls if warm_up else ():
         call()
     spent = np.zeros((passes, len(calls)))
@@ -128,13 +127,12 @@ def in_turns(calls: Sequence[Callable[[], Any]], passes: int, warm_up: bool = Tr
 
 
 class Table:
-    """Print a Markdown table, each row as soon as it is known. The first column is aligned left, numbers right."""
+    """Print a Markdown table, each row as soon as it is known: the first column left, numbers right."""
 
     def __init__(self, *columns: str) -> None:
         print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
 
     def row(self, *cells: Any) -> None:
-        """Print a row. Floats below 100 get three digits, larger ones none."""
         print(f"| {' | '.join(map(cell, cells))} |", flush=True)
 
 
@@ -145,7 +143,7 @@ def cell(value: Any) -> str:
 
 
 def relative(rows: Sequence[tuple[str, float]], reference: str) -> None:
-    """Print what takes how many seconds, and how many times as long as the first row, whose name `reference` is."""
+    """Print the seconds of each row, and how many times the first row's they are. reference: the first row's name."""
     table = Table("what", "seconds", f"times {reference}")
     for what, spent in rows:
         table.row(what, spent, spent / rows[0][1])
@@ -155,7 +153,7 @@ RATIO = ("ours, {}/s", "theirs, {}/s", "median ratio", "min - max")  # columns o
 
 
 def compared(spent: np.ndarray, count: int) -> tuple[Any, ...]:
-    """Return the cells of RATIO. spent: seconds of both in alternating passes. count: of items in a pass."""
+    """Return the cells of RATIO. spent: seconds of both in alternating passes. count: items per pass."""
     rates = count / spent
     ratios = np.sort(rates[:, 0] / rates[:, 1])
     ours, theirs = map(float, np.median(rates, axis=0))
@@ -166,18 +164,17 @@ def compared(spent: np.ndarray, count: int) -> tuple[Any, ...]:
 
 
 def resident() -> int:
-    """Return the bytes of resident memory of this process."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def anonymous() -> int:
-    """Return the bytes of memory of this process that are not backed by a file."""
+    """Return the bytes of this process's memory that no file backs."""
     lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
 class Peak:
-    """The highest memory use while open. size: returns the bytes in use now. every: seconds between two samples."""
+    """The highest memory use while open. size: return the bytes in use. every: seconds between samples."""
 
     def __init__(self, size: Callable[[], int], every: float = 0.005) -> None:
         self._size, self._every = size, every
@@ -207,13 +204,12 @@ class Peak:
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a function of a module in a fresh process."""
+    """Run a function of a module in a fresh process; return its result."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def opened_tracker(outputs: Path, uri: str | None = None) -> Any:
-    """Return a tracker of the runs in a folder of outputs, or of those at an address."""
     from harness.tracking.mlflow_tracker import MlflowTracker
 
     tracker = MlflowTracker(uri)
@@ -222,7 +218,7 @@ def opened_tracker(outputs: Path, uri: str | None = None) -> Any:
 
 
 def harness(*words: str, folder: Path | None = None) -> tuple[float, Any]:
-    """Return the seconds of a `harness` command in a new process, and its JSON document. Exit if it fails."""
+    """Return the seconds and the JSON document of a `harness` command in a new process. Exit if it fails."""
     command = [*HARNESS, *words, "format=json"]
     spent, done = timed(lambda: subprocess.run(command, cwd=folder, capture_output=True, text=True))
     if done.returncode:
@@ -237,7 +233,7 @@ _numbers = itertools.count()
 class Child:
     """A fork of this process, which has imported everything, in a folder and a new session.
 
-    out, err: files with its output. code: its exit code once it has ended. processor: seconds of one, likewise.
+    out, err: files with its output. code, processor: exit code and processor seconds, once it has ended.
     """
 
     pid: int
@@ -248,7 +244,7 @@ class Child:
 
     @classmethod
     def start(cls, call: Callable[[], Any], folder: Path, environment: Mapping[str, str], said: Path) -> Child:
-        """Fork; the child ends with the code that `call` returns. said: where the files are made that it prints to."""
+        """Fork; the child ends with the code that `call` returns. said: the folder of `out` and `err`."""
         out, err = (said / f"{name}-{next(_numbers)}" for name in ("out", "err"))
         out.touch()  # the fork may be killed before it opens them
         err.touch()
@@ -285,12 +281,10 @@ class Child:
             (os.killpg if whole else os.kill)(self.pid, number)
 
     def said(self) -> tuple[str, str]:
-        """Return its output so far, to stdout and to stderr."""
         return self.out.read_text("utf-8", "replace"), self.err.read_text("utf-8", "replace")
 
 
 def harness_here(words: Sequence[str]) -> int:
-    """Run a `harness` command in this process; return its exit code."""
     from harness import cli
 
     sys.argv = [str(Path(sysconfig.get_path("scripts")) / "harness"), *words]
@@ -302,7 +296,7 @@ def harness_here(words: Sequence[str]) -> int:
 
 
 def watched(true: Callable[[], Any], seconds: float) -> bool:
-    """Wait until something is true; return whether it is within that time."""
+    """Wait until something is true, at most so many seconds; return whether it is."""
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Check by simulation what intervals, tests and importances promise; and generate a corpus of any size.
+"""Check by simulation that intervals, tests and importances keep their promises; generate a corpus of any size.
 
 python scripts/simulate.py intervals 1000       # NAME and its arguments
 python scripts/simulate.py corpus /tmp/g1M --documents 1000000

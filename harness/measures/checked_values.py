@@ -78,7 +78,6 @@ class CheckedValues:
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
 
     def difference(self, other: CheckedValues, name: str) -> Estimate:
-        """Return the estimated mean difference to other lists, over the same queries in the same order."""
         if name not in self.people or name not in other.people:
             return self.without_estimate()
         missing, sample = self._unjudged_note(name) or other._unjudged_note(name), self._sample(name)

@@ -110,8 +110,6 @@ def _best(spans: Sequence[Span], evidence: Sequence[Span]) -> Span:
 
 @dataclass(frozen=True, eq=False)
 class Holes(ListedDocuments):
-    """Which returned documents were judged."""
-
     qrels: Qrels
 
     @cached_property
@@ -254,7 +252,6 @@ class Judged:
 
     @cached_property
     def precisions(self) -> np.ndarray:
-        """Running total of the precision at the rank of each hit."""
         return _precisions(self.gains > 0, self.hits)
 
     @cached_property

@@ -121,8 +121,6 @@ VERSION = 1  # raise it whenever the same lists and labels give another number
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure with its cut-off, in [0, 1]; higher is better."""
-
     name: str  # with the cut-off: "ndcg@10"
     family: MeasureFamily
     k: int | None

@@ -304,7 +304,6 @@ def _checked(
 
 
 def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
-    """Return measure of spans -> why it is unknown, if the dataset lacks documents of the lists."""
     unplaced = shown.shown.unplaced if shown.shown else []
     if not unplaced:
         return {}
@@ -329,7 +328,6 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
 def _lost(
     lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
 ) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
-    """Return the mean losses, the mean ceilings, and the kind of loss of each query."""
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
     top_k = 3 if lists.top_k is None else lists.top_k
@@ -425,7 +423,6 @@ def _public(
     split: Split,
     wanted: Collection[str],
 ) -> dict[str, Summary]:
-    """Add intervals to the summary of the public part if runs are selected on it. rows: bool [Q], the part."""
     if split.select_on != "public":
         return dict(summary)
     inside = {name: of[rows] for name, of in values.items()}

@@ -186,7 +186,6 @@ def _flipped_sums(rows: np.ndarray) -> Statistic:
 
 
 def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
-    """Yield random swaps, 0 or 1, int8 [some of the resamples, n]."""
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
     for start in range(0, resamples, step):

@@ -24,7 +24,6 @@ def align(source, source_starts, target, target_starts):
 
 @njit(cache=True, nogil=True)
 def _match(source, target, matched):
-    """Match words by a longest common subsequence: the common beginning, the common end, and `_walk` between them."""
     head, n, m = 0, len(source), len(target)
     while head < min(n, m) and source[head] == target[head]:
         matched[head] = head

@@ -1,10 +1,10 @@
 """Corrections judged edit by edit: texts are aligned word by word, differences are edits, each edit gets a verdict.
 
 Words are separated by white space and compared after Unicode NFC. A target (a reference or a prediction) is aligned
-with its source by a longest common subsequence (Wagner & Fischer 1974). If there are several, the choice matches the
-common beginning, then the common end. Between these it goes from left to right, matches equal words, and otherwise
-skips the source word if that costs no match, else the target word. It takes O(n * m) time for n and m words between
-common beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
+with its source by a longest common subsequence (Wagner & Fischer 1974): the one that matches the common beginning, then
+the common end. Between these it goes from left to right, matches equal words, and otherwise skips the source word if
+that costs no match, else the target word. For n and m words between common beginning and end it takes O(n * m) time,
+and n * m bits of memory: 12.5 MB for 10,000 words each.
 
 An edit has a place, a position in the source, and the words that it puts there. Between two matched words,
 
@@ -14,15 +14,10 @@ An edit has a place, a position in the source, and the words that it puts there.
 - scheme `span` makes everything between one edit, at its first source position. An edit that begins at most `merge_gap`
   positions after the previous one joins it, and so on; the matched words between do not belong to it.
 
-The verdict on a place:
-
-- `tp`: reference and prediction put the same words there
-- `fp`: both edit, but differently
-- `fn`: only the reference edits
-- `fr`: only the prediction edits
-
-Under `token` a text never has two edits at one place: a word before which something is inserted is matched. Only the
-place and the words put there are compared, not whether they replace words, or how many.
+The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but differently; `fn`,
+only the reference edits; `fr`, only the prediction edits. Under `token` a text never has two edits at one place: a word
+before which something is inserted is matched. Only the place and the words put there are compared, not whether they
+replace words, or how many.
 """
 
 from __future__ import annotations
@@ -206,7 +201,6 @@ def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts
 
 
 def _changes(source: list[str], of_source: list[int], target: list[str], of_target: list[int]) -> dict[int, Change]:
-    """Return place -> the change there. of_source, of_target: the place of each word's edit, -1 for none."""
     changes: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (its_words, places) in enumerate(((source, of_source), (target, of_target))):
         for word, place in zip(its_words, places, strict=True):
@@ -216,7 +210,6 @@ def _changes(source: list[str], of_source: list[int], target: list[str], of_targ
 
 
 def _pieces(its_words: list[str], places: list[int], verdicts: list[int]) -> Pieces:
-    """Cut a text into pieces. places: the place of each word's edit, -1 for none. verdicts: by place."""
     pieces: Pieces = []
     begun = 0  # the first word that is not yet in a piece
     for position in [k for k, place in enumerate(places) if place >= 0]:

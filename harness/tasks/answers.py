@@ -86,10 +86,9 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> np.ndarray:
     """Return ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference), float64 [N].
 
-    common: the terms of both, each counted as often as in the text that has it less often.
-    Terms are the tokens that `tokenize` makes of the first 1,000 words (by white space), lower-cased, with every
-    character except a to z, digits and Hangul syllables replaced by a space. 0 where either text has no term, even if
-    both are equal.
+    common: the terms of both, each counted as often as in the text that has it less often. Terms are the tokens that
+        `tokenize` makes of the first 1,000 words (by white space), lower-cased, with every character except a to z,
+        digits and Hangul syllables replaced by a space. 0 where either text has no term, even if both are equal.
     Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries (alpha 0.5). The contest's code uses
         MeCab's morphemes; another tokenizer gives other numbers.
     Example, by white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
@@ -275,7 +274,6 @@ class Answers:
     def _count(
         self, compared: Sequence[Compared], needed: Collection[str], cache: Cache
     ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """Return the item counts, and why needed measures are absent."""
         counts, absent = {}, {}
         for group, names in self._scheme.measures.items():
             members = np.array([group in one for one in compared])
@@ -295,7 +293,6 @@ class Answers:
         return counts, absent
 
     def _score(self, name: str, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
-        """Return float64 [n]; empty predictions score 0 without a model."""
         if name in ("accuracy", "exact_match"):
             return (accuracy if name == "accuracy" else exact_match)(predictions, references)
         if name == "rouge_1":  # references are tokenised once for all files that are scored against them
@@ -305,7 +302,7 @@ class Answers:
         model = self._models[name]
         if model is None:
             raise ModelAbsent(f"task.{name} is null: no model is given")
-        full = [i for i, text in enumerate(predictions) if text]
+        full = [i for i, text in enumerate(predictions) if text]  # empty predictions score 0 without a model
         values = np.zeros(len(predictions))
         if full:
             values[full] = model.score([predictions[i] for i in full], [references[i] for i in full], cache)

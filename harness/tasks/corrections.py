@@ -148,7 +148,6 @@ class Corrections:
         }
 
     def _rows(self, path: Path, roles: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield (file:line, id, row) of every row, with the columns of these roles."""
         needed = {self._columns[role]: role for role in roles}
         first, line = next(numbered_lines(path), (0, ""))
         if not first:
@@ -207,7 +206,6 @@ def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
 
 def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
-    """Yield (number of its first line, {column: cell}) of each row below the header; cells may span lines."""
     taken: list[int] = []  # numbers of the current row's lines
 
     def lines() -> Iterator[str]:

@@ -65,13 +65,11 @@ class TruncatedEncoder:
         self._model = model.to(device).eval()
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Return the number of tokens of each pair's longest model input, int64 [n]."""
         limit = self._tokenizer.model_max_length
         sides = [self._tokenizer(list(texts), truncation=True, max_length=limit) for texts in zip(*pairs, strict=True)]
         return np.array([[len(ids) for ids in side["input_ids"]] for side in sides]).max(axis=0)
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Return float64 [n], computed in one batch; not finite if the weights are damaged."""
         from bert_score.utils import bert_cos_score_idf
 
         scores = np.zeros(len(pairs))
@@ -97,8 +95,6 @@ class TruncatedEncoder:
 
 
 class Regression:
-    """RemBERT in float32 with one output number per pair, and the tokenizer in the same folder."""
-
     def __init__(self, folder: Path, device: str) -> None:
         with _opening(folder):
             import torch
@@ -207,7 +203,6 @@ def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]
 
 
 def _weights(folder: Path) -> dict[str, Any]:
-    """Return the tensors by their names in RemBERT."""
     import torch
     from safetensors.torch import load_file
 
@@ -320,7 +315,6 @@ class PairMeasure:
         return {**self._found(models.fingerprint), "packages": versions}
 
     def _computed(self, pairs: Sequence[Pair], progress: Progress) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (places in `pairs` int64 [n], scores float64 [n]) batch by batch, the longest pairs first."""
         loaded, done = self._loaded, 0
         batches = models.batches_by_length(
             [len(prediction) + len(reference) for prediction, reference in pairs],
@@ -353,10 +347,6 @@ class PairMeasure:
             raise ModelAbsent(f"{self._name} needs the package {package}: pip install 'retrieval-harness[text]'.")
 
     def _found(self, look: Callable[[models.ModelSource], _Result]) -> _Result:
-        """Return `look` of the model.
-
-        Raise ModelAbsent if a model of the hub is not available, BadInput if a folder contains no model.
-        """
         model, revision = self._model.model, self._model.revision
         try:
             return look(self._model)

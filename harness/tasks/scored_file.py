@@ -59,7 +59,6 @@ class ScoredFile:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The sums over all items of the counts that the task shows."""
         return {name: round(self.judged.item_counts[name].sum()) for name in self.task.counts}
 
     @cached_property
@@ -109,8 +108,6 @@ def fingerprints(judged: JudgedItems) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class TextPlan:
-    """The checked config for scoring a file of a text task, with absolute paths. document: plain values."""
-
     document: Mapping[str, Any]
     node: Node
     predictions: Path
@@ -152,7 +149,6 @@ class TextPlan:
 
 
 def judge_files(plan: TextPlan) -> ScoredFile:
-    """Read, pair and score the two files of a plan."""
     task, split, objective = plan.task, plan.split, plan.objective
     judged = task.judge(plan.predictions, plan.references, plan.measures, open_cache(plan.store))
     public = in_public(judged, split.seed, split.public)
@@ -220,7 +216,6 @@ def entering(task: TextTask, counts: ItemCounts, measure: str, rows: np.ndarray 
 
 
 def tallied(task: TextTask, counts: ItemCounts, wanted: Sequence[str]) -> Tallies:
-    """Return the counts with the wanted measures of their sums."""
     names = list(counts)
 
     def measure(sums: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Commands in a folder: in a child of this process, which has imported everything already, or in a shell."""
+"""Run commands in a folder: in a child of this process, which has imported everything, or in a shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from measuring import Child, harness_here
 
 BIN = Path(sysconfig.get_path("scripts"))
-SECONDS = 120.0  # the most that a command may take
+SECONDS = 120.0  # the most for a command
 AGAIN = 10.0  # seconds after which a server is interrupted once more
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+\S*")
 INTERRUPTED = 130
@@ -30,7 +30,7 @@ FOR_A_SHELL = {"|", ">", "<", ";", "&", "&&", "||", ">>"}
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended. code: None if it took too long. out, err: its output. seconds: of a processor."""
+    """A command that has ended. code: None if it took too long. seconds: of a processor."""
 
     code: int | None
     out: str
@@ -43,7 +43,7 @@ class Done:
 
 
 def warm_up(folder: Path) -> None:
-    """Import what `harness run` imports, in a child first: nothing runs in this process."""
+    """Import the modules of `harness run`. They are listed by a child: nothing may run in this process."""
     names = folder / "modules"
 
     def run() -> int:
@@ -62,9 +62,9 @@ def warm_up(folder: Path) -> None:
 
 
 def call(command: str, folder: Path, environment: Mapping[str, str], *, shell: bool = False) -> Done:
-    """Run a command line as a shell in this folder would. A server is stopped once it answers.
+    """Run a command line like a shell in this folder. A server is stopped once it answers.
 
-    shell: whether a shell runs it; one with pipes and variables always runs there.
+    shell: whether a shell runs it; pipes and variables always need one.
     """
     words = shlex.split(command, comments=True)
     marks = FOR_A_SHELL & {*shlex.shlex(command, posix=True, punctuation_chars=True)} or "$" in command
@@ -76,7 +76,7 @@ def call(command: str, folder: Path, environment: Mapping[str, str], *, shell: b
 
 
 def program(word: str, folder: Path, environment: Mapping[str, str]) -> bool:
-    """Return whether the first word of a command line is this installation's `harness` in this folder."""
+    """Return whether the first word of a command line is this installation's `harness`, seen from this folder."""
     path = environment["PATH"] if "/" not in word else None
     found = shutil.which(word if path else str(folder / word), path=path)
     return bool(found) and Path(found).resolve() == (BIN / "harness").resolve()
@@ -89,7 +89,7 @@ def serves(words: Sequence[str]) -> bool:
 
 
 def _ended(child: Child, *, serves: bool = False) -> Done:
-    """Wait for the end of a command; kill it if that takes too long. A server that answers is interrupted: code 0."""
+    """Wait for a command; kill it if it takes too long. A server that answers is interrupted: code 0."""
     until, interrupt = time.monotonic() + SECONDS, 0.0
     while not child.ended():
         if time.monotonic() > until:

@@ -35,19 +35,18 @@ CLUSTER = "needs other machines"
 
 @dataclass(frozen=True)
 class Page:
-    """A document and how its commands are run.
+    """A document, and how its commands are run.
 
-    files: path in the working folder -> the file or folder of harness/sample that lies there.
-    texts: path in the working folder -> its content.
-    environment: variables that are set.
+    files: path in the working folder -> file or folder of harness/sample.
+    texts: path in the working folder -> content.
     before: commands that the document presumes.
     fills: part of a command -> its replacement; `{chat}` and `{NAME}` are addresses of stand-ins.
     left_out: beginning of a command -> why it is not run.
     lacks: beginning of a command -> the extra that its one message must name.
-    commands: in place of those of a document; one that begins with "! " must be refused.
+    commands: instead of the document's; "! " begins a command that must be refused.
     activated: whether `harness` is on the PATH.
-    chains: heading -> commands that its section and those after it presume, up to the next heading that is named here.
-        Such chains depend on no other section: each is walked in a separate folder, at the same time.
+    chains: heading -> commands that its section, and those up to the next heading named here, presume. Chains do not
+        depend on each other: each runs in a separate folder, at the same time.
     """
 
     name: str

@@ -29,13 +29,13 @@ SERVICES = {**{name: name for name in ("elasticsearch", "solr", "fastapi", "own"
 
 
 def search(query: str, k: int) -> list[tuple[Any, Any]]:
-    """Rank documents by how many of the query's characters they have."""
+    """Rank documents by the number of the query's characters that they contain."""
     scored = [(text["docid"], float(len({*query} & {*text["content"]}))) for text in TEXTS]
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
 def language_model(asked: Invocation, _: int) -> str:
-    """Draft queries, grade documents, write the same for all conversations, and say that all need documents."""
+    """Draft queries, grade documents, rewrite all conversations alike, and say that all need documents."""
     if asked.schema is None:
         return "yes"
     properties = asked.schema["properties"]
@@ -45,7 +45,7 @@ def language_model(asked: Invocation, _: int) -> str:
 
 
 def start() -> tuple[int, dict[str, str]]:
-    """Serve in a child, since this process must fork without threads; return its id, and name -> address."""
+    """Serve in a child, since this process must fork without threads. Return its id, and name -> address."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""The commands in the code blocks of a document, and those that a command's output asks its reader to type."""
+"""The commands in the code blocks of a document, and the commands that an output tells its reader to type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM = re.compile(r"(?:[A-Z_]+=\S+ +)*(?:harness|make|pip|ray|mlflow|curl|exp
 HARNESS = r"(?:'[^'\n]*/harness'|(?:[^\s`'\"]*/)?harness)"  # as printed: by name, or by a path that may be quoted
 LISTED = re.compile(rf"^[ \t]+({HARNESS} [a-z].*)$", re.M)  # an indented line, under "Next:" or "To try:"
 QUOTED = re.compile(rf"`({HARNESS} [a-z][^`]*=[^`]*)`")
-ASKED = re.compile(rf"\b(?:run|use|with|by|repeat) `({HARNESS} [a-z][^`=]*)`", re.I)  # others only mention a command
+ASKED = re.compile(rf"\b(?:run|use|with|by|repeat) `({HARNESS} [a-z][^`=]*)`", re.I)  # others mention commands
 CLOSING = re.compile(rf": ({HARNESS} [a-z][a-z]+ .*?)\.?$", re.M)  # "Export one: harness export ..."
 REMEDY = re.compile(r"\b(?:set|add) ([a-z_]+(?:\.[a-z_0-9]+)*=[^\s,;()]*[^\s,;().])", re.I)
 PLACEHOLDER = re.compile(r"(?<![\w.$-])(?:[A-Z]{2,}|[AB](?=[,\]]))(?![\w-])|(?<!\S|['\"])\.\.\.(?=\s|$)|=\.\.\.")
@@ -23,10 +23,7 @@ CHOICE = re.compile(r"(?:retriever|gate|fusion|encoder|rerank|tokenizer|sweep|da
 
 @dataclass(frozen=True)
 class Shown:
-    """A command as a document shows it, and the number of its first line.
-
-    refused: whether it is a mistake. section: the heading of the second level above it.
-    """
+    """A command in a document. line: its first. refused: whether it is a mistake. section: the `##` heading above."""
 
     document: str
     line: int
@@ -40,7 +37,7 @@ class Shown:
 
 
 def commands(path: Path, document: str) -> Iterator[Shown]:
-    """Yield the commands of a Markdown file; lines that end in a backslash are joined, comments are left out."""
+    """Yield the commands of a Markdown file. Lines that end in a backslash are joined, comments left out."""
     language: str | None = None
     section = ""
     begun: Shown | None = None
@@ -63,7 +60,7 @@ def commands(path: Path, document: str) -> Iterator[Shown]:
 
 @dataclass(frozen=True)
 class Hint:
-    """A command as it was printed, and the command that printed it."""
+    """A printed command. of: the command that printed it."""
 
     text: str
     of: str
@@ -74,14 +71,14 @@ class Hint:
 
     @property
     def kind(self) -> str:
-        """The verb, and the keys and choices that it adds to the command that printed it."""
+        """The verb, and the keys and choices that it adds to the printing command."""
         verb, *words = self.words
         added = [word for word in words if word not in shlex.split(self.of, comments=True)]
         return " ".join([verb, *sorted(word if CHOICE.match(word) else word.partition("=")[0] for word in added)])
 
 
 def hints(output: str, command: str) -> Iterator[Hint]:
-    """Yield the hints in the output of a command, each once, in printed order."""
+    """Yield the hints in a command's output, each once, in printed order."""
     found: dict[int, Hint] = {}
     for pattern in (LISTED, QUOTED, ASKED, CLOSING):
         found |= {match.start(1): Hint(match[1].strip(), command) for match in pattern.finditer(output)}

@@ -24,7 +24,7 @@ from base_check.shown import PLACEHOLDER, Hint, Shown, commands, hints
 REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
 IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs
-ONCE = ("ui", "sweep")  # verbs of hints that take long: each kind runs once in all
+ONCE = ("ui", "sweep")  # verbs of slow hints: each kind runs once in all
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ class Walk:
 
 
 def walk(page: Page, chain: str, scratch: Path, addresses: Mapping[str, str]) -> list[Outcome]:
-    """Run all commands of one chain of a document, and their hints."""
     shown = list(_shown(page))
     headings = list(dict.fromkeys(one.section for one in shown))
     if unknown := [heading for heading in page.chains if heading not in headings]:
@@ -97,7 +96,6 @@ def _set_up(page: Page, folder: Path) -> None:
 
 
 def _environment(activated: bool, scratch: Path) -> dict[str, str]:
-    """Return the variables of a shell: with the virtual environment activated and a shared cache, or plain."""
     kept = ("HOME", "LANG", "LC_ALL", "OMP_NUM_THREADS", "TMPDIR")
     folders = [one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "harness").exists()]
     path = os.pathsep.join([str(calling.BIN)] * activated + folders)
@@ -106,7 +104,6 @@ def _environment(activated: bool, scratch: Path) -> dict[str, str]:
 
 
 def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
-    """Run a command of a document as the page says, then its hints."""
     page = walk.page
     if reason := next((why for text, why in page.left_out.items() if text in shown.text), None):
         yield Outcome(shown.place, "document", shown.text, f"left out: {reason}")
@@ -131,7 +128,6 @@ def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
 
 
 def _called(walk: Walk, command: str, what: str) -> Done:
-    """Run a command; a language model of this machine answers where one is asked."""
     words = command.split("#")[0].split()
     if {"draft", "judge"} & {*words} or any(word.startswith("llm.model=") for word in words):
         command = re.sub(r"\s+#.*| llm\.base_url=\S+", "", command) + f" llm.base_url={walk.addresses['chat']}"
@@ -147,7 +143,7 @@ def _called(walk: Walk, command: str, what: str) -> Done:
 
 
 def _in_a_copy(walk: Walk, shown: Shown, command: str, done: Done) -> Iterator[Outcome]:
-    """Run the hints in the folder as it is now; afterwards, it is as before."""
+    """Run the hints in a copy of the folder."""
     new = [hint for hint in hints(done.text, command) if _claimed(walk, hint)]
     if not new:
         return
@@ -176,7 +172,7 @@ def _hint(walk: Walk, place: str, hint: Hint) -> Outcome:
 
 
 def _claimed(walk: Walk, hint: Hint) -> bool:
-    """Return whether a hint is the first of its kind in this document, or in all if its verb takes long."""
+    """Return whether a hint is the first of its kind in this document, or overall if its verb takes long."""
     claims = walk.scratch / "claims"
     first = _first(claims / walk.page.name.replace("/", "-"), hint.kind)
     return first and (hint.words[0] not in ONCE or _first(claims / "all", hint.kind))
@@ -192,7 +188,6 @@ def _first(claims: Path, kind: str) -> bool:
 
 
 def _filled(walk: Walk, text: str) -> str:
-    """Return the command with its placeholders filled in."""
     for part, instead in walk.page.fills.items():
         for name, address in walk.addresses.items():
             instead = instead.replace(f"{{{name}}}", address)

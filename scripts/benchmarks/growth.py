@@ -32,8 +32,8 @@ LEAST = 3  # points of a law
 class Measured:
     """The costs of one step.
 
-    seconds: to build, read or encode. query_ms: of a search, in a batch of 200 queries. memory_mb: the peak growth of
-    memory that is not a map of a file. disk_mb: the files that a search maps, or that are read.
+    seconds: to build, read or encode. query_ms: of a search, in a batch of 200 queries.
+    memory_mb: peak growth of memory without maps of files. disk_mb: files that a search maps, or that are read.
     """
 
     documents: int
@@ -44,11 +44,10 @@ class Measured:
     disk_mb: float
 
 
-# Steps: each prepares its input and returns the work, which returns the seconds of a search
+# Steps: each prepares its input and returns the work; the work returns the seconds of a search
 
 
 def _documents(size: int, at_once: int | None = None) -> Iterator[list[Document]]:
-    """Yield the generated corpus in parts of `at_once` documents, or in one; each by ascending id."""
     part: list[Document] = []
     for first, rows, _ in blocks(size, WORDS):
         part += [Document(doc_id(first + n), " ".join(row[:WORDS])) for n, row in enumerate(rows)]
@@ -89,7 +88,6 @@ def _bm25(size: int, _: int, folder: Path) -> Callable[[], float]:
 
 
 def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
-    """BM25 over shards of 50,000 documents on disk, one after the other in one process."""
     sources = []
     for part in _documents(size, SHARD):
         sources.append(folder / f"documents-{len(sources)}")
@@ -168,7 +166,7 @@ def measured(name: str, size: int, width: int) -> Measured:
 
 
 def points_of(name: str, width: int, sizes: Sequence[int], limit: float, memory: float) -> Iterator[Measured]:
-    """Measure a step at growing sizes while twice the last point's share fits. limit: in seconds. memory: in MB."""
+    """Measure a step at growing sizes, as long as a projection from the last fits. limit: seconds. memory: MB."""
     last = None
     for size in sizes:
         if last:
@@ -180,7 +178,7 @@ def points_of(name: str, width: int, sizes: Sequence[int], limit: float, memory:
 
 
 def law(points: Sequence[Measured], quantity: str) -> str:
-    """Return `a + b · n` with the least relative errors, and the largest of these; "" for too few points."""
+    """Return `a + b · n` with the least relative errors, and the largest error; "" for too few points."""
     from scipy.optimize import nnls
 
     n, y = (np.array([getattr(one, of) for one in points], float) for of in ("documents", quantity))
@@ -194,10 +192,10 @@ def law(points: Sequence[Measured], quantity: str) -> str:
 def growth(*, quick: bool = False) -> None:
     """Measure how memory, disk and time grow with the number of documents, as in docs/scaling.md.
 
-    Each step runs in a new process at growing sizes, until the next one would take longer than 240 seconds or
-    more than half of the memory. A law `a + b · n` goes through the points; in brackets, the largest relative distance
-    of a point. Times are those of this machine under its other load; memory and disk depend on the data alone. Files
-    that a search maps count as disk, not as memory.
+    Each step runs in a new process at growing sizes, until the next would take longer than 240 seconds or more than
+    half of the memory. A law `a + b · n` goes through the points; the largest relative distance of a point is in
+    parentheses. Times are of this machine under its other load; memory and disk depend on the data alone. Files that a
+    search maps count as disk, not as memory.
 
     --quick: at most 200,000 documents and 30 s a measurement; under 15 minutes.
     """

@@ -101,13 +101,13 @@ ENGINES: dict[str, Callable[[Path], Any]] = {
 def bm25(*sizes: int) -> None:
     """Compare BM25 with rank_bm25 and bm25s on generated corpora: speed, index size, memory.
 
-    SIZES are numbers of documents (default: 5000 50000). The best 100 documents are retrieved, on all cores where the
-    engine can use them. Each engine runs in its own process on the same texts, with its libraries imported before:
+    SIZES are numbers of documents (default: 5000 50000). The best 100 documents are retrieved, on all cores if the
+    engine can use them. Each engine runs in a separate process on the same texts, with its libraries imported before:
 
     - warm-up: seconds of the same work on 200 documents, done first to load or compile code
     - tokenise, index: seconds from texts to tokens, and from tokens to a searchable index
     - queries/s: the fastest of five passes, from tokens; ours includes checking the ranking
-    - index MB: size on disk of the arrays that a search reads (rank_bm25 has none)
+    - index MB: disk size of the arrays that a search reads (rank_bm25 has none)
     - resident, peak MB: growth of resident memory since the warm-up, file maps included
 
     A second table compares ours with bm25s-numba, the fastest of the others, in alternating passes. Quote this ratio.
@@ -136,7 +136,6 @@ def _texts(size: int) -> tuple[list[str], list[str]]:
 
 
 def measured_engine(name: str, size: int) -> list[float]:
-    """Return the cells of one engine on one corpus."""
     documents, queries = _texts(size)
     with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as folder:
         warm_up = seconds(lambda: _work(ENGINES[name](Path(small)), documents[:WARM_UP], queries[:WARM_UP]))
@@ -150,7 +149,6 @@ def measured_engine(name: str, size: int) -> list[float]:
 
 
 def _work(engine: Any, documents: list[str], query_texts: list[str]) -> list[float]:
-    """Tokenise, index and search; return the seconds of the first two, and queries/s."""
     spent = [seconds(lambda: engine.tokenise(documents)), seconds(engine.index)]
     queries = engine.queries(query_texts)
     answered = len(queries) if isinstance(queries, list) else len(query_texts)

@@ -12,10 +12,10 @@ from retrievers.base import Ranking
 
 
 def metrics(queries: int = 10_000, depth: int = 100) -> None:
-    """Time all our measures against three measures of pytrec_eval and of ranx, on the same generated runs.
+    """Time all our measures, and three measures of pytrec_eval and of ranx, on the same generated runs.
 
-    Ours reads a Ranking and includes looking up the labels. The conversion to the dicts that the others read is timed
-    separately, as is ranx's compilation (its first call). Each time is the best of three.
+    Ours reads a Ranking and looks up the labels. Timed separately: the conversion to the dicts that the
+    others read, and ranx's compilation (its first call). Each time is the best of three.
     """
     import pytrec_eval
     from ranx import Qrels as RanxQrels
@@ -56,7 +56,7 @@ def _made_run(queries: int, depth: int, documents: int = 50_000) -> tuple[Rankin
     """Return random rankings, and 1 to 10 graded relevant documents per query, about half of them returned."""
     rng, generator = random.Random(0), np.random.default_rng(0)
     docs = np.stack([generator.choice(documents, depth, replace=False) for _ in range(queries)]).astype(np.int32)
-    # Integers: trec_eval stores scores in single precision: close ones would tie.
+    # Integers: trec_eval stores scores in single precision, and close ones would tie.
     scores = np.tile(np.arange(depth, 0.0, -1.0), (queries, 1))
     doc_ids = tuple(f"d{number:06}" for number in range(documents))
     ranking = Ranking(tuple(f"q{number}" for number in range(queries)), doc_ids, docs, scores)

@@ -28,11 +28,11 @@ AXES = ["gate=score", "gate.source=bm25", f"fusion.weights.bm25={WEIGHTS}", "fus
 
 
 def tracking(*words: str, rounds: int = 15) -> None:
-    """Compare the time for logging a run with bare MLflow calls that log the same, to SQLite and to a server over HTTP.
+    """Compare the time to log a run with bare MLflow calls that log the same, to SQLite and to a server over HTTP.
 
-    WORDS are overrides of `harness run`; tracking.detail=light logs as the trials of a sweep do. One run is made and
-    then logged repeatedly, alternating between the harness and an `MlflowClient` with as few calls as possible. The
-    time for making the files (figures, page, table) is printed separately.
+    WORDS are overrides of `harness run`; tracking.detail=light logs like the trials of a sweep. One run is made, then
+    logged repeatedly, in alternation by the harness and by an `MlflowClient` with as few calls as possible. Making the
+    files (figures, page, table) is timed separately.
     """
     from mlflow_server import serving as mlflow_server
 
@@ -57,7 +57,7 @@ def tracking(*words: str, rounds: int = 15) -> None:
 
 
 def one_run(folder: Path, words: Sequence[str]) -> tuple[RunRecord, float]:
-    """Return the record of one run with its folder of files, and the ms that its page and figures took."""
+    """Return the record of one run with its folder of files, and the ms for its page and figures."""
     from harness.recording import recording, retrieval_run
 
     caught, took = list[RunRecord](), list[float]()
@@ -84,7 +84,6 @@ def _ours(tracker: MlflowTracker, record: RunRecord) -> None:
 
 
 def _bare(tracker: MlflowTracker, record: RunRecord) -> None:
-    """Log the same content with MLflow's client, one call per kind of content."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
     client, now = tracker.client, int(1000 * time.time())
@@ -112,9 +111,9 @@ def _bare(tracker: MlflowTracker, record: RunRecord) -> None:
 def sweep(*, data: Path | None = None, qrels: Path | None = None, pairs: int = 3, thresholds: int = 20) -> None:
     """Time a sweep of 1,000 trials against a loop of bare MLflow calls that logs as many runs, in alternation.
 
-    The sweep fuses BM25 on morphemes with BM25 on character bigrams and gates by score; --data is a folder in the
-    contest's layout (default: the shipped sample), --qrels its labels. Seconds are those of a process, including its
-    start; tokens and indexes are cached. Fewer --thresholds make fewer trials: 50 for each.
+    The sweep fuses BM25 on morphemes with BM25 on character bigrams and gates by score. Times are of whole processes;
+    tokens and indexes are cached. --data: folder in the contest's layout (default: the shipped sample), --qrels: its
+    labels. Each of --thresholds makes 50 trials.
     """
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     folder = (data or SAMPLE).absolute()
@@ -141,7 +140,6 @@ def sweep(*, data: Path | None = None, qrels: Path | None = None, pairs: int = 3
 
 
 def _warm_cache(folder: Path, words: list[str]) -> Path:
-    """Return a cache as one run leaves it, reduced to tokens and indexes."""
     cache = folder / "cache"
     harness("run", "tracking=none", f"outputs={folder / 'warm'}", f"store.path={cache}", *words, folder=folder)
     for kind in cache.iterdir():
@@ -151,7 +149,6 @@ def _warm_cache(folder: Path, words: list[str]) -> Path:
 
 
 def _describe(outputs: Path, sweep_id: str, count: int, folder: Path) -> None:
-    """Write tags, params, metrics and files of a trial to `folder`, for `log_bare`. All trials must have finished."""
     client, files = opened_tracker(outputs).client, folder / "files"
     experiment = client.get_run(sweep_id).info.experiment_id
     children = f"tags.`mlflow.parentRunId` = '{sweep_id}' AND attributes.status = 'FINISHED'"
@@ -164,7 +161,7 @@ def _describe(outputs: Path, sweep_id: str, count: int, folder: Path) -> None:
 
 
 def log_bare(folder: Path, runs: int) -> None:
-    """Log the run in `folder` repeatedly with MLflow alone: the least that a sweep of so many trials costs."""
+    """Log the run in `folder` repeatedly with MLflow alone: the least cost of a sweep of so many trials."""
     from mlflow.entities import Metric, Param
 
     about = json.loads((folder / "run.json").read_text())

@@ -44,8 +44,8 @@ NOT_COMPARED = ("trial", "run_id", "reused", "seconds")  # in the values of `num
 class Outcome:
     """How a command ended.
 
-    moment: how it was disturbed, in words. allowed: exit codes, if others than those of its fault.
-    compared: whether its numbers must be those of an undisturbed run if it has finished.
+    moment: the disturbance, in words. allowed: exit codes, if they differ from the fault's.
+    compared: whether its numbers must equal an undisturbed run's if it has finished.
     """
 
     code: int
@@ -114,12 +114,10 @@ class World:
 
     @functools.cached_property
     def proxy(self) -> Proxy:
-        """A tracking server that can be disturbed."""
         os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
         return self.opened.enter_context(proxied(self.base / "server"))
 
     def reset(self, used: bool) -> None:
-        """Begin anew. used: with what earlier commands have left, rather than empty."""
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if used:
@@ -128,7 +126,6 @@ class World:
             (self.folder / name).mkdir(exist_ok=True)
 
     def start(self, words: list[str], fresh_interpreter: bool = False) -> Child:
-        """Start a command."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")} | {
             "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
@@ -143,7 +140,7 @@ class World:
         return f"{name}={self.services[value]}" if value in self.services else word
 
     def outcome(self, child: Child, moment: str = "") -> Outcome:
-        """Wait for the end of a command and its workers. One that hangs is killed, and has the exit code 124."""
+        """Wait for the end of a command and its workers. Kill one that hangs; its exit code is then 124."""
         if not watched(child.ended, LIMIT):
             child.kill()
             watched(child.ended, LIMIT)
@@ -158,10 +155,9 @@ class World:
         return self.outcome(self.start(words))
 
     def left(self, temporary: bool, cached: bool = True) -> list[str]:
-        """Return what commands that have ended must not leave.
+        """Return the things that an ended command must not leave.
 
-        temporary: whether that includes the system's folder. cached: whether it includes unfinished cache entries and
-            documents, from which the next command goes on.
+        temporary, cached: also look in the system's folder, and for unfinished cache entries and documents.
         """
         outputs, cache = self.folder / "outputs", self.folder / "cache"
         unfinished = [*outputs.rglob("*.unfinished*"), *(cache.rglob("*.unfinished") if cached else ())]
@@ -173,7 +169,6 @@ class World:
         return [f"left {path.relative_to(self.folder)}" for path in found] + self._running()
 
     def _running(self) -> list[str]:
-        """Return the runs that are RUNNING, and the trials that were run twice."""
         found = []
         for database in (self.folder / "outputs" / "mlflow.db", self.base / "server" / "server.db"):
             if database.is_file():
@@ -194,7 +189,7 @@ def _lives(session: int) -> bool:
 
 @dataclass(frozen=True)
 class Reference:
-    """An undisturbed command: its numbers, the seconds it took, the bytes it wrote and kept."""
+    """An undisturbed command. bytes: written and kept."""
 
     numbers: Any
     seconds: float
@@ -203,8 +198,6 @@ class Reference:
 
 @dataclass
 class Campaign:
-    """All cases: their places, references and results. seed: decides all moments."""
-
     world: World
     seed: int
     results: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -219,7 +212,6 @@ class Campaign:
         self.world.reset(used)
 
     def _prepare(self) -> None:
-        """Make the state of a used folder."""
         self.world.reset(used=False)
         for name, text in FILES.items():
             (self.world.folder / name).write_text(text, "utf-8")
@@ -236,7 +228,6 @@ class Campaign:
         return done
 
     def reference(self, name: str, used: bool) -> Reference:
-        """Return the result of the command without disturbance; it is run once."""
         if (name, used) not in self.references:
             self.begin(used)
             before, began = _size(self.world.folder), time.monotonic()
@@ -246,7 +237,6 @@ class Campaign:
         return self.references[name, used]
 
     def case(self, name: str, fault: str, number: int) -> None:
-        """Try one case; print a line, and its problems."""
         label, command, kind = f"{name}/{fault}/{number}", COMMANDS[name], FAULTS[fault]
         chance, words = random.Random(f"{self.seed}/{label}"), command.words
         if fault == "server":
@@ -283,7 +273,6 @@ class Campaign:
         return found + ["other numbers" for one in finished if one.numbers(command.numbers) != reference.numbers]
 
     def table(self) -> str:
-        """Return the counts of the cases, and in brackets of those that went wrong."""
         faults = [fault for fault in FAULTS if any(other == fault for _, other in self.results)]
         lines = [f"| | {' | '.join(faults)} |", "|---|" + "---:|" * len(faults)]
         for name in dict.fromkeys(name for name, _ in self.results):
@@ -299,7 +288,7 @@ def _size(folder: Path) -> int:
 
 
 def enter_namespace() -> bool:
-    """Return whether this script may mount: it starts itself again in a separate namespace, where possible."""
+    """Return whether this script may mount. Start the script again in a separate namespace if that is possible."""
     if IN_NAMESPACE in os.environ:
         return True
     for command in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
@@ -311,7 +300,7 @@ def enter_namespace() -> bool:
 
 
 def chosen_cases(only: Sequence[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """Return the cases that the patterns name: those with a number, then as many of every fault, commands in turn."""
+    """Return the cases that the patterns name: numbered ones first, then one of every fault in turn."""
     numbered, commands = list[tuple[str, str, int]](), dict[str, list[str]]()
     for pattern in only or ("*",):
         name, fault, number = (*pattern.split("/"), "", "")[:3]
@@ -329,7 +318,7 @@ def chosen_cases(only: Sequence[str], seed: int, most: int | None) -> Iterator[t
 
 
 def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """Yield all commands with a fault in a random order, again and again, at most so many times."""
+    """Yield all commands with a fault in random order, `most` times; None: for ever."""
     for number in itertools.count() if most is None else range(most):
         order = list(names)
         random.Random(f"{seed}/{fault}/{number}").shuffle(order)
@@ -337,15 +326,14 @@ def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Itera
 
 
 def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0, cases: int | None = None) -> int:
-    """Disturb every command in every way at random moments, run it again, and check that it ends as if undisturbed.
+    """Disturb every command in every way at random moments; check that the next run ends as if undisturbed.
 
-    A case begins with an empty or a used `outputs` and cache on the shipped sample. A command is run and disturbed: by
-    SIGKILL, SIGTERM or SIGINT, on a full disk, with read-only folders, with a tracking server that dies, fails, slows
-    down or does not answer, with a search service that falls silent, with damage in the cache, the database or the
-    files of a run, or as eight processes at once. It must finish, or end with a message (no traceback) and exit code 1,
-    2, 130 or 143. The same command is then run undisturbed: it must finish with the numbers of a run that was never
-    disturbed, and leave no RUNNING run, unfinished folder or file, and no claim. Commands run in forks of this process,
-    which has imported everything; one in four signals meets a new interpreter.
+    A case begins with empty or used `outputs` and cache, on the shipped sample. A command meets SIGKILL, SIGTERM or
+    SIGINT; a full disk or read-only folders; a tracking server that dies, fails, slows down or does not answer; a
+    silent search service; damage in the cache, the database or a run's files; or seven processes like it. It must
+    finish, or end with a message (no traceback) and exit code 1, 2, 130 or 143. It then runs undisturbed: it must
+    finish with the numbers of a run that was never disturbed, and leave no RUNNING run, no claim, and no unfinished
+    folder or file. Commands run in forks of this process; one in four signals meets a new interpreter.
 
     --minutes: no case begins later. --only: COMMAND/FAULT[/NUMBER] with * and ?, such as 'run/*' '*/full'.
     --seed: decides all moments. --cases: at most so many of each command and fault.
@@ -374,7 +362,6 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
 
 
 def _language_model() -> Any:
-    """Return a server of the tests, whose replies take long enough to be interrupted."""
     from chat_server import ChatServer
     from scripted_drafts import draft
     from scripted_judge import judge
@@ -387,7 +374,6 @@ def _language_model() -> Any:
 
 
 def _search_service(service: Service) -> Any:
-    """Return a server of the tests that finds the same documents every time."""
     from search_server import SearchServer
 
     ids = [json.loads(row)["docid"] for row in (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()]

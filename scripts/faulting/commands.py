@@ -1,4 +1,4 @@
-"""The commands that are disturbed, and what an undisturbed run of each is known by."""
+"""The commands to disturb, and the numbers by which an undisturbed run of each is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measuring import SAMPLE
 
 import harness.commands
 
-IMPORTED = (  # modules that commands import, besides their own
+IMPORTED = (  # modules that commands import, besides those of the commands
     "harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
     "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model", "urllib3",
     *(one.name for one in pkgutil.walk_packages(harness.commands.__path__, "harness.commands.")),
@@ -32,7 +32,7 @@ DRAFT = ["testset draft", "documents=outputs/documents", "testset=ts", *MODEL]
 TESTSET = ["dataset=testset", "dataset.documents=outputs/documents", "dataset.path=judged"]
 POOL = ["testset pool", "documents=outputs/documents", "testset=judged", "experiment_name=t"]
 JUDGE = ["testset judge", "testset=judged", *MODEL, "judge.controls=3"]
-PREPARED = (  # commands that make a used folder
+PREPARED = (  # commands that turn an empty folder into a used one
     RUN,
     [*RUN, "gate=score", "gate.threshold=2"],
     ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS],
@@ -48,10 +48,10 @@ PREPARED = (  # commands that make a used folder
 
 @dataclass(frozen=True)
 class Command:
-    """words: of the command line. numbers: keys of its JSON document that every undisturbed run has alike.
+    """words: of the command line. numbers: keys of its JSON document that are alike in every undisturbed run.
 
-    used: whether it needs a folder that has been used. server: whether it makes new runs on a server.
-    resumes: whether an interrupted one leaves encoded or read documents, for the next one to go on from.
+    used: whether it needs a used folder. server: whether it makes new runs on a server.
+    resumes: whether it goes on from encoded or read documents that an interrupted one has left.
     """
 
     words: list[str]

@@ -1,4 +1,4 @@
-"""Kills of nodes, workers, servers and commands while something works: it ends as if nothing had happened."""
+"""Kill nodes, workers, servers and commands at work: the work must end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from harness.tracking import file_hashes
 LOOK = 0.02  # seconds between two looks at a store
 ONE_CORE = dict.fromkeys(("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 BM25 = ("retriever=bm25", "tokenizer=whitespace")
-STAGES = {  # stage -> kind of entries that it writes, documents, documents of a shard, retriever
+STAGES = {  # stage -> kind of entries, documents, documents of a shard, retriever
     "encode": ("embeddings", 1_000, 100, ("retriever=dense", "encoder=use_multilingual")),
     "index": ("indexes", 40_000, 4_000, BM25),
     "search": ("rankings", 40_000, 4_000, BM25),
@@ -42,7 +42,7 @@ RANKED = "import json, sys; from faulting.kills import ranked; json.dump(ranked(
 
 
 def ranked(words: list[str]) -> list[list[Any]]:
-    """Return [query, its documents, their scores] of each query, by one retriever as `harness run` computes it."""
+    """Return [query, its documents, their scores] of each query, by one retriever as in `harness run`."""
     from harness.config.composing import compose
     from harness.experiment.plan import Plan
     from harness.experiment.session import Clock, open_dataset, open_session
@@ -62,16 +62,15 @@ def ray(
     seed: int = 0,
     size: float = 1.0,
 ) -> None:
-    """Kill nodes, workers or the command itself while a Ray cluster encodes, indexes and searches; compare rankings.
+    """Kill nodes, workers or the command while a Ray cluster encodes, indexes and searches; compare rankings.
 
-    STAGES: encode, index, search (default: all). The cluster has four nodes of one core, simulated on this machine; the
-    documents are generated (--size times the usual numbers). Each time the store is new, and the victim dies when as
-    many shards as are drawn are finished in the stage, and others are being worked on. A command that dies is run
-    again.
+    STAGES are encode, index, search (default: all). The cluster has four nodes of one core, simulated on this machine.
+    The documents are generated (--size times the usual numbers). Each time the store is new, and the victim dies once a
+    drawn number of the stage's shards is finished. A command that dies is run again.
 
-    - same: whether every document and every bit of every score is as in one process without a cluster, which has one
-      core as each worker has: libraries that multiply matrices round otherwise with another number of threads
-    - twice: entries that were finished when the victim died and were written again; none may be
+    - same: whether every document and every bit of every score is as in one process with one core: with other numbers
+      of threads, matrix products round differently
+    - twice: entries that were finished when the victim died and were written again; there must be none
     - next: seconds until the next entry was finished in the store; end: until the command had ended
     """
     from faulting.ray_nodes import Nodes
@@ -100,7 +99,7 @@ def ray(
 
 
 def finished(store: Path) -> dict[str, tuple[int, int]]:
-    """Return entry -> (number of its folder on the disk, time of its oldest file), of all that are finished."""
+    """Return entry -> (inode of its folder, time of its oldest file) of all finished entries."""
     found = {}
     for manifest in store.glob("*/*/manifest.json"):
         with contextlib.suppress(OSError):  # just now renamed
@@ -112,7 +111,6 @@ def finished(store: Path) -> dict[str, tuple[int, int]]:
 
 
 def _struck(store: Path, kind: str, after: int, words: list[str], kill: Callable[[int], None]) -> tuple[Any, str]:
-    """Run a command; kill something once so many entries of a kind are finished. Return its ranking, and a line."""
     output, before, killed, further = store.with_name("rows.json"), dict[str, tuple[int, int]](), 0.0, 0.0
     command = [sys.executable, "-c", RANKED, str(output), *words]
     path, process = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, None
@@ -148,14 +146,14 @@ def _kill(nodes: Any, victim: str, dice: random.Random, pid: int) -> None:
             os.kill(one, signal.SIGKILL)
 
 
-# Sweeps, whose trials must be there once
+# Sweeps: each trial must be there once
 
 
 @dataclass
 class Sweep:
     """A sweep that the same command starts again and again.
 
-    uri: of the tracking store; None: SQLite in the outputs. victims: name -> function that makes it suffer.
+    uri: of the tracking store; None: SQLite in the outputs. victims: name -> function that kills it.
     """
 
     folder: Path
@@ -178,12 +176,11 @@ class Sweep:
 
     @property
     def lines(self) -> int:
-        """Return how many trials the journal has noted."""
         journals = (self.folder / "outputs").glob("sweeps/*/journal.jsonl")
         return sum(file.read_bytes().count(b'"number"') for file in journals)
 
     def suffer(self, names: list[str]) -> int:
-        """Start the sweep, and make each of these suffer while trials end; return the exit code."""
+        """Start the sweep, and kill these victims in turn while trials end; return the exit code."""
         child, began = self.start(), time.monotonic()
         for name in names:
             before = self.lines
@@ -225,7 +222,7 @@ class Sweep:
         return found
 
     def rounds(self, kills: int, starts: int) -> int:
-        """Start it with some kills in turn, once interrupted, and at last undisturbed; then check its trials."""
+        """Start the sweep with kills in turn, interrupt it once, at last let it finish undisturbed, and check trials."""
         names = [name for name in self.victims if name != "interrupt"]
         for number in range(starts):
             print(f"start {number + 1}:")
@@ -256,15 +253,14 @@ def sweeps(
 ) -> int:
     """Kill workers, jobs and servers at random while a sweep runs; every trial must be FINISHED once, none RUNNING.
 
-    Each of --starts starts suffers up to --kills kills, in turn, the first is interrupted by Ctrl-C, too, and the same
-    command follows until it has ended with 0, the last time undisturbed. The files of all trials must then be as they
-    were logged.
+    Each of --starts starts suffers up to --kills kills, in turn; Ctrl-C also interrupts the first. The last start is
+    undisturbed and must end with 0. The files of all trials must then be as they were logged.
 
-    joblib: 8 workers log into an MLflow server. A worker gets `kill -9`, or the server is away for --pause seconds,
-        longer than a request is repeated. --uri: of another server than one over SQLite that is started here, such as
-        one over PostgreSQL and S3
-    slurm: jobs of 25 trials on two nodes of an imitation of SLURM (see `slurm_here`). A worker gets `kill -9`, an
-        element of the array `scancel`, a node dies with all that runs on it, or the controller is away
+    joblib: 8 workers log into an MLflow server. `kill -9` hits a worker, or the server is away for --pause seconds,
+        longer than requests are repeated. --uri: of another server, such as one over PostgreSQL and S3 (default: one
+        over SQLite is started)
+    slurm: jobs of 25 trials on two nodes of an imitation of SLURM (see `slurm_here`). `kill -9` hits a worker,
+        `scancel` an element of the array, a node dies with all that runs on it, or the controller is away
     """
     dice = random.Random(seed)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
@@ -288,7 +284,6 @@ def sweeps(
 
 
 def _busiest_worker(sweep: Sweep) -> str:
-    """Kill the process of joblib that has worked longest."""
     assert sweep.child
     workers = [one for one in family(sweep.child.pid) if b"loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
     used = {one: int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11]) for one in workers}
@@ -298,13 +293,12 @@ def _busiest_worker(sweep: Sweep) -> str:
     return f"kill -9 of {victim}"
 
 
-# An imitation of SLURM
+# An imitation of SLURM: see slurm.sh
 
 HERE = Path(tempfile.gettempdir()) / "slurm_here"
 
 
 def _slurm(folder: Path) -> None:
-    """Put SLURM's commands into a folder: see slurm.sh."""
     for name in ("bin", "scripts", "queue", "taken"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in ("sbatch", "squeue", "sacct", "scancel", "srun"):
@@ -321,7 +315,6 @@ def slurm_here(folder: Path = HERE) -> None:
 
 
 def _elements(folder: Path) -> dict[str, int]:
-    """Return running element -> process."""
     running = [file.name for file in (folder / "queue").iterdir() if file.read_text().startswith("RUNNING")]
     return {one: int((folder / "taken" / one / "pid").read_text()) for one in running}
 
@@ -367,9 +360,9 @@ MOTO = (
 def store(*, times: int = 3) -> None:
     """Let 8 processes of 4 "machines" need the same entry of a cache in a bucket; then kill the one that builds.
 
-    One must build the entry; once the builder is killed, one of the others, and all must get it. "Machines" are
-    processes with local copies, the bucket is moto's on this machine. For another server set AWS_ENDPOINT_URL, the
-    credentials and FAULTS_BUCKET.
+    One process must build the entry, and all must get it. If the builder is killed, one of the others must build it.
+    "Machines" are processes with local copies; the bucket is moto's on this machine. For another server set
+    AWS_ENDPOINT_URL, the credentials and FAULTS_BUCKET.
     """
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as name, _bucket() as url:
@@ -395,7 +388,6 @@ def store(*, times: int = 3) -> None:
 
 @contextlib.contextmanager
 def _bucket() -> Iterator[str]:
-    """Give a place in a bucket of a server."""
     if bucket := os.environ.get("FAULTS_BUCKET"):
         yield f"s3://{bucket}/{uuid.uuid4().hex}"
         return
@@ -417,7 +409,7 @@ def _bucket() -> Iterator[str]:
 
 
 def need(url: str, machine: Path, log: Path) -> None:
-    """Need an entry that takes three seconds to build; each builder adds a line to the log."""
+    """Need an entry that takes three seconds to build. Each builder adds a line to the log."""
     from harness.storage.cache import LOCAL, open_cache
 
     os.environ[LOCAL] = str(machine)

@@ -1,4 +1,4 @@
-"""The ways to disturb a command. Each undoes its disturbance: the command can be run again."""
+"""Ways to disturb a command. Each undoes its disturbance: the command can be run again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from faulting.commands import Command
 
 CROWD = 8  # processes at once
-LOGGED = (".csv", ".json", ".jsonl", ".trec", ".yaml")  # endings of files that commands read of a run
+LOGGED = (".csv", ".json", ".jsonl", ".trec", ".yaml")  # endings of the files of a run that commands read
 SLOWEST_END = 20.0  # seconds from the first of two signals, on a busy machine
-REQUESTS = 25  # the server is disturbed at the latest after so many
+REQUESTS = 25  # the server is disturbed after at most so many
 NEW = 0.25  # share of commands that are killed in a new interpreter, not in a fork
 
 
@@ -35,7 +35,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A command about to be disturbed. chance: draws the moment. reference: its undisturbed result."""
+    """A command about to be disturbed. chance: draws the moment. reference: the undisturbed result."""
 
     world: World
     words: list[str]
@@ -53,10 +53,10 @@ class Case:
 class Fault:
     """A way to disturb a command.
 
-    disturb: runs the command disturbed, and undoes the disturbance.
-    codes: exit codes that a disturbed command may have. used: whether it needs a folder that commands have used.
-    only, never: names of the commands that can be disturbed in this way, or cannot; none named: all.
-    leaves: whether the disturbed command may leave things that the next one puts in order.
+    disturb: disturb the command, and undo the disturbance.
+    codes: right exit codes. used: whether it needs a used folder.
+    only, never: names of commands that can, or cannot, be disturbed in this way; empty: no restriction.
+    leaves: whether the disturbed command may leave things for the next one to put in order.
     """
 
     disturb: Callable[[Case], list[Outcome]]
@@ -72,7 +72,7 @@ class Fault:
 
 
 def by_signal(number: signal.Signals, case: Case) -> list[Outcome]:
-    """A signal at a random moment: to the process, or as a terminal sends it, to its workers as well."""
+    """Send a signal at a random moment to the process or, like a terminal, to its workers too."""
     chance = case.chance
     moment, new = chance.uniform(0, case.reference.seconds), chance.random() < NEW
     whole = number == signal.SIGINT or chance.random() < 0.5
@@ -86,7 +86,7 @@ def by_signal(number: signal.Signals, case: Case) -> list[Outcome]:
 
 
 def full_disk(case: Case) -> list[Outcome]:
-    """Too little space for a random part of the files that the command writes."""
+    """Leave too little space for a random part of the files that the command writes."""
     folder, written = _mounted(case.world), case.reference.bytes
     about = os.statvfs(folder)
     taken, room = (about.f_blocks - about.f_bfree) * about.f_frsize, int(case.chance.uniform(0, written))
@@ -98,7 +98,7 @@ def full_disk(case: Case) -> list[Outcome]:
 
 
 def read_only(case: Case) -> list[Outcome]:
-    """A read-only folder of outputs, of the cache, or all together."""
+    """Make the outputs, the cache, or the whole folder read-only."""
     folder = _mounted(case.world)
     place = case.chance.choice([folder / "outputs", folder / "cache", folder])
     _mount("--bind", place, place)
@@ -110,7 +110,7 @@ def read_only(case: Case) -> list[Outcome]:
 
 
 def damaged_cache(case: Case) -> list[Outcome]:
-    """A file of a cache that has all that the command needs is damaged. It must be noticed and made again."""
+    """Damage a file of a cache that has all that the command needs. It must be noticed and made again."""
     case.run()
     files = (path for path in (case.world.folder / "cache").rglob("*") if path.is_file() and path.suffix != ".lock")
     path, harm = case.chance.choice(sorted(files)), case.chance.choice([*CACHE_HARMS])
@@ -122,7 +122,7 @@ def damaged_cache(case: Case) -> list[Outcome]:
 
 
 def edited(case: Case) -> list[Outcome]:
-    """A file that a run has logged is edited, and afterwards put back. It is refused by name, or not needed."""
+    """Edit a logged file of a run, and put it back afterwards. The command refuses it by name, or does not need it."""
     files = (path for path in (case.world.folder / "outputs").rglob("artifacts/*") if path.suffix in LOGGED)
     path, harm = case.chance.choice(sorted(files)), case.chance.choice([*FILE_HARMS])
     before = path.read_bytes()
@@ -135,7 +135,7 @@ def edited(case: Case) -> list[Outcome]:
 
 
 def silent_service(case: Case) -> list[Outcome]:
-    """A search service stops answering, and the command that waits for it gets a signal, and soon another."""
+    """Let a search service fall silent; send the waiting command a signal, and soon another."""
     number, gap = case.chance.choice([signal.SIGINT, signal.SIGTERM]), case.chance.uniform(0, 2)
     service = case.world.service
     shutil.rmtree(case.world.folder / "cache", ignore_errors=True)  # or the service would not be needed
@@ -157,7 +157,7 @@ def silent_service(case: Case) -> list[Outcome]:
 
 
 def damaged_database(case: Case) -> list[Outcome]:
-    """MLflow's database is damaged, and afterwards put back."""
+    """Damage MLflow's database, and put it back afterwards."""
     database = case.world.folder / "outputs" / "mlflow.db"
     harm = case.chance.choice([*FILE_HARMS, "another program's"])
     if harm in FILE_HARMS:
@@ -176,17 +176,16 @@ def damaged_database(case: Case) -> list[Outcome]:
 
 
 def crowd(case: Case) -> list[Outcome]:
-    """The same command eight times at once."""
     children = [case.world.start(case.words) for _ in range(CROWD)]
     outcomes = [case.world.outcome(child, f"{CROWD} at once") for child in children]
-    refused = {0, 2} if case.words[0] in ("sweep", "prepare") else {0}  # which only one process may do at a time
+    refused = {0, 2} if case.words[0] in ("sweep", "prepare") else {0}  # only one process at a time may do these
     for outcome in outcomes:
         outcome.allowed = frozenset(refused)
     return outcomes
 
 
 def server(case: Case) -> list[Outcome]:
-    """A tracking server that, after some requests, dies, fails, slows down or does not answer."""
+    """Let a tracking server, after some requests, die, fail, slow down or not answer."""
     from faulting.proxy import MODES
 
     proxy, after = case.world.proxy, case.chance.randrange(REQUESTS)
@@ -227,7 +226,7 @@ CACHE_HARMS = FILE_HARMS | {"gone": lambda path, _: path.unlink()}
 
 
 def _listens(pid: int) -> bool:
-    """Return whether a process has begun to handle SIGTERM."""
+    """Return whether a process handles SIGTERM by now."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""A proxy in front of a server, which makes the server seem to die, fail, slow down or not answer."""
+"""A proxy in front of a server that makes it seem to die, fail, slow down or not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODES = ("dies", "fails", "slows down", "does not answer")
 
 
 class Proxy(ThreadingHTTPServer):
-    """Passes requests on to a server; in a mode, only the first `after` of them."""
+    """Pass requests on to a server; in a mode, only the first `after` of them."""
 
     daemon_threads = True
     mode, after, behind = "", 0, ""
@@ -25,7 +25,6 @@ class Proxy(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def be_away(self, seconds: float) -> None:
-        """Answer nothing for a while."""
         self.mode, self.after = "dies", 0
         time.sleep(seconds)
         self.mode = ""
@@ -73,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def proxied(folder: Path, address: str | None = None) -> Iterator[Proxy]:
-    """Give a proxy in front of an MLflow server. address: of the server; without it, one is started in the folder."""
+    """Give a proxy in front of an MLflow server. address: of the server; None: start one in the folder."""
     from mlflow_server import serving
 
     if address is None:

@@ -2,10 +2,9 @@
 
     with Nodes(4) as nodes:       # a head without cores, and four nodes with one core each
         RayCluster(address=nodes.address).run(work)
-        nodes.kill(0)             # as a machine that loses power: all of its processes at once
+        nodes.kill(0)             # all processes at once, like a power failure
 
-Ray takes a dead node for dead when it has not answered for about four seconds: HEALTH. Ray's own defaults notice a node
-whose connections are cut without a word within half a minute; a node whose processes are killed is noticed at once.
+With HEALTH, Ray declares a silent node dead after about four seconds instead of half a minute.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def family(pid: int) -> list[int]:
 class Nodes:
     """A running cluster.
 
-    count: of nodes with one core each, beside the head, which works on nothing. memory: bytes that each process of a
-    node may allocate, beside the files that it maps (RLIMIT_DATA); None: all.
+    count: nodes with one core each, beside the head, which does no work.
+    memory: bytes that each process of a node may allocate, beside files that it maps (RLIMIT_DATA); None: no limit.
     """
 
     def __init__(self, count: int, memory: int | None = None) -> None:
@@ -64,12 +63,11 @@ class Nodes:
         return node
 
     def pids(self, number: int) -> list[int]:
-        """Return all processes of a node, its workers among them."""
         started = [one.process for kind in self._nodes[number].all_processes.values() for one in kind]
         return [pid for one in started if one.poll() is None for pid in family(one.pid)]
 
     def repair(self) -> None:
-        """Start a node for each that has been killed, and wait for it."""
+        """Replace each killed node, and wait for the new ones."""
         for number in range(self.count):
             if not self.pids(number):
                 self._cluster.remove_node(self._nodes[number], allow_graceful=False)
@@ -77,7 +75,6 @@ class Nodes:
         self._cluster.wait_for_nodes()
 
     def kill(self, number: int) -> None:
-        """Kill all processes of a node at once."""
         for pid in self.pids(number):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -72,7 +72,6 @@ def _contest(folder: Path) -> dataset.Dataset:
 
 @functools.cache
 def toy() -> dataset.Dataset:
-    """Return the data set of CONTEST."""
     with tempfile.TemporaryDirectory() as name:
         for file, content in CONTEST.items():
             (Path(name) / file).write_bytes(content)

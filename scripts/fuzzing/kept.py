@@ -1,4 +1,4 @@
-"""Formats of files that the harness writes, and of what services send."""
+"""Formats of files that the harness writes, and of replies of services."""
 
 from __future__ import annotations
 
@@ -114,8 +114,6 @@ RANKING = Ranking.from_scores({"q1": {"d1": 2.0, "d2": 1.0}, "q2": {}})
 
 
 class _Inputs:
-    """The input of a rule: two queries, one ranking."""
-
     queries = conversations = (Query.of("q1", "two words"), Query.of("q2", "x"))
     rankings: Mapping[str, Ranking] = {"bm25": RANKING}
 
@@ -145,8 +143,6 @@ def _rules(folder: Path) -> None:
 
 
 class Folder(Tracker):
-    """A tracker whose runs are folders in the working folder."""
-
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         if not (file := Path(run.run_id) / name).is_file():
             raise NoFile(f"Run {run.run_id} has no file {name!r}. Choose another run.")
@@ -201,7 +197,6 @@ def _retrieval(folder: Path) -> None:
 
 
 def _lists(tracker: Any, run: LoggedRun, folder: Path) -> None:
-    """Read the lists of a run as a board shows them."""
     flags, one = np.ones(2, bool), RankedRun(run, Objective("x", 0.5, 0.4, 0.6), name=run.name)
     losses = np.ones((1, 2), np.int8)
     board = board_runs.BoardRuns("x", "all", (one,), ("7", "q3"), flags, flags, flags, np.ones((1, 2)), losses)
@@ -248,7 +243,7 @@ def _hashes(folder: Path) -> None:
                 raise Wrong("an edited file is believed", name)
 
 
-# Logs of sweeps and exports, and what waits
+# Logs of sweeps and exports, and waiting runs
 
 TOKEN = "0123456789abcdef"
 OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
@@ -361,7 +356,6 @@ IDENTITY = {"target": "gate/none", "version": 1}
 
 
 def _filled(folder: Path) -> tuple[Any, ...]:
-    """Return everything that a cache gives, computed where it is not there."""
     cache = caches.Cache(folder / "cache")
 
     def save(into: Path) -> None:
@@ -379,7 +373,7 @@ def _filled(folder: Path) -> tuple[Any, ...]:
 @reads("cache", written(_filled), changes=True)
 def _cached(folder: Path) -> None:
     """Read it sealed, which may be refused, and then as a cache that replaces damaged entries."""
-    entries._verified.clear()  # it trusts times, which are too coarse for a file that changes a thousand times a second
+    entries._verified.clear()  # it trusts file times, too coarse for a thousand changes a second
     sealed = caches.Cache(folder / "cache", sealed=True)
     with contextlib.suppress(BadInput):
         sealed.folder("signals", IDENTITY, _never)
@@ -530,7 +524,6 @@ def _read_frozen(folder: Path) -> None:
 
 
 def _text(path: Path) -> str:
-    """Return the text that a service has sent; "" without a file."""
     return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
 
 
@@ -552,7 +545,6 @@ HEAD = {"status": 200, "headers": {"Retry-After": "3", "Location": "/elsewhere",
 
 
 def _received(client: HttpClient, request: HttpRequest, file: Path) -> HttpReply:
-    """Return the client's reply to a response with this body and the head beside it."""
     from urllib3 import HTTPResponse
 
     if not file.is_file() or not file.with_name("head.json").is_file():

@@ -1,7 +1,4 @@
-"""Mutations of a file: its tokens, JSON values, encoding, bytes and packed files, and odd things in its place.
-
-One random generator draws all of them, so a seed repeats them.
-"""
+"""Mutations of a file: of tokens, JSON values, encoding, bytes and packed files, and odd things in its place."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from typing import Any
 
 
 class Odd(Enum):
-    """An odd thing in the place of a file."""
-
     MISSING = "missing"
     FOLDER = "folder"
     LOOP = "a link to itself"
@@ -57,7 +52,7 @@ BYTES = (b"\x00", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\r", b"\n\n", b'"', b
 
 
 def mutated(content: bytes, syntax: str, draw: random.Random) -> Content:
-    """Return one to three mutations of a file. syntax: its suffix without the dot, such as jsonl."""
+    """Return a file after one to three mutations. syntax: its suffix without the dot, such as jsonl."""
     if draw.random() < 0.01:
         return draw.choice(list(Odd))
     own = SYNTAXES.get(syntax, (_bytes,))
@@ -119,7 +114,7 @@ def _tokens(separators: str, odd: Sequence[str] = TEXTS) -> Mutation:
 
 
 class Raw(str):
-    """JSON text that stands for itself."""
+    """JSON text to insert as it is."""
 
 
 class Pairs(list[list[Any]]):
@@ -137,7 +132,6 @@ def _json(content: bytes, draw: random.Random) -> bytes:
 
 
 def _json_line(content: bytes, draw: random.Random) -> bytes:
-    """Change one line of JSON."""
     lines = content.split(b"\n")
     at = draw.randrange(len(lines))
     lines[at] = _json(lines[at], draw) if lines[at].strip() else lines[at]
@@ -145,7 +139,6 @@ def _json_line(content: bytes, draw: random.Random) -> bytes:
 
 
 def _change(root: list[Any], draw: random.Random) -> None:
-    """Change a node of a JSON tree whose only top element is root[0]."""
     slots = list(_slots(root, [0]))
     (holder, at), (other_holder, other) = draw.choice(slots), draw.choice(slots)
     value = holder[at]
@@ -167,7 +160,7 @@ def _change(root: list[Any], draw: random.Random) -> None:
 
 
 def _slots(holder: list[Any], places: Sequence[int]) -> Iterator[tuple[list[Any], int]]:
-    """Yield (list, index) of the values at these places of a JSON tree, and of all values within them."""
+    """Yield (list, index) of the values at these places of a JSON tree, and of all values inside them."""
     for at in places:
         yield holder, at
         value = holder[at]
@@ -189,7 +182,7 @@ def _dump(node: Any) -> str:
 
 
 def _parquet(content: bytes, draw: random.Random) -> bytes:
-    """Replace a value in the rows, or all of a column by nulls of another type."""
+    """Replace a value in the rows, or a column by nulls of another type."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -242,7 +235,6 @@ SYNTAXES: dict[str, tuple[Mutation, ...]] = {
 
 
 def place(path: Path, content: Content) -> None:
-    """Put content, or an odd thing, at a free path."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content is Odd.FOLDER:
@@ -254,7 +246,6 @@ def place(path: Path, content: Content) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or an odd thing in its place."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

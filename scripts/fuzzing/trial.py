@@ -1,4 +1,4 @@
-"""Formats, and one input of a format tried: a refusal names the file, or the input is read; the rest are findings."""
+"""Formats, and trials of single inputs: each is read, refused with a message that names the file, or a finding."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fuzzing.mutations import Content, mutated, place, remove
 from harness.errors import BadInput
 
 CPU_SECONDS, WALL_SECONDS = 5, 60  # for one input
-MEMORY = 4 << 30  # bytes more than a worker has at its start
+MEMORY = 4 << 30  # bytes beyond a worker's memory at its start
 TEMPORARY = (".unfinished", ".tmp", ".new", ".failed", ".killed")
 ROOMS = re.compile(r"(harness|retrievers|fuzzing)/[\w/]+\.py")
 Files = Mapping[str, bytes]
 
 
 class Wrong(Exception):
-    """Content was read otherwise than written. what: the kind of failure."""
+    """Content was read back differently than written. what: the kind of failure."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(detail)
@@ -46,11 +46,11 @@ class Hang(BaseException):
 class Format:
     """A format that the harness reads.
 
-    files:    return name -> valid content. fixed: names that are not mutated.
-    read:     reads the files of a folder, writes them again where possible, and compares. Raises `refusals`, or Wrong.
-    named:    whether a refusal must name a file of the folder.
-    changes:  whether reading may change the folder. ended: endings of temporary files that it may leave.
-    command:  whether it is a whole command, which takes long.
+    files: return name -> valid content. fixed: names that are not mutated.
+    read: read the files of a folder, write them again where possible, and compare. Raise `refusals` or Wrong.
+    named: whether a refusal must name a file of the folder.
+    changes: whether reading may change the folder. ended: endings of temporary files that it may leave.
+    command: whether it is a whole command, which takes long.
     """
 
     name: str
@@ -72,8 +72,6 @@ FORMATS: dict[str, Format] = {}
 
 
 def reads(name: str, files: Files | Callable[[], Files], **options: Any) -> Callable[..., Any]:
-    """Register a function as the reader of a format."""
-
     def register(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
         FORMATS[name] = Format(name, files if callable(files) else lambda: files, read, **options)
         return read
@@ -82,8 +80,6 @@ def reads(name: str, files: Files | Callable[[], Files], **options: Any) -> Call
 
 
 def written(write: Callable[[Path], Any], prefix: str = "") -> Callable[[], Files]:
-    """Return a function that returns the files that `write` makes in a folder."""
-
     def files() -> Files:
         with tempfile.TemporaryDirectory() as name:
             write(Path(name))
@@ -94,14 +90,14 @@ def written(write: Callable[[Path], Any], prefix: str = "") -> Callable[[], File
 
 
 def again(write: Callable[[Path], Any], read: Callable[[Path], Any], expected: Any, what: str) -> None:
-    """Raise Wrong unless a copy written into another folder is read as expected."""
+    """Raise Wrong unless a copy written to another folder is read as expected."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
         same(read(Path(name)), expected, what)
 
 
 def text_again(said: str, read: Callable[[Path], Any], expected: Any, name: str) -> None:
-    """Raise Wrong unless a text is read as expected from another file of this name."""
+    """Raise Wrong unless a text is read as expected from another file with this name."""
     again(lambda into: (into / name).write_text(said, "utf-8", newline=""), lambda into: read(into / name), expected,
           name)  # fmt: skip
 
@@ -119,7 +115,6 @@ def each(*parts: Callable[[], Any]) -> None:
 
 
 def same(one: Any, other: Any, what: str) -> None:
-    """Raise Wrong unless the two are equal."""
     if one != other:
         raise Wrong(f"{what} is not what was written", f"{one!r:.500} became {other!r:.500}")
 
@@ -132,8 +127,8 @@ def lines(*rows: Any) -> bytes:
 class Finding:
     """An input that was neither refused nor read.
 
-    what: the kind of failure and the function in which it happened: equal findings are the same defect.
-    detail: the message or traceback. file: the mutated file, with its content.
+    what: the kind of failure and the function where it happened; equal findings are the same defect.
+    detail: the message or traceback. file: the mutated file.
     """
 
     format: str
@@ -144,24 +139,20 @@ class Finding:
 
 
 class Trial:
-    """Tries inputs of a format in a folder, which becomes the working folder."""
-
     def __init__(self, kind: Format, folder: Path) -> None:
         self.kind, self.folder, self.valid = kind, folder, kind.valid
         self.names = [name for name in self.valid if name not in kind.fixed]
         self._fill()
         os.chdir(folder)
-        kind.read(folder)  # must be read, and compiles what has to be compiled
+        kind.read(folder)  # valid files must be read; also compiles
         self._fill()
 
     def draw(self, seed: str) -> tuple[str, Content]:
-        """Return (file, its content) of the input with this seed."""
         draw = random.Random(f"{seed}/{self.kind.name}")
         name = draw.choice(self.names)
         return name, mutated(self.valid[name], Path(name).suffix[1:], draw)
 
     def run(self, name: str, content: Content) -> str | Finding:
-        """Return "read", the message of a refusal, or a finding."""
         found = functools.partial(Finding, self.kind.name, file=name, content=content)
         remove(self.folder / name)
         place(self.folder / name, content)
@@ -190,7 +181,6 @@ class Trial:
         return outcome
 
     def _fill(self) -> None:
-        """Put the valid files into the folder, and nothing else."""
         remove(self.folder)
         for name in self.valid:
             self._put(name)
@@ -205,7 +195,7 @@ class Trial:
 
 
 def start() -> None:
-    """Limit the memory of this worker, beyond which MemoryError is raised, and keep warnings out of the output."""
+    """Limit the memory of this worker (MemoryError), and silence warnings."""
     logging.disable(logging.WARNING)
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     most = pages * resource.getpagesize() + MEMORY
@@ -214,8 +204,6 @@ def start() -> None:
 
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
-    """Raise Hang in the block when its time is over."""
-
     def stop(number: int, frame: FrameType | None) -> None:
         raise Hang(f"no end after {CPU_SECONDS} s of computing or {WALL_SECONDS} s of waiting")
 
@@ -232,7 +220,7 @@ def _limited() -> Iterator[None]:
 
 
 def _signature(error: BaseException) -> str:
-    """Return the type of an error and the innermost function of the harness that it passed through."""
+    """Return the type of an error and the innermost function of the harness that it passed."""
     if isinstance(error, Wrong):
         return error.what
     frames = [(found[0], one.name) for one in traceback.extract_tb(error.__traceback__)
@@ -242,9 +230,9 @@ def _signature(error: BaseException) -> str:
 
 
 def minimised(finding: Finding, fails: Callable[[bytes], bool], budget: int = 400) -> Finding:
-    """Return the finding with the smallest content found that fails likewise, without some of its lines and bytes.
+    """Return the finding with fewer lines and bytes, as long as it fails alike.
 
-    fails: whether a content fails in the same way. budget: the most contents to try.
+    fails: whether a content fails alike. budget: the most contents to try.
     """
     content = finding.content
     for separator in (b"\n", b", ", b"") if isinstance(content, bytes) else ():

@@ -1,12 +1,11 @@
-"""Check by simulation that intervals from labels that people have checked in part cover the truth as often as stated.
+"""Simulate how often intervals from labels that people have checked in part cover the truth.
 
-Draws test sets of 300 queries from a large population whose mean by people's labels is known. A lenient model labels
-all of them, and likes what run A likes; people check some. In the first population every query needs retrieval. In the
-second some need none, the kinds of the drafts are wrong about that for one query in 20, and a gate leaves lists empty.
-Run B is another retriever; run C is A with other lists for one query in seven. Shown for each measure and number of
-checked queries: how often the 95 % interval contains the truth, and how wide it is, of three ways to go about it: the
-model's labels alone, the checked queries alone (Student's interval), and the estimate of `prediction_powered`. Draws
-with too few checked queries for an interval are left out of both shares.
+Test sets of 300 queries come from a large population whose mean by people's labels is known. A lenient model labels all
+of them, and likes the documents that run A likes; people check some. In the first population every query needs
+retrieval; in the second some need none, the drafts are wrong about that for one query in 20, and a gate leaves lists
+empty. Run B is another retriever; run C is A with other lists for one query in seven. Three 95 % intervals are compared
+by coverage and mean width: the model's labels alone, the checked queries alone (Student's), and the estimate of
+`prediction_powered`. Draws with too few checked queries for an interval are left out.
 """
 
 from __future__ import annotations
@@ -44,16 +43,14 @@ class Population:
 
 @dataclass(frozen=True)
 class Found:
-    """Of one way to an interval: the share of draws whose interval contains the truth, and its mean width."""
-
     coverage: float
     width: float
 
 
 def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int = POPULATION) -> Population:
-    """Return queries with labels by people and by a lenient model, and the scores of three runs by both.
+    """Return queries with the scores of three runs, by people's and by a lenient model's labels.
 
-    none: share of the queries that need no retrieval. wrong: share of the queries whose draft is wrong about that.
+    none: share of queries that need no retrieval. wrong: share of queries whose draft is wrong about that.
     """
     generator = np.random.default_rng(seed)
     easiness = generator.normal(0, 0.5, (size, 1))
@@ -81,7 +78,6 @@ def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int =
 
 
 def _grades(latent: np.ndarray) -> np.ndarray:
-    """Return grades 2 and 3 of a latent relevance; lower ones are not relevant."""
     return np.where(latent > 2.0, 3.0, np.where(latent > 1.2, 2.0, 0.0))
 
 
@@ -100,7 +96,7 @@ def _modified_map(grades: np.ndarray, needs: np.ndarray, lists: np.ndarray, show
 
 
 def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.ndarray:
-    """Draw `count` queries, bool [Q], from each stratum in proportion to its size, at least two of each."""
+    """Draw `count` queries, bool [Q], from each stratum in proportion to its size, at least two from each."""
     checked = np.zeros(len(strata), bool)
     names, sizes = np.unique(strata, return_counts=True)
     wanted = np.maximum(np.floor(count * sizes / len(strata)).astype(int), np.minimum(2, sizes))
@@ -135,7 +131,6 @@ def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: 
 
 
 def _ways(sample: CheckedSample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
-    """Yield (way, low, high) of each way to an interval. found: the estimate."""
     low, high, _ = bootstrap_means(sample.model[None], seed, resamples=500)
     yield "the model's labels alone", low[0], high[0]
     nothing = replace(sample, model=np.where(np.isnan(sample.model), np.nan, 0.0))  # labels that say nothing

@@ -1,9 +1,8 @@
-"""Check by simulation that importances are in the right order, and how often their intervals hold the truth.
+"""Simulate whether importances are in the right order, and how often their intervals hold the truth.
 
-Draws sweeps like real ones: values of modified_map@3 are multiples of 1/6 from 0 to 1; queries differ in how easy they
-are, which makes all trials alike; a value of a key helps some queries and harms others, in all trials that have it; the
-rest is noise. The truth is what 20,000 queries say, and each sample draws some of these. A key whose effect is 0 is
-moved to have exactly none.
+Sweeps are drawn like real ones: values of modified_map@3 are multiples of 1/6; some queries are easy in all trials; a
+value of a key helps some queries and harms others, in all trials that have it; the rest is noise. The truth comes from
+20,000 queries, and each sample draws some of these. A key with effect 0 is moved to have exactly none.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ SIZES = (50, 110, 300)
 
 @dataclass(frozen=True)
 class Sweep:
-    """sizes: values of each key. strengths: standard deviation of each key's effect; together: of the first two keys'.
+    """sizes: number of values of each key. tried: share of the grid that runs, drawn at random.
 
-    tried: share of the grid that runs, drawn at random.
+    strengths, together: standard deviations of each key's effect, and of the joint effect of the first two.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Population:
 
 
 def population(sweep: Sweep, seed: int = 0, queries: int = POPULATION) -> Population:
-    """Return the trials of a sweep on the whole population of queries."""
     rng = np.random.default_rng(seed)
     levels = np.array(list(np.ndindex(*sweep.sizes)))
     latent = np.tile(rng.beta(1.2, 0.7, queries), (len(levels), 1))
@@ -79,14 +77,14 @@ def _spread(size: int) -> np.ndarray:
 
 
 def _truth(levels: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Return the variance of the mean of each value of a key, as a share of the variance of all means."""
+    """Return each key's share of the variance of all means."""
     by_key = [[means[column == level].mean() for level in range(column.max() + 1)] for column in levels.T]
     return np.array([np.var(found) for found in by_key]) / means.var()
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Of many samples: share of intervals that hold the truth, mean value and mean width, float64 [K] each.
+    """Over many samples: share of intervals that hold the truth, mean value and mean width, float64 [K] each.
 
     ordered: how often the key with the greatest share is found first.
     """

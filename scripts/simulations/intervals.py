@@ -1,8 +1,7 @@
-"""Check by simulation that intervals cover the true mean, and tests give false positives, as often as stated.
+"""Simulate how often intervals cover the true mean, and tests give false positives.
 
-Draws experiments like the contest's from known distributions of query values, whose true mean is known. Coverage:
-how often the 95 % interval of `bootstrap_means` contains it. False positives: how often p is at most 0.05 for two runs
-that do not differ.
+Experiments like the contest's are drawn from distributions of query values with a known mean. Coverage: how often the
+95 % interval of `bootstrap_means` contains it. False positives: how often p is at most 0.05 for two equal runs.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from measuring import Table
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.significance import sign_flip_test
 
-# value -> share of the queries. The values are those of modified_map@3; the shares are typical of runs on the contest.
+# value of modified_map@3 -> share of the queries, typical of runs on the contest.
 VALUES = {
     "easy": {1.0: 0.60, 0.0: 0.25, 5 / 6: 0.04, 0.5: 0.07, 1 / 3: 0.04},
     "hard": {1.0: 0.20, 0.0: 0.70, 5 / 6: 0.02, 0.5: 0.05, 1 / 3: 0.03},
@@ -28,7 +27,6 @@ DIFFERENCES = {
 
 
 def coverage(shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 2000) -> float:
-    """Return the share of the experiments whose 95 % interval contains the true mean."""
     drawn = np.random.default_rng(seed).choice(list(shares), (experiments, queries), p=list(shares.values()))
     truth = sum(value * share for value, share in shares.items())
     low, high, _ = bootstrap_means(drawn, seed, resamples=resamples)
@@ -48,12 +46,11 @@ def false_positives(
 
 
 def either_sign(shares: dict[float, float]) -> dict[float, float]:
-    """Return differences of either sign -> their shares."""
     return {sign * size: share / (2 if size else 1) for size, share in shares.items() for sign in (1, -1)}
 
 
 def intervals(experiments: int = 1000) -> None:
-    """Count how often intervals cover the true mean, and tests find a difference where none is; about three minutes."""
+    """Count how often intervals cover the true mean and tests find a difference that is not there; three minutes."""
     differences = {name: either_sign(shares) for name, shares in DIFFERENCES.items()}
     print(f"Shares of {experiments} experiments.")
     for title, rows, share in (

@@ -1,10 +1,9 @@
-"""Check `harness power` by simulation: how often the test finds the differences of known populations.
+"""Simulate how often the test finds the differences of known populations, to check `harness power`.
 
-needed: queries for a power of 80 %, from the population itself; found: how often the test of `harness compare` has p up
-to 0.05 with as many, which should be 80 %. Student's: the same by the formula for normal differences, for comparison.
+needed: queries for a power of 80 %. found: how often the test of `harness compare` finds the difference with as many.
+Student's: the same by the formula for normal differences.
 smallest: the difference that QUERIES queries find in 80 %, and how often they do if the population is tilted to it.
-coverage: of EXPERIMENTS / 4 sets of QUERIES queries, in how many the 95 % interval of the queries needed holds the
-number that the population needs.
+coverage: how often, in EXPERIMENTS / 4 sets of QUERIES queries, the 95 % interval of the queries needed holds `needed`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from harness.statistics.significance import sign_flip_test
 QUERIES, POWER, ALPHA = 110, 0.8, 0.05
 TEST = FlipTest(ALPHA)
 
-# difference -> share of the queries. The first three are like those of pairs of runs on the contest.
+# difference -> share of the queries. The first three are like pairs of runs on the contest.
 SHARES = {
     "few differ": {1.0: 0.07, 0.5: 0.03, -0.5: 0.01, -1.0: 0.01, 0.0: 0.88},
     "some differ": {1.0: 0.08, 0.5: 0.06, 1 / 3: 0.04, -1 / 3: 0.03, -0.5: 0.03, 0.0: 0.76},
@@ -50,14 +49,14 @@ def drawn(population: Population, queries: int, samples: int, seed: int = 0) -> 
 
 
 def found(population: Population, queries: int, samples: int, resamples: int = 10_000) -> float:
-    """Return the share of samples in which the test finds a difference. Each few samples draw their own signs."""
+    """Return the share of samples with a difference that the test finds. Every 20 samples draw new signs."""
     rows = drawn(population, queries, samples)
     p = [sign_flip_test(rows[start : start + 20], start, resamples)[0] for start in range(0, samples, 20)]
     return float((np.concatenate(p) <= ALPHA).mean())
 
 
 def coverage(population: Population, needed: int, experiments: int) -> float:
-    """Return how often the interval of the queries needed holds the number that the population needs."""
+    """Return how often the interval of the queries needed holds the population's number."""
     inside = 0
     for row in drawn(population, QUERIES, experiments, seed=1):
         if not row.any():
