@@ -14,8 +14,8 @@ from retrievers.base import Ranking
 def metrics(queries: int = 10_000, depth: int = 100) -> None:
     """Time all our measures, and three measures of pytrec_eval and of ranx, on the same generated runs.
 
-    Ours reads a Ranking and looks up the labels. Timed separately: the conversion to the dicts that the
-    others read, and ranx's compilation (its first call). Each time is the best of three.
+    Ours reads a Ranking and looks up the labels. Timed separately: the conversion to the dicts that the others read,
+    and ranx's compilation (its first call). Each time is the best of three.
     """
     import pytrec_eval
     from ranx import Qrels as RanxQrels

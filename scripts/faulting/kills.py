@@ -222,7 +222,7 @@ class Sweep:
         return found
 
     def rounds(self, kills: int, starts: int) -> int:
-        """Start the sweep with kills in turn, interrupt it once, at last let it finish undisturbed, and check trials."""
+        """Start the sweep with kills in turn, interrupt it once, let it finish undisturbed; check its trials."""
         names = [name for name in self.victims if name != "interrupt"]
         for number in range(starts):
             print(f"start {number + 1}:")
