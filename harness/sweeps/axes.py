@@ -34,7 +34,7 @@ class Values:
 
     @property
     def extremes(self) -> tuple[str, ...]:
-        """The values among which anything that goes wrong shows: the ends if neighbours are similar, else all."""
+        """The values to check before a search: the ends of an ordered axis, else all."""
         return self.ends if self.ordered else self.texts
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
@@ -47,7 +47,6 @@ class Values:
         return self.texts[parameter] if self.ordered else parameter
 
     def position(self, text: str) -> int:
-        """Return the place of a value on the axis, from 0."""
         return self.texts.index(text)
 
     def parameter(self, position: int) -> int | str:
@@ -57,7 +56,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Interval:
-    """An axis of numbers, both ends included: integers if the ends are int, else numbers of 6 significant digits."""
+    """An axis of numbers, ends included: integers if the ends are int, else numbers of 6 significant digits."""
 
     low: float
     high: float
@@ -70,7 +69,6 @@ class Interval:
 
     @property
     def size(self) -> int | None:
-        """The number of points; None for real numbers."""
         return self.high - self.low + 1 if isinstance(self.low, int) and isinstance(self.high, int) else None
 
     @property
@@ -108,8 +106,8 @@ MOST = 100_000  # values of an axis, and trials of a grid: checking as many take
 def axis_of(override: Override) -> Axis:
     """Return the axis of a swept override, such as `top_k=1,3` or `gate.threshold=interval(0,9)`.
 
-    Numbers that rise or fall are ordered. Raise BadInput for an axis without values or with more than MOST, and for an
-    interval that is empty, infinite, or logarithmic with an end at or below 0.
+    Raise BadInput for an axis without values or with more than MOST, and for an interval that is empty, infinite, or
+    logarithmic with an end at or below 0.
     """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
 

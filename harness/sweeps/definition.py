@@ -33,7 +33,7 @@ PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parall
 
 
 class JobsLost(Failed):
-    """Jobs ended without a result. of: number of the job -> how it ended, in one line."""
+    """Jobs ended without a result. of: job number -> how it ended, in one line."""
 
     def __init__(self, message: str, of: Mapping[int, str]) -> None:
         super().__init__(message)
@@ -42,11 +42,11 @@ class JobsLost(Failed):
 
 @dataclass(frozen=True)
 class HydraLauncher:
-    """What a sweep uses of Hydra.
+    """The part of Hydra that a sweep uses.
 
-    overrides: of a named sweep, then of the command line. check: raises BadInput or Failed if no job can be launched.
-    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. Raises
-    JobsLost if jobs end without a result. serial: whether jobs run one after the other.
+    overrides: of a named sweep, then of the command line. check: raises BadInput or Failed if no job can start.
+    launch: (overrides of each job, number of the first job) -> the jobs' returns. Every job calls `jobs`.
+        Raises JobsLost if jobs end without a result.
     """
 
     overrides: Sequence[str]
@@ -63,7 +63,7 @@ class HydraLauncher:
 class Sweep:
     """A sweep that can run.
 
-    fixed: overrides that all trials share. points: the trials of a grid; [] for a search, which proposes them later.
+    fixed: overrides that all trials share. points: the trials of a grid; [] for a search.
     anchor: the key of one trial that can run; with the axes, it identifies a search.
     partial: key that applies only to some trials -> the choices that have it, as group=choice.
     config: of the first trial that can be read.
@@ -86,7 +86,7 @@ class Sweep:
 
     @property
     def trials_per_job(self) -> int | None:
-        """The most trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
+        """The most trials in a job; None: no limit. A parallel launcher gets several jobs."""
         in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
         return self.config.trials_per_job or (None if self.launcher.serial else in_parallel)
 
@@ -108,7 +108,7 @@ class Sweep:
 
     @cached_property
     def sweep_id(self) -> str:
-        """The id of the trials, by which a restarted sweep finds its parent run and its folder."""
+        """The id by which a restarted sweep finds its parent run and its folder."""
         if self.points:
             identity: list[Any] = sorted(trial.key or " ".join(trial.overrides) for trial in self.points)
         else:
@@ -129,9 +129,9 @@ class Sweep:
 
 
 def define(launcher: HydraLauncher) -> Sweep:
-    """Compose and check every trial of a grid, the two corners of a search space, or the one trial of a base.
+    """Define the sweep. Check every trial of a grid, two corners of a search space, or the base of sweep=auto.
 
-    Raise BadInput if no trial can run, for keys that cannot be swept, and Hydra's own errors.
+    Raise BadInput if no trial can run or a key cannot be swept. Let Hydra's errors pass.
     """
     fixed, swept = plan.split_overrides(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = launcher.composer
@@ -159,7 +159,6 @@ def define(launcher: HydraLauncher) -> Sweep:
 
 
 def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list[Override]]) -> list[Override]:
-    """Take the first of `objectives` as the objective where none is given."""
     given = {one.key_or_group: one for one in overrides}
     names = given["objectives"].value() if "objectives" in given and "objective" not in given else None
     if isinstance(names, list) and names and not str(names[0]).startswith(LESS_IS_BETTER):
@@ -168,7 +167,6 @@ def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list
 
 
 def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
-    """Raise BadInput if the points of a search would not all compare: a sampler prefers the easier data."""
     first = {key: overrides[0] for key, overrides in some.items()}
     for key in some:
         trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]

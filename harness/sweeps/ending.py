@@ -42,10 +42,10 @@ from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, memb
 
 
 def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place) -> None:
-    """Write `board.html`, or `board-0.html` … for groups of trials that do not compare.
+    """Write `board.html`, or `board-0.html` … for groups of trials.
 
-    Write none for a text task, for an objective that is not a mean over queries, for fewer than two different trials,
-    for trials that are not uploaded, and if the public part chooses, since a board shows all private scores.
+    Write none for a text task, an objective that is not a mean over queries, fewer than two different trials or trials
+    that are not uploaded. Write none if the public part chooses: a board shows all private scores.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
     shown = kind.task is None and tracker.keeps_runs and config.select_on == "all"
@@ -80,10 +80,7 @@ def _unsent(context: Context) -> list[Path]:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a sweep whose trials are over.
-
-    parent, record: of the parent run. began: time.perf_counter() at the start. automatic: found beside the trials.
-    """
+    """The end of a sweep. parent, record: of the parent run. began: time.perf_counter() at the start."""
 
     execution: Execution
     parent: str | None
@@ -94,7 +91,7 @@ class Ending:
     def finish(self, raised: BaseException | None) -> CommandAnswer:
         """Sum up and close the parent run. The sweep fails if a trial failed or a run could not be logged.
 
-        raised: the error that ended the sweep early; it is raised again once the summary is printed.
+        raised: the error that ended the sweep early. Raise it again after printing the summary.
         """
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
@@ -130,7 +127,6 @@ class Ending:
         return Place(sweep.config.document, {}, sweep.launcher.config_dir)
 
     def _summary(self, complete: bool) -> SweepSummary:
-        """Sum up the trials. complete: whether all are over, so that a choice among them can be judged."""
         execution = self.execution
         sweep, results = execution.sweep, execution.results
         summary = SweepSummary(
@@ -151,7 +147,6 @@ class Ending:
         return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
     def _judged(self, summary: SweepSummary) -> SweepSummary:
-        """Return the summary with the expected score of the best trial, and the edges to go beyond."""
         execution, best = self.execution, summary.best
         if best is None:
             return summary
@@ -161,7 +156,6 @@ class Ending:
         return replace(summary, expected=found, edges=self._edges(summary, best))
 
     def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
-        """Return the keys whose best value is at an edge, if a value beyond it can run; [] without values by query."""
         execution, objective = self.execution, summary.objectives[0].name
         if not execution.sweep.kind.is_query_mean(objective):
             return []
@@ -188,7 +182,6 @@ class Ending:
             return []
 
     def _log_best_in_full(self, summary: SweepSummary, folder: Path) -> dict[str, float]:
-        """Log the best trial as `harness run` does; return its metrics."""
         execution, context = self.execution, self.execution.context
         trial, result = execution.trials[summary.best or 0], summary.results[summary.best or 0]
         tracker = copy.copy(execution.tracker)
@@ -214,7 +207,7 @@ class Ending:
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
     def _pages(self, summary: SweepSummary) -> dict[str, str]:
-        """Save a view of each group of trials; return label -> the page that lists them, best first."""
+        """Save a view of each group of trials; return label -> link to the list of its runs."""
         sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
         found: dict[str, str] = {}
         with suppress(Unreachable):
@@ -235,7 +228,6 @@ class Ending:
         return found
 
     def _document(self, summary: SweepSummary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
-        """Return the JSON document. best: label of a group -> folder of its best trial. unsent: runs not uploaded."""
         execution, record = self.execution, self.record
         views = 0 if record.unsent else execution.tracker.count_private_view(record.experiment, summary.private_views)
         return summary.document() | {
@@ -259,10 +251,10 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return what to expect of the best run of the experiment that compares with the best trial.
+    """Return the expected score of the best run in the experiment that compares with the trial `best`.
 
-    If the trials are not logged, only the sweep's own count. None if the objective is not a mean over queries, or
-    without a choice. best: number of the best trial. replay: of the sweep's choices.
+    If the trials are not logged, the sweep's trials alone count. None if the objective is not a mean over queries or
+    there is only one run.
     """
     objective = config.objective
     if not RunKind(config.document.get("task")).is_query_mean(objective):
@@ -291,7 +283,6 @@ def expected(
 
 
 def _scores(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> list[ScoreTable]:
-    """Return scores by query from the tracker; for trials that are not logged, from their files."""
     if all(result.run_id for result in results):
         with tempfile.TemporaryDirectory() as folder:
             runs = [tracker.run(result.run_id or "") for result in results]

@@ -1,4 +1,4 @@
-"""Runs the trials of a sweep in batches, each as Hydra jobs, and skips the trials that have finished before."""
+"""Run the trials of a sweep in batches of Hydra jobs, and skip trials that have finished before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 class Forecast:
-    """Counts the trials, jobs and retrievals of a plan. finished: trial key -> result of an earlier trial."""
+    """Count the trials, jobs and retrievals of a plan. finished: trial key -> earlier result."""
 
     def __init__(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> None:
         self._sweep, self._finished = sweep, finished
@@ -58,14 +58,14 @@ class Forecast:
         } | (plan.keys_by_cost(trials) if self._sweep.points else {})
 
     def more_retrievals(self, trials: Sequence[Trial]) -> int:
-        """Return how many retrievals these trials add to those of the trials planned before."""
+        """Return the number of retrievals that these trials add to a plan."""
         known = set(self._cached)
         self(trials)
         return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
 class Execution:
-    """A sweep in progress. finished: trial key -> result of an earlier trial. trials, results: by number."""
+    """A sweep in progress. finished: trial key -> earlier result. trials, results: by number."""
 
     def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
         self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
@@ -76,13 +76,12 @@ class Execution:
         self._job_of: dict[int, int] = {}  # number of a trial -> of its job
 
     def close_running(self, status: str) -> None:
-        """End the runs of trials that are still RUNNING."""
         with suppress(Unreachable):  # they stay RUNNING, and the next start adopts them
             for run in self.context.left_running(self.tracker).values():
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def mark_reused(self) -> None:
-        """Tag the runs that this sweep reused: its view in MLflow lists them."""
+        """Tag the runs that this sweep reused, for its view in MLflow."""
         tag = member_tag(self.context.sweep_id)
         reused = {result.run_id for result in self.results.values() if result.reused and result.run_id}
         if not reused:
@@ -95,12 +94,12 @@ class Execution:
             tell([f"The view of this sweep will lack the runs that it reused, since {error}. To add them, repeat it."])
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
-        """Run the trials whose results are unknown, and collect the results of all. total: of all batches, if known."""
+        """Run the trials whose results are unknown; collect the results of all. total: trials in all batches."""
         self.trials |= {trial.number: trial for trial in trials}
         known = {one.key: one for one in self.results.values() if one.status == "FINISHED"} | dict(self.finished)
         waiting: dict[str, Trial] = {}  # one of equal trials
         for trial in trials:
-            if trial.error:  # nothing of it is logged, since nothing began
+            if trial.error:  # it never began, so there is nothing to log
                 self.results[trial.number] = failed(trial, trial.error)
             elif trial.key not in known:
                 waiting.setdefault(trial.key, trial)
@@ -121,7 +120,6 @@ class Execution:
         self._fail_lost(trials, error)
 
     def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:
-        """Note trials without a result as failed. error: what the launcher raised."""
         why = f"{type(error).__name__}: {error}" if error else "workers must share the outputs folder"
         if isinstance(error, JobsLost):
             tell([str(error)])
@@ -200,7 +198,7 @@ def search_counts(
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
     """Return trial key -> result of the finished trials of the experiment.
 
-    Where times are compared, the times of other machines count only if this sweep measured them.
+    If a time is an objective, times from another machine count only if this sweep measured them.
     """
     tag, wanted = member_tag(sweep.sweep_id), {trial.key for trial in sweep.points}
     found = {}

@@ -1,7 +1,7 @@
 """The plan of a sweep: its trials, what each one needs, and which ones share a Hydra job.
 
-The expensive steps of a trial are the cached ones: its component rankings and its reranker, known by their identities.
-Trials that need the same ones share a job; all other differences are free.
+Component rankings and rerankings are expensive and cached by their identities; all other steps of a trial are cheap.
+Trials with the same expensive steps share a job.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ if TYPE_CHECKING:
 class Trial:
     """One point of a sweep.
 
-    overrides: the swept ones, key=value. plan: None if it could not be made.
-    data, rules: digests of what scores it, and how; trials with equal ones compare.
+    overrides: the swept ones, key=value. plan: None if it could not be made. error: why the trial cannot run.
+    data, rules: digests of the scoring data and of the scoring rules; trials compare if both are equal.
     ranking_keys: digests of its component rankings.
-    unwritten: how many queries a language model must still be asked for, and a digest of the queries.
-    job_key: digest of all its expensive steps. order_key: of what else decides the order of its candidates.
-    error: why it cannot run.
+    unwritten: (number of queries that a language model must still write, digest of the queries).
+    job_key: digest of its expensive steps. order_key: digest of the other settings that order its candidates.
     """
 
     number: int
@@ -84,7 +83,7 @@ class Trial:
 
 @dataclass
 class Job:
-    """Trials with the same expensive steps. depths: of their retrievals. timed: whether queries are timed."""
+    """Trials with the same expensive steps. depths: of their component rankings."""
 
     trials: list[Trial]
     depths: tuple[int, ...]
@@ -92,7 +91,7 @@ class Job:
 
 
 class Planner:
-    """Makes trials of overrides; reads each dataset and computes each identity once for all trials."""
+    """Make trials from overrides. Read each dataset and compute each identity once for all trials."""
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
@@ -105,12 +104,12 @@ class Planner:
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return the fixed overrides and a trial's own, without keys that the trial's choices do not have."""
+        """Return (fixed, own) overrides of a trial, without keys that its choices do not have."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
     def trial(self, number: int, overrides: Sequence[str]) -> Trial:
-        """Return the trial of these overrides. Bad input becomes its `error`; Hydra's errors are raised."""
+        """Return the trial of these overrides. Store BadInput in its `error`; let Hydra's errors pass."""
         try:
             fixed, applicable = self.words(overrides)
             trial = Trial(number, applicable)
@@ -163,7 +162,6 @@ class Planner:
         return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
 
     def _check_possible(self, trial: Trial, plan: Plan, facts: DataFacts) -> None:
-        """Raise BadInput where the trial would fail for its data or models; check equal trials once."""
         learning = [plan.gate if plan.made("gate").learns else None]
         learning += [plan.fusion] if plan.fusion_learns else []
         split = [plan.split.public, plan.split.seed, plan.split.select_on, plan.objective]
@@ -200,7 +198,7 @@ class Planner:
 
 
 def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
-    """Return the overrides that all trials share, and key -> swept override. The last override of a key counts."""
+    """Return (overrides that all trials share, key -> swept override). The last override of a key counts."""
     last = {override.get_key_element(): override for override in overrides}
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
@@ -248,7 +246,7 @@ def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: of each ranking. most: trials in a job; None: no limit."""
+    """Group trials by their expensive steps. depths: by ranking key. most: trials in a job; None: no limit."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)
@@ -263,7 +261,7 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return digest of a component ranking -> the greatest depth that a trial reads."""
+    """Return ranking key -> the greatest depth that a trial reads."""
     greatest: dict[str, int] = {}
     for trial in trials:
         for key in trial.ranking_keys:
@@ -272,7 +270,7 @@ def depths(trials: Iterable[Trial]) -> dict[str, int]:
 
 
 def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """Return the swept keys of a grid: `expensive` ones change what must be computed, `free` ones do not."""
+    """Return the swept keys of a grid: `expensive` ones change retrieval or reranking, `free` ones do not."""
     keys = dict.fromkeys(word.partition("=")[0] for trial in trials for word in trial.overrides)
     expensive = keys_that_change(trials, lambda trial: trial.job_key)
     return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
@@ -296,7 +294,7 @@ def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable])
 
 
 def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
-    """Return the keys that are absent for some value of `key`, as gate.threshold for gate=none."""
+    """Return the keys that are absent for some value of `key`, such as gate.threshold for gate=none."""
     having: dict[str, set[str]] = {}  # value -> the keys beside it
     for own in trials:
         having.setdefault(own[key], set()).update(own)
@@ -304,7 +302,7 @@ def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str
 
 
 def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
-    """Return whether trials differ in how documents were cut, and have the same evidence and rules."""
+    """Return whether trials with the same evidence and rules cut documents in different ways."""
     given = [{**trial.fingerprints, "rules": trial.rules} for trial in trials if not trial.error]
     same = {(one.get("queries"), one.get("evidence"), one["rules"]) for one in given}
     several = len({one.get("documents") for one in given}) > 1
@@ -355,7 +353,6 @@ def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sizes(jobs: Sequence[int]) -> str:
-    """Return ` of 10, 9 trials`, or ` of 1 trial each` if all jobs have as many."""
     if len(jobs) > 1 and len(set(jobs)) == 1:
         return f" of {counted(jobs[0], 'trial')} each"
     sizes = [str(size) for size in jobs[:8]] + ["…"] * (len(jobs) > 8)
@@ -363,7 +360,6 @@ def _sizes(jobs: Sequence[int]) -> str:
 
 
 def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
-    """Raise BadInput unless the trial will have its objective, and pay for nothing else."""
     plan.check(qrels)
     if "answer" in plan.active:
         raise BadInput(

@@ -1,8 +1,7 @@
-"""Which of a sweep's best trials to take, and where it may pay to try more.
+"""Which of a sweep's best trials to take, and where to try more.
 
-Among trials with equal scores, the one in the middle of their plateau is the safest: scores on other queries move the
-plateau's edges first. If they differ in other keys than numbers, one that asks no language model costs no money, and
-the quickest costs the least.
+If trials with equal scores differ in keys that are not numbers, prefer one that asks no language model, then the
+quickest. Then take the middle of the plateau: scores on other queries move its edges first.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Points:
     """Finished trials by number.
 
     values: the objective, greater is better. texts: swept key -> value as text. numeric: keys of numbers.
-    ms: milliseconds per query, without what a language model takes. asking: trials that ask one for each query.
+    ms: milliseconds per query, without language models. asking: trials that ask a language model for each query.
     """
 
     values: Mapping[int, float]
@@ -47,7 +46,7 @@ class Points:
         return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
-        """Return the trials that differ from this one in a numeric key at most, by its value."""
+        """Return the trials that differ from this one at most in a numeric key, sorted by it."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
@@ -66,7 +65,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A trial, and those with the same score, itself among them. reason: of the choice, if any."""
+    """The trial to take. tied: the trials with its score, itself included. reason: "" if no other trial ties."""
 
     trial: int
     tied: tuple[int, ...]
@@ -74,7 +73,7 @@ class Recommendation:
 
 
 def recommend(points: Points) -> Recommendation | None:
-    """Return the trial to take of those with the greatest value up to rounding; None without trials."""
+    """Choose among the trials with the greatest value, up to rounding. None without trials."""
     if not points.values:
         return None
     most = max(points.values.values())
@@ -113,7 +112,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the trial with the most steps, along any key, to a trial that is not tied, and why this one."""
+    """Return the trial that is the most steps away, along any key, from a trial that is not tied, and the reason."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -135,7 +134,6 @@ def _depth(points: Points, trial: int, key: str) -> int:
 
 
 def _span(points: Points, tied: Sequence[int], key: str) -> str:
-    """Return the tied values of a key: a range of numbers if all that were tried between its ends tie."""
     texts = list(dict.fromkeys(points.texts[trial][key] for trial in tied if key in points.texts[trial]))
     if key not in points.numeric:
         return f"{key} {', '.join(texts)}"
@@ -149,7 +147,7 @@ def _span(points: Points, tied: Sequence[int], key: str) -> str:
 
 @dataclass(frozen=True)
 class Edge:
-    """A numeric key whose best value is the least or the greatest that was tried. beyond: a value just beyond it."""
+    """A numeric key whose best value is the least or the greatest tried. beyond: a value just beyond it."""
 
     key: str
     beyond: str
@@ -163,9 +161,9 @@ def edges(
     by_query: Callable[[Sequence[int]], np.ndarray],
     grows: Callable[[str], bool],
 ) -> list[Edge]:
-    """Return the keys whose best value is at an edge and better than others beyond chance, by the rule of boards.
+    """Return the keys whose best value is at an edge and better beyond chance, by the rule of boards.
 
-    by_query: numbers of trials -> their values on the queries that rank them, float64 [n, Q].
+    by_query: trials -> their values on the queries that rank them, float64 [n, Q].
     grows: whether the objective grows with a key by construction.
     """
     found = []
@@ -197,7 +195,7 @@ def _end(
     by_query: Callable[[Sequence[int]], np.ndarray],
     grows: bool,
 ) -> list[Edge]:
-    """Return the end of a search's interval near which the best value lies, if the best trial elsewhere is worse."""
+    """Return the end of the interval if the best trial lies near it and the best trial elsewhere is worse."""
     scale = np.log if interval.log else float
     low, high = scale(interval.low), scale(interval.high)
 

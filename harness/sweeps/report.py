@@ -1,4 +1,4 @@
-"""What people see of a sweep: its progress, the table of the best trials, and the files of its summary."""
+"""The progress of a sweep, the table of its best trials, and the files of its summary."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Places = tuple[np.ndarray, list[str]]
 
 ABSENT = "–"  # the value of a key that a trial does not have
 MOST_KEYS = 12  # in one figure
-MOST_BINS = 8  # into which the values of a key are grouped to estimate its effect
+MOST_BINS = 8  # groups of a key's values, to estimate its effect
 TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
 POLL_SECONDS = 0.2
 
 
 def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
-    """Return the report of the command, whose JSON document is `document`."""
+    """Return the command's report. document: its JSON document."""
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
     asked = counted(counts["asked"], "trial")
@@ -86,7 +86,6 @@ def _systems(summary: SweepSummary) -> Table:
 
 
 def _best_trials(summary: SweepSummary) -> Table:
-    """Return the best trials with the swept keys; an automatic sweep has too many keys for a column each."""
     keys = [] if summary.automatic else list(summary.axes())
     several = len(summary.kinds) > 1
     names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
@@ -123,7 +122,7 @@ def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
 
 
 def write_sweep_files(summary: SweepSummary, folder: Path) -> Path:
-    """Write the sweep's files: trials.csv, summary.json and, if any trial has a value, figures."""
+    """Write trials.csv, summary.json and, if any trial has a value, figures."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
     write_text(folder / "summary.json", json.dumps(encoded(summary.document()), ensure_ascii=False, indent=2))
@@ -152,8 +151,8 @@ def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
     """Return one panel per swept key (the 12 with the largest effect): all trials, best and median at each value.
 
-    axes: swept key -> its value in each of T trials, all numbers or all texts, None where a trial does not have the
-    key. values: the objective, float64 [T], NaN where a trial failed. best: place of the best one.
+    axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.
+    values: the objective, float64 [T], NaN if the trial failed. best: place of the best one.
     """
     from harness.reports.figure import new_figure, shortened, with_fonts
 
@@ -200,7 +199,6 @@ def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -
 
 
 def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]:
-    """Return the values of a key as places on an axis, float64 [T], and the labels of 0, 1, … if they are texts."""
     from harness.reports.figure import drawable, shortened
 
     if all(isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value) for value in given):
@@ -215,7 +213,7 @@ def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]
 
 
 def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]:
-    """Return at most 12 keys, in their order: those whose values, or groups of them, have the most different means."""
+    """Return the MOST_KEYS keys whose values, or bins of values, have the most different means, in their order."""
     done = np.isfinite(values)
 
     def effect(name: str) -> float:
@@ -230,7 +228,6 @@ def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]
 
 
 def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int | None, lines: str | None) -> None:
-    """Draw all trials as points. lines: how the best and the median at each value are joined; None without these."""
     done = np.isfinite(values)
     panel.scatter(places[done], values[done], s=12, color=TRIAL, alpha=0.5, linewidths=0, label="trial")
     if lines is not None:
@@ -248,7 +245,6 @@ def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int |
 
 
 def _label_axis(panel: Axes, places: np.ndarray, labels: Sequence[str]) -> None:
-    """Label the horizontal axis: texts at 0, 1, …; numbers over two decades, most of them small, on a log scale."""
     from harness.reports.figure import shortened
 
     levels = np.unique(places)
@@ -276,9 +272,9 @@ def _failures(values: np.ndarray) -> str:
 def watch_trials(
     context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run: print a line for each trial on a terminal, else count them now and then.
+    """Follow the journal while jobs run: print a line for each trial on a terminal, else a count now and then.
 
-    known: results of before. total: trials when all are done.
+    known: earlier results. total: number of trials when all are done.
     """
     over, terminal = threading.Event(), sys.stderr.isatty()
     position = read_journal(context)[1]

@@ -1,8 +1,8 @@
 """How a sweep chooses its points: the whole grid, or batches that one of Optuna's samplers proposes.
 
-A study saves every proposed point with its values in an SQLite file. A new sampler draws each point from the earlier
-points alone, seeded with the search's seed and the point's number. A search that was killed and restarted therefore
-proposes the same points as one that was not.
+A study saves every proposed point with its values in an SQLite file. Each point is drawn by a new sampler that sees the
+earlier points alone and is seeded with the search's seed and the point's number. A restarted search therefore proposes
+the points of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH_END = "batch_end"  # attribute of a stored point
 
 
 class SweepObjective(NamedTuple):
-    """What a sweep optimises. name: a measure, or the name of another logged number."""
+    """A number that a sweep optimises. name: a measure or another logged number."""
 
     name: str
     direction: Direction
@@ -64,7 +64,7 @@ class Auto:
 
 @dataclass(frozen=True)
 class DrawnPoint:
-    """A point of a study, counted from 0. overrides: key=value, in the order of the space."""
+    """A point of a study. number: from 0. overrides: key=value, in the order of the space."""
 
     number: int
     overrides: tuple[str, ...]
@@ -92,10 +92,10 @@ class Search:
         self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
 
     def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
-        """Open the study `name` in an SQLite file, which is created if needed.
+        """Open the study `name` in an SQLite file; create it if needed.
 
-        Raise BadInput if the sampler cannot search this space, does not support these objectives or lacks a package,
-        and if the file is not a study.
+        Raise BadInput if the sampler lacks a package or cannot search this space or these objectives, or if the file
+        is not a study.
         """
         self._check(space, objectives)
         import optuna
@@ -141,7 +141,7 @@ class Search:
             log.warning("search=cmaes draws %s at random: it models numbers only.", ", ".join(unordered))
 
     def new_sampler(self, seed: int, dimensions: int, objectives: int) -> optuna.samplers.BaseSampler:
-        """dimensions: number of numeric axes. objectives: number of objectives."""
+        """dimensions: number of numeric axes."""
         from optuna import samplers
         from optuna.exceptions import ExperimentalWarning
 
@@ -162,12 +162,12 @@ class Search:
 
 
 def _create(file: Path) -> None:
-    """Create a study's file, under another name first: with some of its tables only, it could not be opened."""
+    """Create a study's file under another name, then rename it: with some tables missing, it cannot be opened."""
     import optuna
     from sqlalchemy import URL
 
     unfinished = file.with_name(f"{file.name}.unfinished")
-    for left in file.parent.glob(f"{unfinished.name}*"):  # of a killed process, its journal included
+    for left in file.parent.glob(f"{unfinished.name}*"):  # left by a killed process, with its journal
         left.unlink()
     storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(unfinished)).render_as_string())
     storage.engine.dispose()
@@ -175,7 +175,7 @@ def _create(file: Path) -> None:
 
 
 class Study:
-    """A search in progress: its points and their values. Opened by Search.open, by one process at a time."""
+    """A search in progress: its points and their values. Search.open opens it, in one process at a time."""
 
     def __init__(self, search: Search, stored: optuna.Study, space: Mapping[str, Axis]) -> None:
         self._search, self._stored, self._space = search, stored, space
@@ -190,10 +190,7 @@ class Study:
         return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 
     def ask(self, n: int) -> list[DrawnPoint]:
-        """Return at most n different points whose values are unknown; [] if the space has no new ones.
-
-        A batch that was cut short is completed before the next one learns from it.
-        """
+        """Return at most n different points without values; [] if none is left. Complete an interrupted batch first."""
         trials = self._stored.get_trials(deepcopy=False)
         waiting = [trial for trial in trials if not trial.state.is_finished()]
         # A process that was killed while proposing may have saved only the first points of its batch.
@@ -218,7 +215,6 @@ class Study:
         return tuple(f"{key}={axis.text(parameters[key])}" for key, axis in self._space.items())
 
     def _new(self, trials: Sequence[optuna.trial.FrozenTrial]) -> optuna.trial.FrozenTrial | None:
-        """Return a new point as a running trial that follows `trials`; None if there is none."""
         tried = {self._overrides(trial.params) for trial in trials}
         if len(tried) >= self._size:
             return None
@@ -245,7 +241,7 @@ class Study:
         return None
 
     def _untried(self, tried: set[tuple[str, ...]], seed: int) -> dict[str, int | str]:
-        """Draw a point of a finite space that is not among `tried`; all are equally likely."""
+        """Draw a point of a finite space outside `tried`, each with equal probability."""
         axes, sizes = list(self._space.items()), [axis.size or 1 for axis in self._space.values()]
         places = [
             [axis.position(word.partition("=")[2]) for word, (_, axis) in zip(one, axes, strict=True)] for one in tried

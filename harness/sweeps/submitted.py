@@ -1,9 +1,8 @@
-"""Jobs that submitit starts, on SLURM or as processes of this machine, and a wait for them that always ends.
+"""Jobs that submitit starts, on SLURM or on this machine, and a wait for them that always ends.
 
-submitit itself waits until `sacct` says that a job is over: for ever if a job is killed and the cluster keeps no
-accounts. `squeue`, which is asked here, knows every element of an array until some minutes after its end (SLURM's
-MinJobAge); `sacct` knows older ones where there are accounts. A job that is over, or unknown to both, is lost if it
-leaves no result within a grace period.
+submitit waits until `sacct` says that a job is over: for ever if the job is killed and the cluster keeps no accounts.
+This module asks `squeue`, which knows every element of an array until some minutes after its end (SLURM's MinJobAge),
+and `sacct` for older ones. A job that is over or unknown to both is lost if it leaves no result within GRACE_SECONDS.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what 
     "configurationsource": "Start the sweep on a machine of the cluster, or set SLURM_CONF.",
     "contact": "Is this a machine of the cluster, and its controller up? `scontrol ping` tells.",
 }
-NEVER = (  # reasons for which a job waits for ever, unless somebody changes the cluster
+NEVER = (  # reasons why a job waits for ever, unless the cluster changes
     "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
     "PartitionNodeLimit", "PartitionTimeLimit", "not permitted to use this partition",
 )  # fmt: skip
@@ -77,19 +76,19 @@ FOR_NOW = ("not available now", "down, drained", "partition not available", "is 
 SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
 
 LOOK_SECONDS = 1.0  # between two looks for results
-ASK_SECONDS = 10.0  # between two questions to SLURM, whose controller serves many
+ASK_SECONDS = 10.0  # between two questions to SLURM's controller, which serves many users
 GRACE_SECONDS = 15.0  # for the result of a job that is over: file systems of clusters show files late
-CANCEL_SECONDS = 8.0  # for a cancelled job to end: its process stops within one or two
+CANCEL_SECONDS = 8.0  # for a cancelled job to end; its process stops within 1 or 2 s
 AGAIN = "Repeat the same command to run what is missing."
 
 
 class SlurmSilent(Exception):
-    """SLURM did not answer, such as while its controller restarts; the text is its message."""
+    """SLURM did not answer, for example because its controller restarts. The text is its message."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a job, as SLURM calls it, such as RUNNING. nodes: where it runs or ran. reason: why it waits."""
+    """The state of a job in SLURM's words, such as RUNNING. nodes: where it runs or ran. reason: why it waits."""
 
     name: str
     nodes: str = ""
@@ -125,7 +124,7 @@ def check_slurm() -> None:
 def try_submission(script: str) -> None:
     """Ask SLURM whether it would take a job, without submitting one. script: for sbatch.
 
-    Raise BadInput with its answer if it would never; Failed if it does not answer.
+    Raise BadInput with its answer if it would never take it; Failed if it does not answer.
     """
     try:
         asked = _run(["sbatch", "--test-only"], script)
@@ -145,7 +144,7 @@ def advice(said: str) -> str:
 
 
 def states(array: str) -> dict[str, State]:
-    """Return the state of each element of an array that the queue knows: `12_3`, or `12` of a single job."""
+    """Return the state of each array element in the queue: `12_3`, or `12` for a single job."""
     asked = _run(["squeue", "--array", "--noheader", "--states=all", f"--jobs={array}", "--format=%i|%T|%N|%r"])
     if asked.returncode == 0:
         return _parsed(asked.stdout)
@@ -155,7 +154,7 @@ def states(array: str) -> dict[str, State]:
 
 
 def ended(array: str) -> dict[str, State]:
-    """Return how each element ended, from the accounts of the cluster; {} where it keeps none."""
+    """Return how each element ended, by the cluster's accounts; {} if it keeps none."""
     columns = "--format=JobID,State,NodeList"
     try:
         asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={array}", columns])
@@ -165,7 +164,7 @@ def ended(array: str) -> dict[str, State]:
 
 
 def cancel(array: str) -> None:
-    """Cancel all elements of an array; say so where SLURM does not."""
+    """Cancel all elements of an array. Tell the user if SLURM does not."""
     try:
         asked = _run(["scancel", array])
         said = "" if asked.returncode == 0 or UNKNOWN_JOB in asked.stderr else last_words(asked.stderr)
@@ -176,7 +175,7 @@ def cancel(array: str) -> None:
 
 
 def _parsed(lines: str) -> dict[str, State]:
-    """Return the states in lines of element|state|nodes|reason, where a state may be `CANCELLED by 1000`."""
+    """Parse lines of element|state|nodes|reason. A state may be `CANCELLED by 1000`."""
     found = {}
     for line in lines.splitlines():
         fields = [field.strip() for field in line.split("|", maxsplit=3)]
@@ -186,14 +185,13 @@ def _parsed(lines: str) -> dict[str, State]:
 
 
 def last_words(said: str) -> str:
-    """Return the last line that a command wrote to standard error, without its name."""
+    """Return the last line of a command's standard error, without the command's name."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
     words = "no message" if not lines else lines[-1]
     return re.sub(r"^(\w+: (error|fatal): |allocation failure: |Batch job submission failed: )+", "", words).rstrip(".")
 
 
 def _run(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command of SLURM. Raise SlurmSilent after a minute."""
     try:
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
@@ -202,10 +200,10 @@ def _run(command: Sequence[str], text: str | None = None) -> subprocess.Complete
 
 @dataclass(frozen=True)
 class Element:
-    """What submitit sends to a worker and calls there: one job of the sweep.
+    """One job of the sweep: submitit sends it to a worker and calls it there.
 
-    SLURM warns a job of its end by SIGTERM (cancelled, preempted) and SIGUSR2 (out of time). submitit ignores the
-    first, and raises the second as an error that a trial would take for its own. Here both end the trial in progress.
+    SLURM warns a job of its end by SIGTERM (cancelled, preempted) or SIGUSR2 (out of time). submitit ignores the first
+    and raises an error for the second, which a trial would record as its own. Here both end the trial in progress.
     """
 
     launcher: BaseSubmititLauncher
@@ -235,29 +233,29 @@ class Element:
             raise
 
     def checkpoint(self, *arguments: Any) -> Any:
-        """Return what submitit runs after SLURM has put the job back into the queue: the same, less what finished."""
+        """Return the job for SLURM's next attempt. It skips trials that have finished."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments)
 
 
 class Submitted:
-    """Launches the jobs of a sweep by submitit. launcher: as Hydra's plugin has set it up."""
+    """Launch the jobs of a sweep by submitit. launcher: set up by Hydra's plugin."""
 
     def __init__(self, launcher: BaseSubmititLauncher) -> None:
         self._launcher = launcher
         self._on_slurm = launcher._EXECUTOR == "slurm"
 
     def check(self) -> None:
-        """Raise BadInput unless SLURM is there and would take such jobs; Failed if it does not answer."""
+        """Raise BadInput if SLURM is missing or would not take the jobs; Failed if it does not answer."""
         if self._on_slurm:
             check_slurm()
             try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
 
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
-        """Submit the jobs and wait for all of them; cancel them if this is interrupted.
+        """Submit the jobs and wait for them; cancel them if interrupted. first: number of the first job.
 
-        overrides: of each job. first: number of the first job. Raise JobsLost if any ended without a result.
+        Raise JobsLost if a job ends without a result.
         """
         from hydra.core.singleton import Singleton
         from submitit.core.utils import FailedJobError
@@ -282,14 +280,13 @@ class Submitted:
         return [waiting.results[number] for number in numbers]
 
     def _executor(self) -> Any:
-        """Return submitit's executor, set up as Hydra's plugin does: resources by common names, the rest by SLURM's."""
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
         from submitit import AutoExecutor
 
         kind, given = self._launcher._EXECUTOR, dict(self._launcher.params)
         place = Path(given.pop("submitit_folder"))
-        folder = place.parent / secrets.token_hex(4) / place.name  # new: what it reads there, submitit executes
-        if self._on_slurm:  # whose jobs may begin without this environment
+        folder = place.parent / secrets.token_hex(4) / place.name  # new: submitit executes files from it
+        if self._on_slurm:  # jobs may begin without this environment
             given["setup"] = [*(f"export {name}={value}" for name, value in SAFE.items()), *(given.get("setup") or ())]
         retries = {f"{kind}_{name}": given.pop(name) for name in ("max_num_timeout",) if name in given}
         executor = AutoExecutor(folder=folder, cluster=kind, **retries)
@@ -304,8 +301,8 @@ class Submitted:
 class Waiting:
     """The wait for jobs: elements of one array on SLURM, else processes of this machine.
 
-    results: number -> result. lost: number -> (how the job ended without a result, what to do).
-    over: number -> when SLURM first said so, or no longer knew it. said: the last line on the jobs' states.
+    lost: job number -> (how it ended without a result, what to do). said: the last line about the jobs' states.
+    over: job number -> when SLURM first said that it is over, or no longer knew it.
     """
 
     jobs: Mapping[int, Job[Any]]
@@ -336,7 +333,7 @@ class Waiting:
                 time.sleep(LOOK_SECONDS)
 
     def cancel(self) -> None:
-        """Cancel the jobs and wait a little for their end: what they leave unfinished is closed after it."""
+        """Cancel the jobs and wait up to CANCEL_SECONDS for their end, so that the caller can close their runs."""
         self._end()
         until = time.monotonic() + CANCEL_SECONDS
         with suppress(SlurmSilent):
@@ -352,7 +349,6 @@ class Waiting:
                 job.cancel(check=False)
 
     def _states(self) -> dict[str, State]:
-        """Return the states of the jobs that are known. Raise SlurmSilent if SLURM does not answer."""
         if self.on_slurm:
             return states(self.array)
         names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}  # a job with a result is not asked for its state
@@ -367,12 +363,11 @@ class Waiting:
                 continue
             try:
                 self.results[number] = job.result()
-            except FailedJobError as error:  # which holds the traceback between two lines of dashes
+            except FailedJobError as error:  # it holds the traceback between two lines of dashes
                 trace = str(error).split("-" * 22 + "\n")[1].strip()
                 self._lose(number, trace.rpartition("\n")[2].removeprefix("harness.errors.Failed: "))
 
     def _ask(self) -> None:
-        """Ask where the jobs are, and give up jobs that have been over for a while and still have no result."""
         try:
             known = self._states()
         except SlurmSilent as error:
@@ -401,7 +396,6 @@ class Waiting:
         tell([f"Job {job.job_id} ended without a result: {how}. Log: {log}"])
 
     def _say(self, known: Mapping[int, State]) -> None:
-        """Say how many jobs wait, run and are over, such as `5 pending (Resources), 1 done`, if that is new."""
         pending = [state for state in known.values() if state.name == "PENDING"]
         running = sum(state.name == "RUNNING" for state in known.values())
         reasons = ", ".join(sorted({state.reason for state in pending if state.reason not in ("", "None")}))

@@ -1,8 +1,7 @@
 """A sweep in numbers: the best trials, the Pareto front, counts, and the parent run's metrics and tags.
 
-Trials compare if the same queries and labels score them by the same rules, as `harness compare` asks of runs. A sweep
-over data sets, over schemes of a task, or over ways to cut texts into documents (unless its objectives count characters
-of evidence) therefore has several groups of trials, each with its best one.
+Trials compare if the same queries and labels score them by the same rules. If they do not all compare, the summary has
+a group, with its best trial, for each set of trials that do.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ SHOWN = 10  # best trials that are listed
 
 @dataclass(frozen=True)
 class System:
-    """The swept keys that do not set groups apart, as key=value, and what they score in each group.
+    """One setting of the swept keys that do not separate the groups, with its trial and score in each group.
 
-    trials: one for each group, or None. values: the objective in each group; NaN without one.
-    mean: over the groups; NaN if a value is missing, or if the groups are scored by different rules.
+    values: NaN without a trial. mean: over the groups; NaN if a value is missing or the groups have different rules.
     """
 
     overrides: tuple[str, ...]
@@ -53,10 +51,10 @@ class System:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial in the JSON document, in the table of all trials and in the report.
+    """A trial in the JSON document, the table of all trials and the report.
 
-    objectives: name -> value, NaN if absent; the first one ranks the trials. interval: of the first one.
-    kind: on what its value rests, such as `out of fold`.
+    objectives: name -> value, NaN if absent; the first ranks the trials. interval, kind: of the first; kind may be
+        `out of fold`.
     """
 
     trial: int
@@ -81,7 +79,6 @@ class TrialRow:
 
 
 def _systems(parts: Sequence[SweepSummary]) -> list[System]:
-    """Return the systems of all groups: by their means if there are means, else in the order of the trials."""
     found: dict[tuple[str, ...], list[int | None]] = {}
     for place, part in enumerate(parts):
         for number, trial in part.trials.items():
@@ -101,9 +98,9 @@ class SweepSummary:
     """The trials of a sweep and their results, by number.
 
     run_id: of the parent run. skipped: keys of the trials that finished before.
-    expected: of the best run of the experiment that compares with the best trial.
-    apart: swept key -> its values that set these trials apart from the other groups.
-    groups: a summary of each group of trials that compare; () if all do. With groups, the whole has no best trial.
+    expected: for the best run of the experiment that compares with the best trial.
+    apart: swept key -> the values that separate these trials from the other groups.
+    groups: one summary each; () if all trials compare. A summary with groups has no best trial.
     """
 
     sweep_id: str
@@ -122,7 +119,7 @@ class SweepSummary:
     systems: Sequence[System] = ()
 
     def grouped(self) -> SweepSummary:
-        """Return the summary with groups of trials that compare, unless all do. Trials that cannot run are in none."""
+        """Split the trials into groups that compare, unless all do. Trials that cannot run are in no group."""
         members: dict[tuple[str, str], list[int]] = {}
         for number, trial in self.trials.items():
             if not trial.error:
@@ -162,7 +159,7 @@ class SweepSummary:
 
     @cached_property
     def points(self) -> Points:
-        """The finished trials; one of equal trials."""
+        """The finished trials, one for each trial key."""
         different = {self.results[n].key: n for n in sorted(self._finished, reverse=True)}
         value = {n: self._finished[n] for n in sorted(different.values())}
         axes = self.axes()
@@ -174,7 +171,7 @@ class SweepSummary:
 
     @cached_property
     def recommended(self) -> Recommendation | None:
-        """The finished trial to take; None if no trial finished, or if they do not compare."""
+        """The finished trial to take; None if no trial finished or the trials do not all compare."""
         return None if self.groups else recommend(self.points)
 
     @property
@@ -183,7 +180,6 @@ class SweepSummary:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the best trial, or of the groups."""
         if self.groups:
             return self._notes_on_groups()
         tie = [self.recommended.reason] if self.recommended and self.recommended.reason else []
@@ -199,7 +195,6 @@ class SweepSummary:
         return [*([] if one.run_id in own else [before]), one.sentence]
 
     def _notes_on_labels(self) -> list[str]:
-        """Estimate the best trial's value if labels come partly from a model."""
         objective = self.results[self.best].objective if self.best is not None else None
         if objective is None or objective.estimate is None:
             return []
@@ -210,7 +205,6 @@ class SweepSummary:
         ]
 
     def _notes_on_cuts(self) -> list[str]:
-        """Warn that longer documents show more evidence in the first k, if the trials differ in their length."""
         names = [objective.name for objective in self.objectives]
         if not cut_in_different_ways(self.trials.values()) or any(not name.startswith("span_recall") for name in names):
             return []
@@ -282,9 +276,9 @@ class SweepSummary:
         return list(dict.fromkeys(row.kind for row in self.top))
 
     def counts(self) -> dict[str, int]:
-        """Count the trials by status, and the skipped ones, which finished before.
+        """Count the trials by status, and those that were skipped because they had finished before.
 
-        reused: skipped ones that another sweep or a run made. same: trials with the key of another.
+        reused: skipped trials from another sweep or a run. same: trials with the key of another trial.
         """
         results = self.results.values()
         keys = [result.key for result in results if result.key]
@@ -298,7 +292,7 @@ class SweepSummary:
 
     @property
     def private_views(self) -> int:
-        """How many runs show new private scores."""
+        """The number of runs that show new private scores."""
         if self.groups:
             return sum(group.private_views for group in self.groups)
         if self.select_on == "public":
@@ -306,13 +300,13 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent; numbers if all are."""
+        """Return swept key -> its value in each trial, None if absent; numbers if all values are."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
 
     def table(self) -> dict[str, list[Any]]:
-        """Return column -> values, one row per trial, as JSON has them."""
+        """Return column -> values, one row per trial."""
         rows = list(self.rows.values())
         columns: dict[str, list[Any]] = {
             "trial": [row.trial for row in rows],
@@ -341,7 +335,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags of the parent run. pages: label of a group, or "" -> the page that lists its trials."""
+        """Return the tags of the parent run. pages: label of a group or "" -> link to the list of its trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
@@ -360,7 +354,7 @@ class SweepSummary:
         return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
 
     def best_note(self, page: str) -> str:
-        """The best trial in a paragraph of Markdown. page: that lists the trials; "" for none."""
+        """Describe the best trial in Markdown. page: link to the list of trials, or ""."""
         best = self.rows[self.best or 0]
         low, high = best.interval
         interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
@@ -401,7 +395,7 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the objectives of a trial, of the kind that ranks runs; NaN for objectives that it lacks."""
+    """Return the objectives of a trial on the part that ranks runs; NaN if absent."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

@@ -1,7 +1,7 @@
-"""A Hydra job of a sweep: retrieves once, then logs each of its trials as a run.
+"""A Hydra job of a sweep: retrieve once, then log each trial as a run.
 
-A worker gets everything it needs with its job. It returns the results, and writes them one by one to the sweep's
-journal: the sweep follows the journal, and reads from it what a job that died had finished.
+A worker returns its results, and appends each one to the sweep's journal as well. The sweep shows progress from the
+journal, and takes from it the results of a job that died.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHANGED = "The data or the queries have changed since the sweep was planned. Sta
 
 
 class RetrievalTrials:
-    """Trials that gate and score the rankings of a job; these are retrieved once."""
+    """The retrieval trials of a job: retrieve once, then gate and score for each trial."""
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
@@ -54,7 +54,7 @@ class RetrievalTrials:
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
         queries = {session.queries_digest}
-        if plan.writer:  # something stood for the queries until a language model had written them
+        if plan.writer:  # planned with stand-ins for queries that a language model writes
             queries.add(queries_digest(plan.writer.stand_ins(session.dataset.queries)))
         if first.ranking_keys[0] not in {digest(steps.ranking_identity(index, one)) for one in queries}:
             raise RuntimeError(CHANGED)
@@ -63,10 +63,10 @@ class RetrievalTrials:
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(plan, session)
         self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[str, Ordered] | None = None  # jobs are sorted by it: one is enough
+        self._last_order: tuple[str, Ordered] | None = None  # (order key, result); trials are sorted by order key
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """Write a trial's files, tags and metrics. full: all that a run logs, with its page for `run_id`."""
+        """Write a trial's files, tags and metrics. full: everything that a run logs, with its page for `run_id`."""
         plan, dataset = trial.retrieval, self.session.dataset
         outcome = self._outcome(plan, None if full else [plan.objective])
         record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
@@ -86,7 +86,6 @@ class RetrievalTrials:
 
 
 def _write_scored_file(trial: Trial, folder: Path, record: RunRecord, full: bool) -> None:
-    """Score a file of predictions; write files, tags and metrics as `RetrievalTrials.write`."""
     plan = trial.plan
     assert isinstance(plan, TextPlan)
     scored = judge_files(plan)
@@ -115,16 +114,13 @@ def _read_expected(expected: str, name: str) -> Dataset:
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
-PATIENCE = 60.0  # seconds that a job waits for a tracking server: the sweep had it when it began
+PATIENCE = 60.0  # seconds that a job waits for a tracking server
 COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """metrics: by MLflow's names. error: one line. objective: ranks the trial.
-
-    reused: whether another sweep or a run made it. hashes: the run's tag with the hashes of its files.
-    """
+    """metrics: by MLflow's names. error: one line. reused: from another sweep or a run. hashes: tag of file hashes."""
 
     number: int
     key: str
@@ -148,8 +144,7 @@ class TrialResult:
 class Context:
     """What all trials of a sweep share.
 
-    token: of this start; workers stop when another start has claimed the sweep. tracking: digest of its config.
-    owner: the file with the token of the start that has claimed the sweep.
+    token: of this start; workers stop once the file `owner` holds another one. tracking: digest of its config.
     """
 
     sweep_id: str
@@ -172,16 +167,16 @@ class Context:
         return self.folder / "owner"
 
     def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """Return trial key -> its RUNNING run in this sweep; the worker may be dead."""
+        """Return trial key -> its RUNNING run in this sweep. Its worker may be dead."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
 
 class Jobs:
-    """The task function of a sweep's Hydra jobs: runs the job whose number is in Hydra's config.
+    """The task function of a sweep's Hydra jobs: run the job whose number is in Hydra's config.
 
-    A worker reads its trials from the sweep's folder. They lie there without the tracking address, which may contain a
-    password: a worker takes the address from its own config.
+    A worker reads its trials from the sweep's folder. They are stored without the tracking address, which may contain
+    a password; the worker takes the address from its config.
     """
 
     def __init__(self) -> None:
@@ -222,13 +217,13 @@ class Jobs:
 
 
 def run_job(job: Job, context: Context) -> list[TrialResult]:
-    """Run the trials of a job. A trial that fails does not stop the others.
+    """Run the trials of a job. A failed trial does not stop the others.
 
-    A launcher may restart a job whose worker died: trials in the journal are not repeated, RUNNING runs are adopted.
+    In a job that restarts after its worker died, skip the trials in the journal and adopt RUNNING runs.
     """
     if context.owner.read_text() != context.token:
         return []  # another start has taken over while this job was queued
-    gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
+    gc.set_threshold(50_000)  # logging makes many objects; the default took 6 % of the time
     first = job.trials[0]
     assert first.plan is not None
     document = first.plan.document
@@ -246,7 +241,7 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
 
 
 class Runner:
-    """Logs each trial of a job as a run, once it has retrieved what they share."""
+    """Log each trial of a job as a run, after one retrieval for all."""
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
         self.tracker, self.context = tracker, context
@@ -293,7 +288,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """Return what a full record adds to the light one that is logged as `run_id`. folder: emptied first."""
+        """Return the parts of a full record that the light one of `run_id` lacks. folder: emptied first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
@@ -319,7 +314,7 @@ def sweep_lock(folder: Path) -> Iterator[str]:
 
 
 def claim_sweep(folder: Path) -> str:
-    """Claim a sweep with a new token: workers with an older one stop after their trial."""
+    """Claim a sweep with a new token, and return it. Workers with an older token stop after their trial."""
     token = secrets.token_hex(8)
     write_text(folder / "owner", token)
     return token
@@ -327,7 +322,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A result, and the token of the start whose worker wrote it."""
+    """A result with the token of the start that wrote it."""
 
     token: str
     result: TrialResult
@@ -342,7 +337,7 @@ def write_journal(context: Context, result: TrialResult) -> None:
 
 
 def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
-    """Return the results of this start after a position, and the position at which to continue."""
+    """Return this start's results after a position, and the next position."""
     lines, position = _journal(context).since(position)
     return [line.result for line in lines if line.token == context.token], position
 

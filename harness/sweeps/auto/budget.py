@@ -1,4 +1,4 @@
-"""The time that an automatic sweep may take, and what it has spent, across restarts."""
+"""The time budget of an automatic sweep, and the time that it has spent across restarts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.storage.append_log import AppendLog
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LEAST, MOST = 1, 168 * 3600  # seconds: a week
 TELLING = 1.0  # seconds: shorter estimates say nothing about a machine
-SWING = 5.0  # at most so many times slower or quicker than estimated
+SWING = 5.0  # greatest pace, and 1 / the least
 _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 
 def seconds_of(budget: object) -> float:
-    """Return the seconds of a text such as 90s, 10m or 2h. Raise BadInput beyond a second to a week."""
+    """Return the seconds of a text such as 90s, 10m or 2h. Raise BadInput outside 1 second to 1 week."""
     found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
     if found is None:
         raise BadInput(f"budget={budget!s:.40} is no time: give a number and its unit, such as 90s, 10m or 2h.")
@@ -36,7 +36,7 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A completed step. name: its kind is the first word. estimate: in seconds; 0: none."""
+    """A completed step. name: its first word is the kind. estimate: in seconds; 0: none."""
 
     name: str
     seconds: float
@@ -44,10 +44,7 @@ class Step:
 
 
 class StepLog:
-    """The completed steps, with the seconds that each took the first time.
-
-    A step in the log is never refused again, so a sweep that was killed and repeated takes the same steps.
-    """
+    """The completed steps with the seconds that each took first. A restarted sweep takes all of them again."""
 
     def __init__(self, file: Path) -> None:
         self._log = AppendLog(file, Step, lenient=True)
@@ -67,13 +64,13 @@ class StepLog:
 
     @property
     def pace(self) -> float:
-        """How much slower this machine is than estimated; 1 before any step has told."""
+        """Seconds taken / seconds estimated, from 1/SWING to SWING; 1 without steps of TELLING or more."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0
 
     def note(self, name: str, seconds: float, estimate: float = 0.0) -> None:
-        """Write down a completed step, unless it is known."""
+        """Log a completed step, unless it is known."""
         if name not in self._steps:
             self._steps[name] = Step(name, seconds, estimate)
             self._log.append([self._steps[name]])

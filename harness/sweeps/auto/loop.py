@@ -1,7 +1,7 @@
 """The loop of `sweep=auto`: try systems within the budget, choose the best configuration, and score the choice.
 
-Systems are chosen by promise, cost and budget alone. So what is computed depends on no label, and the repetitions
-without each fold find every component ranking in the cache.
+Promise, cost and budget decide which systems are tried, never labels. The replays without each fold therefore find
+every component ranking in the cache.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REPLAYS = "replays"  # in the cache
 
 
 class AutoLoop:
-    """One automatic sweep. folder: of the sweep, where the log is kept. seconds: its budget."""
+    """One automatic sweep. folder: of the sweep, for the log. seconds: its budget."""
 
     def __init__(self, sweep: Sweep, folder: Path, seconds: float) -> None:
         self._sweep, self._budget = sweep, seconds
@@ -74,7 +74,6 @@ class AutoLoop:
         return self._judge(execution, space, (winner, self._values(execution, [winner])[winner]))
 
     def _run_systems(self, execution: Execution) -> list[Candidate]:
-        """Try the systems that the budget allows; return those that did not fail."""
         ran, waiting = [], list[Candidate]()
         for place, one in enumerate(self._space.systems):
             cost = self._cost(one)
@@ -89,11 +88,9 @@ class AutoLoop:
         return ran + self._try(execution, waiting)
 
     def _cost(self, one: Candidate, pace: float | None = None) -> float:
-        """Return the seconds that a system will take, of what is not cached."""
         return self._costs.cost([one.work], self._made, pace or self._log.pace).seconds or 0.0
 
     def _try(self, execution: Execution, systems: Sequence[Candidate]) -> list[Candidate]:
-        """Run the trials of systems; return those that did not fail."""
         if not systems:
             return []
         estimates = [self._cost(one, 1.0) for one in systems]
@@ -112,7 +109,6 @@ class AutoLoop:
         return step in self._log or self._log.spent + cost <= limit
 
     def _affordable_gates(self) -> tuple[Words, ...]:
-        """Return the gates, without the ones that take too long to learn with all replays."""
         first, *others = self._space.gates
         kept = [first]
         for gate in others:
@@ -125,7 +121,7 @@ class AutoLoop:
         return tuple(kept)
 
     def _values(self, execution: Execution, asked: Sequence[Words]) -> dict[Words, float]:
-        """Return the objectives of trials, which are run unless they are known; NaN where a trial failed."""
+        """Run the trials that are not known yet; return the objectives of all, NaN if failed."""
         planned: dict[Words, Trial] = {}
         for words in asked:
             number = self._numbers.setdefault(words, len(self._numbers))
@@ -138,7 +134,6 @@ class AutoLoop:
         return found
 
     def _judge(self, execution: Execution, space: SearchSpace, winner: tuple[Words, float]) -> Automatic:
-        """Replay the procedure without each fold, as often as the budget allows."""
         arithmetic = Arithmetic(self._sweep.planner)
         rows = arithmetic.labelled(space.baseline).rows
         baseline = space.baseline, arithmetic.values(space.baseline, rows)[rows]
@@ -155,7 +150,6 @@ class AutoLoop:
         return Automatic(procedure, len(space.systems), Budget(self._budget, spent), tuple(self._untried))
 
     def _replay(self, space: SearchSpace, arithmetic: Arithmetic, number: int) -> Replayed:
-        """Return one replay, from the cache if an earlier start has left it there."""
         config, labelled = self._sweep.config, arithmetic.labelled(space.baseline)
         named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # under which earlier replays are cached
         made_of = [VERSION, self._sweep.anchor, named, config.seed, config.select_on, number]
@@ -172,10 +166,7 @@ class AutoLoop:
 
 
 def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
-    """Return what a sweep may try, and the estimates of what that costs.
-
-    Raise BadInput unless two queries can choose, since one scores what the other has chosen.
-    """
+    """Return what a sweep may try and cost estimates. Raise BadInput with fewer than two labelled queries."""
     base = sweep.planner.trial(0, ())
     if base.error:
         raise base.error
@@ -221,7 +212,6 @@ def auto_plan_lines(space: SearchSpace, costs: CostModel, budget: float) -> list
 
 
 def _estimates(space: SearchSpace, costs: CostModel) -> list[tuple[Candidate, float]]:
-    """Return the systems in their order, with the seconds that each takes after those before it."""
     made, rows = set[str](), []
     for one in space.systems:
         rows.append((one, costs.cost([one.work], made).seconds or 0.0))

@@ -1,8 +1,8 @@
 """The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
-The queries are split into folds. Without the labels of one fold, the whole procedure is carried out again: what gates
-learn, which configurations are tried, and which of them is the best. The chosen one scores the queries of the fold.
-Component rankings depend on no label, so all of this is arithmetic on what the trials have left in the cache.
+The queries are split into folds. The whole procedure is repeated without the labels of each fold: gates learn,
+configurations are tried, and the best one is chosen to score the queries of the fold. Component rankings depend on no
+label, so every repetition finds them in the cache of the trials.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from retrievers.base import Progress, Ranking
 
 FOLDS = 10
 REPEATS = 3  # at most: as many as the budget allows
-LEAST = 20  # labelled queries; with fewer, no interval and no test means anything
+LEAST = 20  # labelled queries; with fewer, intervals and tests mean nothing
 RESAMPLES = 10_000
-SHOWN = 12  # lines of what was not tried
+SHOWN = 12  # lines about systems that were not tried
 _SPLITS = 500  # gates draw their own folds by lower numbers
 
 # The value of a configuration for each query, where the labels of some queries are known; see `Arithmetic.values`.
@@ -46,8 +46,6 @@ ByQuery = Callable[[Words, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class _Retrieved:
-    """A configuration whose component rankings are known."""
-
     plan: Plan
     rankings: Mapping[str, Ranking]
     session: Session
@@ -57,13 +55,13 @@ class _Retrieved:
         return bool(self.plan.made("gate").learns) or self.plan.fusion_learns
 
     def payoff(self, candidates: Ranking) -> Payoff:
-        """Return what showing candidates earns each query, by all labels."""
+        """Return the payoff of showing candidates, by all labels."""
         payoff = steps.payoff_of(self.plan, self.plan.objective, candidates, self.session.dataset)
         assert payoff is not None, "the planner refuses trials without labels"
         return payoff
 
     def with_labels_of(self, known: np.ndarray) -> _Retrieved:
-        """Return the same without the labels of queries that are not in `known`, int [n]."""
+        """Return a copy without the labels of queries outside `known`, int [n]."""
         dataset, split = self.session.dataset, self.plan.split
         assert dataset.qrels is not None
         kept = {dataset.queries[row].query_id for row in known}
@@ -74,7 +72,7 @@ class _Retrieved:
 
 @dataclass(eq=False)
 class Arithmetic:
-    """Values of configurations, each computed once, also where the labels of some queries are hidden."""
+    """Values of configurations with all labels or with some hidden, each computed once."""
 
     planner: Planner
     _retrieved: dict[Words, _Retrieved] = field(default_factory=dict)
@@ -83,15 +81,15 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff whose `rows` are the queries that choose, and whose `needs` say which need retrieval."""
+        """Return a payoff: `rows` are the queries that choose, `needs` says which need retrieval."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
-        """Return the objective of each query, float64 [Q]; NaN for queries that are not part of its mean.
+        """Return the objective of each query, float64 [Q]; NaN for queries outside its mean.
 
-        Where the gate or the fusion learns, each query of `known`, int [n], has the value learnt without its own label,
-        as in a trial; every other query has that of what was learnt from all of `known`.
+        known: int [n], the queries whose labels a gate or fusion may learn from. Each of these is scored by what was
+        learnt without its label, as in a trial; every other query by what was learnt from all of `known`.
         """
         made = self._retrieve(words)
         key = (words, known.tobytes() if made.learns else b"")
@@ -128,7 +126,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Replayed:
-    """values: of each query, by the configuration that was chosen without its fold. chosen: one for each fold."""
+    """values: for each query, by the configuration chosen without its fold. chosen: one for each fold."""
 
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
@@ -137,10 +135,9 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Carry the procedure out without each fold of the queries.
+    """Repeat the procedure without each fold of the queries.
 
-    labelled: says which queries choose, two or more, and which need retrieval. number: of the repeat; each has other
-    folds.
+    labelled: see `Arithmetic.labelled`; two queries or more. number: of the repeat; each one has other folds.
     """
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
@@ -161,12 +158,12 @@ def replay(
 
 @dataclass(frozen=True)
 class Procedure:
-    """How the procedure does on queries whose labels it has not seen, beside the baseline.
+    """The score of the procedure on queries whose labels it has not seen, beside the baseline.
 
-    value, low, high: the mean over queries and repeats, with its 95 % interval; NaN where there is none.
+    value, low, high: the mean over queries and repeats, and its 95 % interval; NaN if there is none.
     winner: the value of the configuration that all labels chose, on the same labels.
     baseline: the value of the first configuration, `baseline_words`, on the same queries.
-    difference, p: procedure - baseline, and a paired randomisation test.
+    difference: procedure - baseline. p: of a paired randomisation test.
     agreement: share of folds that chose the winner.
     """
 
@@ -207,9 +204,9 @@ def judge_procedure(
     baseline: tuple[Words, np.ndarray],
     raw: bool,
 ) -> Procedure:
-    """Return the numbers of some replays. winner: configuration and value. baseline: configuration and values [n].
+    """Sum up some replays. winner: (configuration, value). baseline: (configuration, values [n]).
 
-    raw: whether labels come partly from a model, so that raw means have no interval and no test.
+    raw: labels come partly from a model; means are raw, without interval and test.
     """
     values = np.mean([one.values for one in replays], axis=0)
     rows = np.stack([values, values - baseline[1]])
@@ -247,7 +244,7 @@ def judge_procedure(
 
 @dataclass(frozen=True)
 class Budget:
-    """seconds: that were allowed. spent: part of the work -> seconds that it took, in all starts of the sweep."""
+    """seconds: allowed. spent: part of the work -> seconds taken in all starts of the sweep."""
 
     seconds: float
     spent: Mapping[str, float] = field(default_factory=dict)
@@ -255,7 +252,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Automatic:
-    """What an automatic sweep says beside its trials. systems: how many were tried."""
+    """The findings of an automatic sweep beside its trials. systems: number that were tried."""
 
     procedure: Procedure
     systems: int = field(metadata=HIDDEN)
@@ -281,7 +278,7 @@ class Automatic:
 
 
 def untried_lines(untried: Sequence[Untried]) -> list[str]:
-    """Return a line for each reason for which something was not tried."""
+    """Return a line for each reason why something was not tried."""
     reasons: dict[str, list[str]] = {}
     for one in untried:
         reasons.setdefault(one.reason, []).append(one.overrides)

@@ -1,6 +1,6 @@
-"""What `sweep=auto` chooses from: the catalogue's proposals that can run here, and how it searches among them.
+"""The search space of `sweep=auto`: the catalogue's proposals that can run here, and the search among them.
 
-Nothing here depends on labels, except that gates are left out where every labelled query needs documents.
+Labels decide one thing alone: gates are left out if every labelled query needs documents.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals th
 
 @dataclass(frozen=True)
 class Candidate:
-    """A retriever, its tokenizer, the text of the queries, perhaps a reranker.
+    """A system to try: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
 
-    words: the overrides that choose it. orders: the overrides of each other fusion and weight of its rankings.
-    trial: without a gate. promise: roughly what it adds to BM25, for spending the budget.
+    words: its overrides. orders: the overrides of each other fusion, and of each other weight, of its rankings.
+    trial: without a gate. promise: rough gain over BM25, for spending the budget.
     """
 
     words: Words
@@ -45,15 +45,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Untried:
-    """What was not tried, and why."""
-
     overrides: str
     reason: str
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The first system and the first gate are the baseline; the other systems follow by promise and cost."""
+    """The systems and gates to try. The first of each is the baseline; other systems follow by promise and cost."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
@@ -65,10 +63,10 @@ class SearchSpace:
 
 
 def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
-    """Return the best configuration. score: each configuration -> its value, NaN if it failed.
+    """Return the best configuration. score: configurations -> values, NaN if failed.
 
-    All systems are tried without a gate. The best few go on to other fusions, the best of these to other weights, and
-    the best of all to gates. Ties go to the first.
+    Try all systems without a gate. Try other fusions of the best few, then other weights of the best few, then gates
+    for the best few. Ties go to the first.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
@@ -80,7 +78,6 @@ def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, fl
             values.update({one: -math.inf if math.isnan(found[one]) else found[one] for one in new})
 
     def leaders() -> list[tuple[Words, Candidate]]:
-        """Return the best configuration of each of the best systems that did not fail."""
         best: dict[Candidate, Words] = {}
         for one in sorted(values, key=lambda one: -values[one]):
             if values[one] > -math.inf:
@@ -97,14 +94,14 @@ def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, fl
 
 
 def changed(words: Words, others: Words) -> Words:
-    """Return overrides with other values of some keys."""
+    """Return `words` after `others` have replaced those with the same keys."""
     return tuple({override_key(word): word for word in (*words, *others)}.values())
 
 
 class SpaceFinder:
-    """Finds what can be tried on a dataset: the baseline, the retrievers with a fitting tokenizer, variations of each.
+    """Find what can be tried on a dataset: the baseline, the retrievers with a fitting tokenizer, variations of each.
 
-    base: a trial without overrides, which can run. What the command line fixes is kept.
+    base: a trial without overrides that can run. Keys that the command line fixes are kept.
     """
 
     def __init__(self, planner: Planner, dataset: Dataset, base: Trial) -> None:
@@ -162,7 +159,6 @@ class SpaceFinder:
         return (("gate=none",), *((f"gate={choice}",) for [choice] in found))
 
     def _add(self, words: Words, promise: float) -> Candidate | None:
-        """Return the system of these overrides; None where it cannot run."""
         trial = self._planner.trial(0, (*words, *self._gates[0]))
         if trial.error:
             self._left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
@@ -175,17 +171,15 @@ class SpaceFinder:
         return self._found.setdefault(trial.key, made)
 
     def _options(self, trial: Trial, *kinds: str) -> Iterator[tuple[Words, float]]:
-        """Yield (overrides, share) of everything that proposals of these kinds stand for."""
         for one in self._proposals(trial, *kinds):
             yield from ((words, one.share) for words in self._values(one))
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
-        """Return the catalogue's proposals. A fusion that learns takes long, and is tried only where it is set."""
+        """Return the catalogue's proposals. Leave out fusions that learn: they take long."""
         setup = replace(self._setup, plan=trial.retrieval, choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
     def _values(self, one: Proposal) -> tuple[Words, ...]:
-        """Return the overrides of each value of a proposal, without what is fixed."""
         found = []
         for values in one.few or zip(*one.changes.values(), strict=True):
             words = [f"{key}={value}" for key, value in zip(one.changes, values, strict=True)]
@@ -195,13 +189,13 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether a key, or one beside it, such as the weight of another ranking, is fixed."""
+        """Return whether a key or a key beside it, such as the weight of another ranking, is fixed."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Return the baseline, then what promises most for a second of work, given all that was computed before it."""
+    """Put the baseline first, then the greatest promise per second of work that earlier systems have not done."""
     always = replace(costs, cache=None)  # the order is the same when a sweep is started again
     first, *left = found
     ordered, made = [first], set(first.work.makes)
@@ -214,7 +208,7 @@ def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
 
 
 def check_request(base: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-    """Raise BadInput for what sweep=auto cannot mean. swept: keys. fixed: overrides."""
+    """Raise BadInput if sweep=auto cannot run with these keys. swept: keys. fixed: overrides."""
     if keys := list(swept):
         raise BadInput(
             f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "
