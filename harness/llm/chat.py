@@ -1,7 +1,7 @@
-"""The client for language models, by OpenAI's chat completions, as hosted models and local servers offer them.
+"""The client for language models with OpenAI's chat completions, hosted or local.
 
-Every reply is in the log before its thread sends the next request, so a restart pays only for requests that were under
-way. Prompts and replies reach no other log. The key is read from the environment for each request and stored nowhere.
+Each reply is logged before its thread sends the next request, so a restart repeats only requests that were under way.
+Prompts and replies reach no other log. The key is read from the environment for each request and stored nowhere.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from retrievers.redaction import redacted
 __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json_value"]
 
 REQUEST = {"temperature": 0}
-RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that are set here
+RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that the harness sets
 ATTEMPTS = 3  # at a usable reply
-USELESS = 10  # replies, and none usable before them, after which no further one is paid for
-SHORTEST_SECRET = 8  # characters: shorter keys are placeholders for servers that want none
+USELESS = 10  # unusable replies, with no usable one before, after which asking stops
+SHORTEST_SECRET = 8  # characters: shorter keys are placeholders for servers that need none
 
 T = TypeVar("T")
 _Asked = tuple["Prompt", dict[str, Any]]  # a prompt and the request for it
@@ -55,11 +55,10 @@ _Asked = tuple["Prompt", dict[str, Any]]  # a prompt and the request for it
 class ChatModel:
     """A language model at an endpoint.
 
-    model: its name there; None: none is chosen, and asking is refused.
-    base_url: https, or http on this machine, where no key is needed.
-    request: further fields of each request, without those that are None; None: `REQUEST`.
-    replies: how a structured reply is demanded: `json_schema` hands its schema to the server, which keeps to it;
-        `json_object` demands JSON, and `text` nothing: the schema is then described in the prompt.
+    model: its name there; None: asking is refused. base_url: https, or http on this machine, where no key is needed.
+    request: further fields of each request; None: `REQUEST`. Fields that are None are left out.
+    replies: `json_schema` sends the schema, which the server enforces. `json_object` demands JSON and `text` demands
+        nothing; both describe the schema in the prompt.
     price: `input` and `output`, money per million tokens; None: unknown.
     timeout, retries, parallel: as in `http_client.Limits`.
     """
@@ -90,12 +89,12 @@ class ChatModel:
     def identify(
         cls, model: str | None, base_url: str, request: dict[str, Any] | None, replies: str, **_: Any
     ) -> dict[str, Any]:
-        """Return what decides replies: not the price, nor what stands under `runtime`."""
+        """Return what decides replies: everything but the price and the keys under `runtime`."""
         fields = {name: value for name, value in (REQUEST if request is None else request).items() if value is not None}
         return {"model": model, "base_url": base_url.rstrip("/"), "request": fields, "replies": replies}
 
     def require(self) -> None:
-        """Raise BadInput unless the model can be asked: it has a name, and a key where one is needed."""
+        """Raise BadInput unless the model has a name, and a key if one is needed."""
         if not self.model:
             raise BadInput("llm.model is missing. Give it on the command line: llm.model=NAME")
         if self._secrets.unset() and not self._address.local:
@@ -107,12 +106,12 @@ class ChatModel:
         self._secrets.headers()
 
     def log_identity(self, purpose: str) -> dict[str, Any]:
-        """Return what a log of replies is for: a model and a purpose, such as "gate". Processes take turns only within
-        a purpose."""
+        """Return the identity of a log of replies. Processes with different purposes, such as "gate", do not wait for
+        each other."""
         return {"model": self.model, "base_url": self.base_url, "purpose": purpose}
 
     def client(self) -> HttpClient:
-        """Return what sends requests to the endpoint. Raise BadInput as `require` does."""
+        """Return the client of the endpoint. Raise BadInput as `require` does."""
         self.require()
         return HttpClient(self._address, self._limits, self._secrets, frozenset({400}))
 
@@ -133,13 +132,12 @@ class ChatModel:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is asked.
+    """A request to a model.
 
-    turns: the conversation; a first one of the role `system` is an instruction.
-    schema: of a structured reply; None: text.
-    request: further fields, such as max_tokens, over those of the config; None omits a field.
-    name: what messages call it, such as "query 'q1'"; it is not sent.
-    expects: how many tokens a reply is likely to have, for estimates; None: unknown.
+    turns: a first turn with the role `system` is an instruction. schema: of a structured reply; None: plain text.
+    request: further fields, such as max_tokens; they override the config's, and None omits a field.
+    name: for messages, such as "query 'q1'"; it is not sent.
+    expects: likely number of tokens in a reply, for estimates; None: unknown.
     """
 
     turns: tuple[Turn, ...]
@@ -151,7 +149,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """value: what was read; None if no reply was usable. problem: why the text is not usable; "" if it is."""
+    """value: as read from the text; None if no reply was usable. problem: why the text is not usable; "" if it is."""
 
     value: T | None
     text: str
@@ -159,11 +157,11 @@ class Reply(Generic[T]):
 
 
 class Chat:
-    """Asks a model, and keeps its replies. Cached replies need no key; asking without one is BadInput.
+    """A model and its replies. Cached replies need no key; asking without one raises BadInput.
 
-    replies: the folder of the log; None: replies are kept for this object alone, and nothing is said about tokens.
-    unasked: why the model is not to be asked, and what to do instead; "": it is asked for what is not cached.
-    turn: as of `ReplyLog`.
+    replies: folder of the log; None: keep replies in this object only, and print nothing about tokens.
+    unasked: why the model must not be asked, and what to do instead; "": ask for replies that are not cached.
+    turn: as in `ReplyLog`.
     """
 
     def __init__(self, model: ChatModel, replies: Path | None, unasked: str = "", turn: Holding = nullcontext) -> None:
@@ -175,11 +173,11 @@ class Chat:
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
         """Return the replies in the order of the prompts. Equal prompts are asked once; logged replies cost nothing.
 
-        A refused reply is asked for again, up to three times in all, and then returned with its problem. Raise Failed,
-        with the number of cached replies, if the endpoint does not answer or refuses the first ten: no new requests
-        start then, and the replies that were under way are kept.
+        An unusable reply is asked for again, up to three times in all, and then returned with its problem. Raise Failed
+        if the endpoint does not answer or the first ten replies are unusable. No new requests start then; replies under
+        way are kept.
 
-        read: makes the value of a reply's text, the same of the same text; raises WrongReply to refuse it.
+        read: returns the value of a text, always the same for the same text, or raises WrongReply to refuse it.
         label: what asks, for progress and messages.
         """
         keys, asked = self._requests(prompts)
@@ -195,18 +193,19 @@ class Chat:
         return [found[key] for key in keys]
 
     def known(self, prompts: Sequence[Prompt], read: Callable[[str], T]) -> list[Reply[T] | None]:
-        """Return the cached replies, as `ask` does; None where the model would be asked. Send nothing."""
+        """Return the cached replies as `ask` does; None where the model would be asked. Send nothing."""
         self._log.refresh()
         return [_judged(self._log[key], read) for key in self._requests(prompts)[0]]
 
     def estimate(self, prompts: Sequence[Prompt]) -> UsageEstimate:
-        """Return what asking would take. Send nothing."""
+        """Estimate what asking would take. Send nothing."""
         self._log.refresh()
         _, asked = self._requests(prompts)
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """Return what the logged replies to these prompts have taken, in any process, unusable ones included."""
+        """Return the usage of all logged replies to these prompts, including unusable ones and those of other
+        processes."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:
@@ -222,7 +221,7 @@ class Chat:
         return UsageEstimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
 
     def _requests(self, prompts: Sequence[Prompt]) -> tuple[list[str], dict[str, _Asked]]:
-        """Return (the key of each prompt, key -> what is asked). A key is the sha256 of all that decides a reply."""
+        """Return (each prompt's key, key -> request). A key is the sha256 of all that decides a reply."""
         keys, asked = [], {}
         for prompt in prompts:
             body = self._model.body(prompt)
@@ -240,14 +239,12 @@ class Chat:
         return f"{self._model.base_url}/chat/completions"
 
     def _known(self, keys: Mapping[str, Any], read: Callable[[str], T]) -> dict[str, Reply[T]]:
-        """Return key -> reply, of the requests that the log decides."""
         judged = ((key, _judged(self._log[key], read)) for key in keys)
         return {key: reply for key, reply in judged if reply is not None}
 
     def _complete(
         self, asked: Mapping[str, _Asked], found: dict[str, Reply[T]], read: Callable[[str], T], label: str
     ) -> None:
-        """Ask until every request has its reply in `found`."""
         if len(found) == len(asked):
             return
         where, before = f"{self._model.model} at {self._model.base_url}", self.spent
@@ -280,7 +277,7 @@ class Chat:
                 self._say(f"{label}: {self.spent.since(before).text()}.")
 
     def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
-        """Send each request once. Yield the key of each that has a further reply in the log."""
+        """Send each request once. Yield its key when its reply is in the log."""
 
         def keep(place: int, reply: http_client.HttpReply) -> None:
             completion = _completion(reply, round(tokens_of(asked[missing[place]][1])))
@@ -293,7 +290,6 @@ class Chat:
             yield missing[answer.place]
 
     def _useless(self, key: str, prompt: Prompt, read: Callable[[str], Any]) -> str:
-        """Return the message after replies that are all unusable. key: of the last."""
         why = ""
         try:
             read(self._log[key][-1].text)
@@ -310,7 +306,7 @@ class Chat:
 
 
 def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
-    """Return what the replies to a request come to; None if it is to be asked (again)."""
+    """Return the first usable reply to a request, or its last problem; None if it must be asked (again)."""
     problem = ""
     for one in completions:
         try:
@@ -327,7 +323,7 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
 
 
 def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion:
-    """Return the completion in a response, or the refusal of a filter before the model; else raise FailedAttempt."""
+    """Return the completion in a response, or a content filter's refusal; raise FailedAttempt for anything else."""
     try:
         content = json.loads(reply.text)
         if reply.status == 400:
@@ -349,7 +345,7 @@ def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion
 
 
 def _filtered(error: Any) -> dict[str, Any]:
-    """Return the refusal of a hosted model's content filter, which concerns one prompt, as a completion."""
+    """Return the refusal of a hosted model's content filter, in the form of a completion."""
     if error["code"] != "content_filter":
         raise ValueError
     return {"choices": [{"message": {"content": str(error["message"])}, "finish_reason": "content_filter"}]}
@@ -370,7 +366,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Return further fields of a request. Raise BadInput for fields that are set here. key: of the config."""
+    """Return further fields of a request. Raise BadInput for fields that the harness sets. key: their config key."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):
@@ -379,7 +375,7 @@ def checked_request(request: Any, key: str) -> dict[str, Any]:
 
 
 def _checked_address(base_url: str) -> Address:
-    """Return the address without a trailing slash. Errors do not show secrets in it."""
+    """Return the address. Errors must not show secrets in it."""
     address = Address.of(base_url.rstrip("/"), "llm.base_url")
     if urlsplit(address.url).query:
         raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")

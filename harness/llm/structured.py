@@ -1,6 +1,6 @@
-"""Structured replies of language models, by the part of JSON Schema that prompts use; and prompt files.
+"""Structured replies of language models, checked by the part of JSON Schema that prompts use; and prompt files.
 
-In a prompt file, UTF-8 text, `{name}` stands for what is filled in; other braces, such as those of JSON, stay.
+A prompt file is UTF-8 text with `{name}` where a value is filled in. Other braces, such as JSON's, stay.
 """
 
 from __future__ import annotations
@@ -25,39 +25,36 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class WrongReply(Exception):
-    """A reply that is not what was asked for; the message says why, without a full stop."""
+    """A reply that cannot be used. The message says why, without a full stop."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What a reply must be.
+    """The form of a reply. name: of letters, digits, `_` and `-`, as endpoints demand. document: a JSON Schema of an
+    object.
 
-    name: of letters, digits, `_` and `-`, as endpoints demand it.
-    document: a JSON Schema of an object. Strict servers want all properties in `required`, and
-        `additionalProperties: false`, at each level. `read` checks type, properties, required, additionalProperties,
-        items and enum; other keywords bind the server alone.
+    Strict servers want all properties in `required`, and `additionalProperties: false`, at each level. `read` checks
+    type, properties, required, additionalProperties, items and enum; only the server heeds other keywords.
     """
 
     name: str
     document: Mapping[str, Any]
 
     def read(self, text: str) -> Any:
-        """Return the JSON in a reply. Raise WrongReply, with the place, unless it keeps to the schema."""
+        """Return the JSON in a reply. Raise WrongReply, naming the place, if it breaks the schema."""
         value = json_value(text)
         _check(value, self.document, "the reply")
         return value
 
 
 def without_thought(text: str) -> str:
-    """Return a reply without the <think>…</think> block at its beginning."""
+    """Return a reply without a leading <think>…</think> block."""
     return _THOUGHT.sub("", text, count=1)
 
 
 def json_value(text: str) -> Any:
-    """Return the parsed JSON of a reply, alone or in a fenced block; a leading <think>…</think> is skipped.
-
-    Raise WrongReply for anything else, numbers that are not finite included.
-    """
+    """Return the JSON of a reply, alone or in a fenced block, after any <think>…</think>. Raise WrongReply for anything
+    else, including numbers that are not finite."""
     text = without_thought(text)
     try:
         return json.loads(_unfenced(text.strip()), parse_constant=_refuse)
@@ -71,7 +68,7 @@ def _unfenced(text: str) -> str:
 
 
 def quoted_reply(text: str) -> str:
-    """Return the beginning of a reply, on one line and in quotation marks, for messages."""
+    """Return the beginning of a reply on one line and in quotation marks, for messages."""
     words = " ".join(text.split())
     return repr(words if len(words) <= 200 else f"{words[:200]}…")
 
@@ -81,7 +78,6 @@ def _refuse(name: str) -> Any:
 
 
 def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
-    """Raise WrongReply unless a value keeps to the schema. where: its place in the reply."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(value, kind) for kind in kinds):
@@ -113,7 +109,7 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class PromptText:
-    """The text of a prompt file, checked by `read_prompt`. places: the names that occur in it."""
+    """The text of a prompt file, checked by `read_prompt`. places: names that occur in it."""
 
     text: str
     places: tuple[str, ...]
@@ -123,14 +119,15 @@ class PromptText:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def filled(self, **values: str) -> str:
-        """Return the text with values for its places; values without a place are left out. Braces in values stay."""
+        """Return the text with its places filled in. Values without a place are ignored; braces in values stay."""
         return _PLACE.sub(lambda found: values[found[1]], self.text)
 
 
 def read_prompt(path: Path, needed: Sequence[str], optional: Sequence[str] = (), key: str = "") -> PromptText:
     """Read a prompt file. Raise BadInput if it is empty or too long, lacks a needed name, or has an unknown one.
 
-    needed: names that must occur as `{name}`. optional: names that may. key: the config key that named the file.
+    needed: names that must occur as `{name}`. optional: names that may. key: the config key that named the file; "":
+    none.
     """
     where = f"{key}={path}" if key else str(path)
     try:

@@ -1,7 +1,7 @@
-"""Replies of language models, kept so that none is paid for twice; what they cost, and estimates of that.
+"""The log of language models' replies, so none is paid for twice; their cost, and estimates of it.
 
-A row of the log holds the key of the request, the reply and what the endpoint counted; never the prompt, nor the key
-that authorises. Beside the log lie files of other machines' rows, which never change.
+A row has the request's key, the reply and the endpoint's token counts, never the prompt or the API key. Files beside
+the log hold other machines' rows and never change.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ Holding = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a language model replied.
-
-    text: the reply or refusal. finish: why it ended, in the endpoint's words: `stop`,
-    `length` (cut off), `content_filter`, or `refusal`. input_tokens, output_tokens: as the endpoint counts them; None
-    where it does not. expected_input: what input_tokens was estimated to be.
-    """
+    """A language model's reply. text: the reply or refusal. finish: why it ended, in the endpoint's words: `stop`,
+    `length` (cut off), `content_filter` or `refusal`. input_tokens, output_tokens: None if the endpoint does not count
+    them. expected_input: the estimate of input_tokens."""
 
     text: str
     finish: str = "stop"
@@ -46,12 +43,11 @@ class _Row:
 
 
 class ReplyLog:
-    """The replies to requests, by the key of the request, in the order in which they came.
+    """Replies by the key of their request, in order of arrival. Threads may add at the same time; processes take turns
+    by the lock `FOLDER.lock`.
 
-    Threads may add at the same time; processes take turns, by the lock `FOLDER.lock`.
-
-    folder: of the log; None: replies are kept for this process alone.
-    turn: what else is held while adding; `Cache.adding` gives it.
+    folder: None: replies are kept for this process only.
+    turn: what else to hold while adding; `Cache.adding` gives it.
     """
 
     def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:
@@ -68,7 +64,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold the lock, with all that other processes have added before."""
+        """Hold the lock, after reading what other processes have added."""
         if self._log is None:
             yield
             return
@@ -77,7 +73,7 @@ class ReplyLog:
             yield
 
     def add(self, key: str, completion: Completion) -> None:
-        """Add a reply, while `adding`; it is on disk when this returns. Raise OSError, such as of a full disk."""
+        """Add a reply, inside `adding`; it is on disk when this returns. Raise OSError if it cannot be written."""
         with self._adding:
             if self._log is None:
                 self._found[key].append(completion)
@@ -86,7 +82,7 @@ class ReplyLog:
                 self._read_on(self._log)
 
     def refresh(self) -> None:
-        """Read what was added since the last time; damaged lines are left out, with a warning."""
+        """Read what was added since the last time. Damaged lines are skipped, with a warning."""
         if self._log is None:
             return
         try:
@@ -119,7 +115,7 @@ def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
 
 BYTES = 4  # of UTF-8 in a token
 MESSAGE_TOKENS = 4  # that frame each message
-CALIBRATED = 20  # logged replies from which on their counts correct the rule
+CALIBRATED = 20  # logged replies needed before their counts correct estimates
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class Price:
             raise ValueError("input and output must be money per million tokens, 0 or more.")
 
     def of(self, input_tokens: int | None, output_tokens: int | None) -> float | None:
-        """Return what tokens cost; None if a price or a count is unknown."""
+        """Return the cost of tokens; None if a price or a count is unknown."""
         if None in (self.input, self.output, input_tokens, output_tokens):
             return None
         assert self.input is not None and self.output is not None  # noqa: PT018 (for mypy)
@@ -143,11 +139,8 @@ class Price:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was asked.
-
-    requests: answered by the endpoint, unusable replies included. cached: replies that came from the log.
-    input_tokens, output_tokens: as the endpoint counts them. uncounted: replies without such counts.
-    """
+    """requests: answered by the endpoint, unusable replies included. cached: replies that came from the log.
+    input_tokens, output_tokens: as the endpoint counts them. uncounted: replies without such counts."""
 
     json_too: ClassVar = ("cost",)
 
@@ -164,12 +157,10 @@ class Usage:
         return None if self.uncounted else self.price.of(self.input_tokens, self.output_tokens)
 
     def since(self, earlier: Usage) -> Usage:
-        """Return what was asked after `earlier`."""
         counts = {one.name: getattr(self, one.name) - getattr(earlier, one.name) for one in fields(self)[1:]}
         return Usage(self.price, **counts)
 
     def plus(self, one: Completion) -> Usage:
-        """Return the usage with one more reply of the endpoint."""
         uncounted = one.input_tokens is None or one.output_tokens is None
         return replace(
             self,
@@ -194,8 +185,8 @@ class Usage:
 class UsageEstimate:
     """What asking will take, if each request gets a usable reply at once.
 
-    input_tokens: by `estimated_tokens`, corrected by the counts of logged requests. output_tokens: the mean of logged
-    replies for each, else what its prompt expects; None without either. cost: None without prices or output_tokens.
+    input_tokens: `estimated_tokens`, corrected by logged counts. output_tokens: the mean of logged replies, or else
+    what the prompts expect; None without either. cost: None without prices or output_tokens.
     """
 
     requests: int
@@ -214,23 +205,23 @@ class UsageEstimate:
 
 
 def estimated_tokens(text: str) -> float:
-    """Return about how many tokens a text has: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
+    """Estimate the tokens of a text: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
 
-    Against the tokenizer of Mistral Nemo (131,072 entries), this is 6 % too many for Korean encyclopedia texts, 3 % too
-    many for Python, and 8 to 16 % too few for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs 1.9 times as
-    many tokens as this says for Korean, and 1.2 to 1.3 times as many for code and English.
+    Compared with the tokenizer of Mistral Nemo (131,072 entries), this is 6 % too high for Korean encyclopedia texts, 3
+    % too high for Python, and 8 to 16 % too low for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs 1.9
+    times as many tokens for Korean, and 1.2 to 1.3 times as many for code and English.
     """
     return len(text.encode("utf-8", "surrogatepass")) / BYTES
 
 
 def tokens_of(body: Mapping[str, Any]) -> float:
-    """Return about how many input tokens a request has, its schema included: servers may put it into the prompt."""
+    """Estimate the input tokens of a request, including its schema, as servers may put it into the prompt."""
     schema = json.dumps(body["response_format"], ensure_ascii=False) if "response_format" in body else ""
     return estimated_tokens(schema) + sum(MESSAGE_TOKENS + estimated_tokens(one["content"]) for one in body["messages"])
 
 
 def correction(completions: Iterable[Completion]) -> float:
-    """Return the factor between counted and estimated input tokens of logged replies; 1 if too few are counted."""
+    """Return the ratio of counted to estimated input tokens of logged replies; 1 if too few are counted."""
     counts = [(one.input_tokens, one.expected_input) for one in completions if one.input_tokens and one.expected_input]
     if len(counts) < CALIBRATED:
         return 1.0
@@ -238,7 +229,7 @@ def correction(completions: Iterable[Completion]) -> float:
 
 
 def mean_output(completions: Iterable[Completion]) -> float | None:
-    """Return the mean length of logged replies in tokens; None if too few are counted."""
+    """Return the mean tokens of logged replies; None if too few are counted."""
     counts = [one.output_tokens for one in completions if one.output_tokens is not None]
     return sum(counts) / len(counts) if len(counts) >= CALIBRATED else None
 

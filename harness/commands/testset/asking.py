@@ -1,4 +1,4 @@
-"""What the commands that ask a language model share: the model, its replies in the cache, and a dry run."""
+"""What commands that ask a language model share: the model, its cached replies, and a dry run."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from harness.storage.cache import Cache, existing_cache
 
 @dataclass(frozen=True)
 class Asking:
-    """A command that asks a language model. purpose: of the replies in the cache; also what the command does."""
+    """A command that asks a language model. purpose: of the cached replies; also the command's verb."""
 
     config: AskingConfig
     purpose: str
 
     @cached_property
     def model(self) -> ChatModel:
-        """Return the model. Raise BadInput if the config names none."""
         if self.config.llm["model"] is None:
             raise BadInput(f"model is missing. Name the language model that {self.purpose}s: model=NAME.")
         model: ChatModel = build(self.config.llm, where="llm")
         return model
 
     def chat(self, cache: Cache, prompts: Sequence[Prompt], extent: str) -> Chat:
-        """Return the chat, and say what asking will take. extent: how much is asked, such as "Judging 12 pairs"."""
+        """Return the chat, and print what asking will take. extent: how much is asked, such as "Judging 12 pairs"."""
         chat = chat_for(self.model, cache, self.purpose)
         print(f"{extent}: {chat.estimate(prompts).text()}.", file=sys.stderr)  # noqa: T201
         return chat
@@ -43,10 +42,8 @@ class Asking:
     def dry_run(
         self, prompts: Sequence[Prompt], extent: str, first: Mapping[str, str], document: Mapping[str, Any]
     ) -> CommandAnswer:
-        """Say what asking would take, from the cached replies alone, and write nothing.
-
-        first: caption -> prompt that is shown. document: what else the JSON says.
-        """
+        """Report what asking would take beyond the cached replies, and write nothing. first: caption -> prompt to show.
+        document: further content of the JSON."""
         cache = existing_cache(self.config.store.path)
         known = cache.found_log("replies", self.model.log_identity(self.purpose)) if cache else None
         estimate = Chat(self.model, known).estimate(prompts)

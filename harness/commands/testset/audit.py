@@ -1,4 +1,4 @@
-"""`harness testset audit`: how far the model that judged agrees with people, and people with each other."""
+"""`harness testset audit`: how far the judging model agrees with people, and people with each other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONTROLS = {
 
 
 def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
-    """Compare the judges of the queries that people have checked, print it, and write it to `agreement.json`."""
+    """Compare the judges on the queries that people have checked; print the result and write it to `agreement.json`."""
     folder = config.testset
     with stage("reading judgements"):
         judged, pool, sample = read_judged_set(folder), read_pool(folder), read_audit(folder)
@@ -82,7 +82,7 @@ def _too_few(progress: Progress) -> str:
 
 
 def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
-    """Return the report. records: of the models that judged. more: what more checked queries are worth."""
+    """records: of the models that judged. more: the worth of more checked queries."""
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people, "
@@ -95,7 +95,6 @@ def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], mor
 
 
 def _model(found: Audit) -> Iterator[Table]:
-    """Yield how far the model agrees with people: on the whole, grade by grade, and by kind of query."""
     if found.model is None:
         both = "No pair has a grade by people and by the model."
         yield Table("The model", notes=[both if found.models else "No model has judged the checked queries."])
@@ -123,7 +122,6 @@ def _model(found: Audit) -> Iterator[Table]:
 
 
 def _controls(record: JudgeRecord) -> str:
-    """Return what the judge made of pairs whose grade is known."""
     if not record.controls:
         return f"{record.by}: no hidden controls."
     known = {what: record.controls.get(kind) for kind, what in CONTROLS.items()}
@@ -157,7 +155,7 @@ def _needs(found: Audit) -> str:
 
 
 def _worth(more: Worth, checked: int) -> Table:
-    """checked: the queries that people have checked in full."""
+    """checked: number of queries that people have checked in full."""
     rows: Rows = [["now", more.now.checked, more.now.together, more.now.people]]
     if one := more.more:
         rows.append([f"with {one.checked - more.now.checked} more, about", one.checked, one.together, one.people])
@@ -176,7 +174,6 @@ def _worth(more: Worth, checked: int) -> Table:
 
 
 def _advice(found: Audit) -> Iterator[str]:
-    """Yield what to do about it."""
     low = [one for one in (*found.people, *filter(None, [found.again])) if one.statistics["kappa"].value <= LOW]
     if low:
         yield (
@@ -205,7 +202,7 @@ def _cells(one: DesignEstimate) -> list[Cell]:
 
 
 def _reasons(statistics: Mapping[str, DesignEstimate]) -> Iterator[str]:
-    """Yield why there is no value or interval."""
+    """Yield why a value or interval is missing."""
     notes: dict[str, list[str]] = {}
     for name, one in statistics.items():
         if one.note:

@@ -46,8 +46,6 @@ from harness.testset.pool.pool import DocumentsPlace
 
 @dataclass(frozen=True)
 class DraftWork:
-    """All that is to be asked, and where its drafts go."""
-
     folder: DocumentsFolder
     chunks: Sequence[Chunk]
     plan: DraftPlan
@@ -61,10 +59,8 @@ class DraftWork:
 
 
 def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
-    """Draft a test set, or go on with one; with `dry_run`, say what that takes.
-
-    Raise Failed if the endpoint does not answer, or if no draft is left.
-    """
+    """Draft a test set, or go on with one; with `dry_run`, report what that takes. Raise Failed if the endpoint does
+    not answer or no draft is left."""
     asking = Asking(config, "draft")
     model = asking.model
     with stage("reading documents"):
@@ -104,7 +100,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
-    """Raise BadInput unless what the config names can be read and the test set may be written."""
+    """Raise BadInput unless the named files can be read and the test set may be written."""
     if not config.kinds:
         raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
     kinds = tuple(kind for kind in KINDS if kind in config.kinds)
@@ -132,7 +128,6 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
 def _counts(
     work: DraftWork, empty: Mapping[str, int], measured: Measured, rejections: Sequence[Rejection]
 ) -> dict[str, Any]:
-    """Return how many queries there are, counts of each kind, why drafts were rejected, and how easy they are."""
     asked, kept = Counter(task.kind for task in work.tasks), Counter(one.kind for one in measured.drafts)
     rejected = Counter(one.draft.kind for one in rejections)
     kinds = {
@@ -149,7 +144,7 @@ def _counts(
 
 
 def draft_report(found: Mapping[str, Any], measured: Measured, rejections: Sequence[Rejection]) -> Report:
-    """Return the report. found: the document of the command."""
+    """found: the command's document."""
     path, spent = found["testset"], found["usage"]
     names = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
     columns = [Column("kind"), *(Column(name, "count") for name in names.values())]
@@ -178,7 +173,6 @@ def _first_drafts(drafts: Sequence[Draft], kinds: Iterable[str]) -> Iterator[Tab
 
 
 def _nothing_kept(rejections: Sequence[Rejection], requests: int) -> str:
-    """Return what is said if no draft is left."""
     if not rejections:
         return (
             f"The model found nothing to ask in {counted(requests, 'request')}. Show it more documents (limit), or "
@@ -200,5 +194,5 @@ def _reasons(rejections: Sequence[Rejection]) -> dict[str, int]:
 
 
 def _examples(rejections: Sequence[Rejection]) -> dict[str, str]:
-    """Return reason -> what exactly was wrong with the first draft rejected for it."""
+    """Return reason -> detail of the first draft that was rejected for it."""
     return {one.reason: one.detail for one in reversed(rejections)}

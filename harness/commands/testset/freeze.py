@@ -1,4 +1,4 @@
-"""`harness testset freeze`: what all judgements come to, as labels that do not change any more."""
+"""`harness testset freeze`: turn all judgements into labels that no longer change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from harness.testset.review.resolution import DRAFTED, Question
 
 
 def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
-    """Freeze a test set, and write it for other tools. A version that is there already is exported as it is.
-
-    Raise BadInput for open questions, unless their queries may be left out, and if the version has other labels.
-    """
+    """Freeze a test set and export it. A version that exists is exported as it is. Raise BadInput for open questions,
+    unless their queries may be left out, and if the version has other labels."""
     output = Path(config.output or config.testset / f"v{config.version}")
     new, unchecked = False, ""
     left_out: Sequence[Question] = ()

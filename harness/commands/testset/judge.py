@@ -48,10 +48,8 @@ CONTROLS = {
 
 
 def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
-    """Judge the pairs that no model has judged; with `dry_run`, say what that takes.
-
-    Raise Failed if the endpoint does not answer.
-    """
+    """Judge the pairs that no model has judged; with `dry_run`, report what that takes. Raise Failed if the endpoint
+    does not answer."""
     asking = Asking(config, "judge")
     model, folder = asking.model, config.testset
     read_testset_manifest(folder, "testset")
@@ -69,11 +67,8 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
-    """Ask, append the judgements, and record what is known of the judge.
-
-    Replies are cached as they arrive, and the judgements, in the order of the pool, wait for all of them: a killed
-    command finds its replies again.
-    """
+    """Ask, append the judgements, and record how the model judges. Replies are cached as they arrive; judgements wait
+    for all of them, so a killed command finds its replies again."""
     before, prompts = read_records(todo.folder).get(todo.judge.by), todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
@@ -138,7 +133,7 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
 
 
 def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any]) -> Report:
-    """Return the report. found: the document of the command."""
+    """found: the command's document."""
     said = []
     if answered := found["answered"]:
         said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")

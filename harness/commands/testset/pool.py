@@ -1,4 +1,4 @@
-"""`harness testset pool`: the pairs of a query and a document that are worth a judgement, from logged runs."""
+"""`harness testset pool`: pool the pairs of a query and a document that are worth judging, from logged runs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ REPEAT = (
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """What is pooled for. before: the pool that the test set has; None: none yet."""
+    """A test set to pool for. before: its former pool; None if there is none."""
 
-    __test__ = False  # pytest takes classes whose names begin so for its own
+    __test__ = False  # pytest collects classes with this prefix
 
     path: Path
     queries: Sequence[EvidencedQuery]
@@ -55,7 +55,7 @@ class TestSet:
 
     @classmethod
     def read(cls, path: Path, documents: Path | None) -> TestSet:
-        """Raise BadInput unless the test set is finished, and its pool, if it has one, fits queries and documents."""
+        """Raise BadInput unless the test set is finished and its pool, if any, fits its queries and documents."""
         before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
         testset = cls(path, read_queries(path, "testset"), pools.pooled_documents(path, documents), before)
         if before is not None:
@@ -70,7 +70,7 @@ class TestSet:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """Return the test set as `harness run dataset=testset` reads it, labels of evidence included."""
+        """Return the test set as `harness run dataset=testset` reads it, including labels from evidence."""
         chunks = list(self.documents.chunks())
         found = sorted((chunk.document for chunk in chunks), key=lambda document: document.doc_id)
         queries = tuple(one.query for one in self.queries)
@@ -78,12 +78,11 @@ class TestSet:
 
     @cached_property
     def texts(self) -> dict[str, str]:
-        """Return query_id -> digest of its text."""
         return {query.query_id: text_digest(query) for query in self.dataset.queries}
 
 
 def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
-    """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
+    """Pool what runs retrieved, or add to a pool, and report what there is to judge."""
     path = config.testset
     read_testset_manifest(path, "testset")
     with held(path, pools.POOL, "pools for"):
@@ -115,7 +114,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
-    """Return (the runs that the config names, why others of the experiment were left out)."""
+    """Return (the runs that the config names, notes on others that were left out)."""
     tracker = open_store(config)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []
@@ -135,7 +134,6 @@ def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[Full
 
 
 def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> Pool:
-    """Return the pool with what these runs add."""
     before, seeds = testset.before, testset.dataset.qrels
     assert seeds is not None
     draw = pooling.Draw(config.pool.depth, config.pool.sample, config.seed)
@@ -161,7 +159,7 @@ def _models(params: Mapping[str, str]) -> dict[str, str]:
 
 
 def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
-    """Yield notes on runs that retrieved less than is pooled, or no more."""
+    """Yield notes on runs whose lists end at the depth or before it."""
     for one in runs:
         if (longest := max(map(len, one.lists.values()), default=0)) < depth:
             yield (
@@ -173,7 +171,7 @@ def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """Yield notes on what editing queries or documents has done to pool and judgements."""
+    """Yield notes on what edited queries or documents have done to the pool and its judgements."""
     texts = testset.texts
     former = testset.before.about.queries if testset.before else ()
     if removed := [query_id for query_id in former if query_id not in texts]:
@@ -190,7 +188,6 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
 
 
 def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> dict[str, Any]:
-    """Return how many pairs are new and unjudged, how many each query has, and who brought them."""
     had = {(one.query_id, one.doc_id) for one in testset.before.pairs} if testset.before else set()
     judged = {one.pair for one in current(judgements, {one.query_id: one for one in testset.dataset.queries})}
     unneeded = {one.query.query_id for one in testset.queries if one.kind == "none"}
@@ -207,7 +204,7 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 
 
 def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
-    """Return the report. found: the document of the command. reach: sentences on how far judgements reach."""
+    """found: the command's document. reach: sentences on how far judgements reach."""
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
     people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
@@ -232,7 +229,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
-    """Return what a run brought. pairs: of its first documents. alone: those that no other run brought."""
+    """pairs: number of its pooled documents. alone: number of those that no other run brought."""
     run = pool.about.runs[run_id]
     pairs = [one for one in pool.pairs if run_id in one.ranks]
     alone = sum(len(one.ranks) == 1 for one in pairs)

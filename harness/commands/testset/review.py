@@ -1,4 +1,4 @@
-"""`harness testset review`: people judge what was pooled, and every judgement goes into `judgements.jsonl`."""
+"""`harness testset review`: people judge pooled documents; every judgement goes to `judgements.jsonl`."""
 
 from __future__ import annotations
 
@@ -40,15 +40,13 @@ NOTHING = {
 
 @dataclass(frozen=True)
 class ReviewWork:
-    """What there is to judge. sample: of the config."""
-
     config: ReviewConfig
     judged: JudgedSet
     audit: AuditSample | None
 
     @classmethod
     def read(cls, config: ReviewConfig) -> ReviewWork:
-        """Read the test set; for an audit, draw queries. Raise BadInput unless the test set is pooled."""
+        """Read the test set, and draw queries for an audit. Raise BadInput unless the test set is pooled."""
         folder, audit = config.testset, config.audit
         judged = read_judged_set(folder)
         drawn = config.sample == AUDIT and config.from_ is None
@@ -56,7 +54,7 @@ class ReviewWork:
 
     @property
     def pilot(self) -> list[str]:
-        """Return a sentence on the queries that are not drawn yet; none if all are."""
+        """Return a sentence on the queries still to be drawn, in a list; [] if all are drawn."""
         drawn = len(self.audit.drawn) if self.audit and self.config.sample == AUDIT else None
         wanted = min(self.config.audit.queries, len(self.judged.queries))
         if drawn is None or drawn >= wanted:
@@ -74,7 +72,7 @@ class ReviewWork:
         return items(self.config.sample, name, self.judged, self.audit)
 
     def asked(self, name: str, by: str) -> list[Item]:
-        """Return what a reviewer is to judge, after what the reviewer has judged for the same sample."""
+        """Return a reviewer's items for the sample: those judged already, then new ones."""
         pooled = {(one.query_id, one.doc_id) for one in self.judged.pairs}
         mine = [
             Item(one.query_id, one.doc_id, one.round, one.sample, one.pi)
@@ -84,10 +82,7 @@ class ReviewWork:
         return list(dict.fromkeys([*mine, *self.new(name)]))
 
     def documents(self, asked: Iterable[Item]) -> dict[str, Document]:
-        """Return the documents that are judged.
-
-        Raise BadInput if there is nothing to judge, or if documents are not in the documents folder.
-        """
+        """Return the documents to judge, by id. Raise BadInput if there are none to judge, or if one is missing."""
         asked = [*asked]
         if not asked:
             raise BadInput(
@@ -105,10 +100,8 @@ class ReviewWork:
 
 
 def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
-    """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one.
-
-    Raise BadInput if there is nothing to judge, and for mistakes in a workbook.
-    """
+    """Serve the page until Ctrl-C and print its links, or write or read a workbook. Raise BadInput if there is nothing
+    to judge, and for mistakes in a workbook."""
     check_keys(config)
     reviewers = reviewers_of(config.reviewer, adjudicate=config.sample == OPEN)
     if config.via == WORKBOOK:
@@ -140,7 +133,7 @@ def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def check_keys(config: ReviewConfig) -> None:
-    """Raise BadInput for keys of the workbook that do not fit together, or without via=xlsx."""
+    """Raise BadInput if the keys of the workbook do not fit together or lack via=xlsx."""
     output, source = config.output, config.from_
     if config.via != WORKBOOK and (output or source):
         name = "output" if output else "from"
@@ -151,7 +144,7 @@ def check_keys(config: ReviewConfig) -> None:
 
 
 def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
-    """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing."""
+    """Append a workbook's judgements: all of them, or none if anything in it is wrong."""
     folder = config.testset
     read_testset_manifest(folder, "testset")  # holding the log would make its folder
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
@@ -202,7 +195,6 @@ def _command(verb: str, config: ReviewConfig, *words: str) -> str:
 
 
 def _stopped(work: ReviewWork, desks: Sequence[Desk], invocation: Invocation) -> Report:
-    """Return how far the reviewers have come, and what to do next."""
     config, done = work.config, {desk.name: desk.counts() for desk in desks}
     present = ReviewWork(config, read_judged_set(config.testset), work.audit)
     words, steps = flag(invocation.config_dir), []

@@ -1,15 +1,13 @@
-"""Audits: which queries people check, how far judges agree on them, and what checking more would be worth.
+"""Audits: draw queries for people to check, compare people with the model, and estimate the worth of more checks.
 
-Queries are drawn at random from strata: kinds of queries, divided by how hard the model's judgements make them for the
-pooled runs; the first draw fixes them. A pilot of ten is drawn in proportion to the sizes of the strata. Once people
-have checked it, the rest is drawn in proportion to size times the spread of the difference between people's and the
-model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, W_s the share of stratum s.
+Strata are kinds of queries, divided by how hard the model's judgements make them for the pooled runs. The first draw
+fixes them. A pilot of ten is drawn in proportion to stratum size. Once people have checked it, the rest is drawn in
+proportion to size times the standard deviation of people's minus the model's values (Neyman 1934). Estimates weight
+strata by size: the sum of W_s * mean_s, where W_s is the share of stratum s. The pilot stays in the sample, so a bias
+of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries it is 0 to 0.2 standard
+errors, and intervals lose at most half a point of coverage.
 
-The numbers depend on the pilot, which is part of the sample: a bias of the order of 1/n remains where differences are
-skewed. Simulated with 40 of 270 queries, it is 0 to 0.2 standard errors and costs an interval at most half a point of
-coverage; the standard error is 1 to 10 % smaller than with numbers in proportion to size.
-
-Only blind judgements that people made for the audit count: people who see the model's grade tend to repeat it.
+Only blind judgements made for the audit count: people who see the model's grade tend to repeat it.
 """
 
 from __future__ import annotations
@@ -48,18 +46,18 @@ AGAIN = 5  # each of this many drawn queries is judged twice
 LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}  # by the number of classes
 UNKNOWN = "unjudged"  # the class of queries that no model has judged or no run was pooled for
 ADDED = "/added "  # precedes the number of a later draw that found new queries
-PRIOR = 2.0  # degrees of freedom that the variance of the larger whole counts for
-MORE = 20  # further queries whose worth is estimated
-IMAGINED = 30  # samples with further queries; their half-widths are averaged
+PRIOR = 2.0  # degrees of freedom given to the variance of the larger group
+MORE = 20  # further checked queries to imagine
+IMAGINED = 30  # imagined samples; their half-widths are averaged
 
-Rated = tuple[str, int, int]  # query_id, what the first rater says, what the second says
+Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the second
 
 
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
-    """Return whole numbers in proportion to weights (Webster's method: one at a time, to the largest w / (n + 1/2)).
+    """Return whole numbers in proportion to weights, given out by Webster's method: each to the largest w / (n + 1/2).
 
-    Ties go to the first. Where all remaining weights are 0, the rest is not given. A larger total makes no number
-    smaller. least, most: bounds of each number, which precede proportion and total.
+    Ties go to the first. A weight of 0 gets only its least number, so the sum may stay below total. A larger total
+    makes no number smaller. least, most: bounds of each number; they override proportion and total.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
     for _ in range(total - sum(counts)):
@@ -73,9 +71,9 @@ def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int
 def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[float]:
     """Return the standard deviation of each stratum, from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
-    SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated in the
-    same way from the group's values and the variance of all, so no spread is 0 because a few values happen to agree.
-    With fewer than two values in all, or if all agree, every spread is 1. groups: the group of each stratum.
+    SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated the
+    same way from the group's values and the variance of all; a few equal values therefore do not give 0. With fewer
+    than two values in all, or if all are equal, every spread is 1. groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
     overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
@@ -95,11 +93,8 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
 
 @dataclass(frozen=True)
 class AuditSample:
-    """The queries of an audit, as `audit.json` has them.
-
-    strata: query_id -> stratum, of every query that could be drawn. drawn: in the order of the draw. twice: drawn
-    queries that are judged a second time.
-    """
+    """The content of `audit.json`. strata: query_id -> stratum, for every query that could be drawn. drawn: in drawing
+    order. twice: drawn queries to judge a second time."""
 
     seed: int
     strata: Mapping[str, str]
@@ -115,33 +110,31 @@ class AuditSample:
                 raise ValueError(f"{name} has {repeated[0]!r:.60} twice.")
 
     def pi(self, query_id: str) -> float:
-        """Return the probability that a query of its stratum was drawn."""
+        """Return a query's probability of being drawn: the drawn share of its stratum."""
         stratum = self.strata[query_id]
         return self.counts[stratum] / self.sizes[stratum]
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Stratum -> the number of its queries."""
         return Counter(self.strata.values())
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """Stratum -> the number of its drawn queries."""
         return Counter(self.strata[one] for one in self.drawn)
 
 
 def read_audit(folder: Path) -> AuditSample | None:
-    """Return the sample of a test set, or None before the first draw. Raise BadInput for a damaged file."""
+    """Return the sample of a test set; None before the first draw. Raise BadInput if the file is damaged."""
     path = folder / AUDIT
     return row_as(AuditSample, json_file(path), str(path)) if path.exists() else None
 
 
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
-    """Return the sample of a test set, drawn or enlarged to `size` queries, and write it.
+    """Draw the sample of a test set, or enlarge it to `size` queries; write and return it.
 
-    The first draw stops at the pilot; the first call after people have checked it goes on. Each stratum gives at least
-    two queries if it has them, even if that exceeds `size`. A smaller `size` takes nothing back. Queries that left the
-    test set leave the sample; added ones form new strata. seed: of the first draw; later draws must repeat it.
+    The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. Each stratum
+    gives at least two queries if it has them, even beyond `size`. A smaller `size` removes nothing. Queries that left
+    the test set leave the sample; added queries form new strata. seed: later draws must repeat the first draw's.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
@@ -158,7 +151,7 @@ def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
 
 
 def draw_sample(before: AuditSample | None, judged: JudgedSet, size: int, seed: int) -> AuditSample:
-    """Draw as `draw` does, without a file."""
+    """Draw as `draw` does, without reading or writing files."""
     old, values = before or AuditSample(seed, {}), _Values(judged)
     strata = {query_id: stratum for query_id, stratum in old.strata.items() if query_id in judged.queries}
     drawn, twice = (tuple(one for one in of if one in strata) for of in (old.drawn, old.twice))
@@ -172,7 +165,6 @@ def draw_sample(before: AuditSample | None, judged: JudgedSet, size: int, seed: 
 
 
 def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
-    """Draw more queries. Within a stratum, a hash of seed and query decides which comes first."""
     members: dict[str, list[str]] = defaultdict(list)
     for query_id, stratum in sample.strata.items():
         members[stratum].append(query_id)
@@ -192,8 +184,8 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
 
 
 def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample) -> dict[str, str]:
-    """Return query_id -> stratum, of new queries: kinds, divided by difficulty into at most three classes, as many as
-    leave two drawn queries in each."""
+    """Return query_id -> stratum of new queries: kinds in at most three classes of difficulty with two drawn queries
+    each."""
     groups: dict[str, list[str]] = defaultdict(list)
     kinds = {query_id: values.judged.queries[query_id].kind for query_id in queries}
     judged = {kind for query_id, kind in kinds.items() if values.known(query_id)}
@@ -212,10 +204,8 @@ def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample
 
 
 class _Values:
-    """What a query scores: the mean over the pooled runs of nDCG of what the pool knows of their rankings.
-
-    Grades count from `RELEVANT_FROM` on; unjudged documents are not relevant. A query that needs no retrieval scores 0.
-    """
+    """A query's value: the pooled runs' mean nDCG over the documents of their rankings that the pool knows. Grades
+    count from `RELEVANT_FROM` on; unjudged documents are not relevant. A query that needs no retrieval scores 0."""
 
     def __init__(self, judged: JudgedSet) -> None:
         queries = tuple(judged.queries.values())
@@ -225,14 +215,13 @@ class _Values:
         self._runs = sorted({run for pair in judged.pairs for run in pair.ranks})
 
     def known(self, query_id: str) -> bool:
-        """Return whether the model's judgements say how hard a query is."""
         return bool(self._runs) and bool(self._model.grades[query_id])
 
     def model(self, query_id: str) -> float:
         return self._of(query_id, self._model)
 
     def difference(self, query_id: str) -> float:
-        """Return people's value less the model's."""
+        """Return people's value minus the model's."""
         return self._of(query_id, self._people) - self.model(query_id)
 
     def _of(self, query_id: str, resolved: Resolved) -> float:
@@ -251,7 +240,7 @@ class _Values:
 
 
 def _dcg(ranked: Iterable[tuple[int, int]]) -> float:
-    """Return the sum of grade / log2(rank + 1) over (rank, grade)."""
+    """Return the sum of grade / log2(rank + 1) over (rank, grade) pairs."""
     return sum(grade / math.log2(rank + 1) for rank, grade in ranked)
 
 
@@ -261,12 +250,9 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the audit is.
-
-    checked: drawn queries whose need for retrieval and pooled documents people have judged. stand_for: how many queries
-    their strata have. open: pairs of checked queries that people disagree about or cannot tell. not_blind: judgements
-    that are left out.
-    """
+    """checked: drawn queries whose need for retrieval and pooled documents people have all judged. stand_for: number of
+    queries in their strata. open: pairs of checked queries that people disagree about or cannot tell. not_blind: number
+    of judgements left out."""
 
     drawn: int
     checked: tuple[str, ...]
@@ -277,8 +263,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RaterAgreement:
-    """counts: how many pairs the first rater gives grade a and the second grade b, [a][b]; of needs, 0 is no and 1 yes.
-    statistics: by name."""
+    """counts: [a][b] is the number of pairs that the first grades a and the second b; for needs, 0 is no and 1 yes."""
 
     first: str
     second: str
@@ -288,13 +273,10 @@ class RaterAgreement:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit shows.
-
-    models: which judged pairs of the checked queries. model: people and the model; None if it judged no pair.
-    kinds: the same by kind of query. people: every two people who judged the same pairs. alpha: of all people; None if
-    no pair was judged by two. again: people's first and second judgements of the same pairs. needs: people and the
-    drafts, on whether queries need retrieval. differing: the queries where these differ.
-    """
+    """The comparison of judges. models: those that judged pairs of the checked queries. model, needs: people against
+    the model (None if it judged no pair), and against the drafts on the need for retrieval. people: every two people
+    who judged the same pairs. alpha: None if no pair was judged by two. again: people's first and second judgements of
+    the same pairs."""
 
     relevant_from: int
     progress: Progress
@@ -309,13 +291,13 @@ class Audit:
 
 
 def blind(judged: JudgedSet) -> JudgedSet:
-    """Return the test set without what people judged while they saw other judgements."""
+    """Return the test set without people's judgements that were not blind."""
     kept = [one for one in judged.judgements if one.blind or one.basis != HUMAN]
     return JudgedSet(judged.queries, judged.pairs, kept)
 
 
 def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: int = 0) -> Audit:
-    """Compare the judges of the queries that people have checked. seed: of the resamples."""
+    """Compare the judges on the queries that people have checked. seed: for resampling."""
     every, judged = judged, blind(judged)
     checked = tuple(one for one in sample.drawn if one in judged.queries and judged.checked(one))
     rows = {query_id: row for row, query_id in enumerate(checked)}
@@ -376,7 +358,7 @@ NEED_STATISTICS = {
 
 
 def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[str, Statistic]]:
-    """Return the statistics of grades by two people, and by people and a model."""
+    """Return the statistics for grades by (two people, people and a model)."""
 
     def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tables: of(agreement.at_threshold(tables, relevant_from))
@@ -396,7 +378,7 @@ def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[st
 
 
 def _grades_by_person(said: Iterable[Judgement]) -> dict[Pair, dict[str, list[int]]]:
-    """Return pair -> person -> their grades for the audit, the first round first."""
+    """Return pair -> person -> grades for the audit, first round first."""
     found: dict[Pair, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     for one in said:
         if one.basis == HUMAN and one.sample == "audit" and one.grade is not None:
@@ -410,7 +392,7 @@ def _grades_by_person(said: Iterable[Judgement]) -> dict[Pair, dict[str, list[in
 def _alpha(
     grades: Mapping[Pair, Mapping[str, Sequence[int]]], rows: Mapping[str, int], design: Drawn, seed: int
 ) -> DesignEstimate | None:
-    """Return Krippendorff's alpha of all people's first grades; None if no pair was judged by two."""
+    """Return Krippendorff's alpha of people's first grades; None if no pair was judged by two."""
     units = [(rows[query_id], persons) for (query_id, _), persons in grades.items() if len(persons) > 1]
     if not units:
         return None
@@ -423,10 +405,8 @@ def _alpha(
 
 @dataclass(frozen=True)
 class Width:
-    """Half of a 95 % interval with `checked` queries, which people have settled and the model has judged; NaN without.
-
-    together: with people's and the model's labels (PPI++). people: with people's alone.
-    """
+    """Half of a 95 % interval from people's and the model's labels (PPI++), and from people's alone; NaN if there is
+    none. checked: number of queries that people have settled and the model has judged."""
 
     checked: int
     together: float
@@ -435,10 +415,8 @@ class Width:
 
 @dataclass(frozen=True)
 class Worth:
-    """What checking more queries is worth for a measure of the pooled run that is best by the model's labels.
-
-    more: what to expect with 20 more, or with all that are left; None if none are.
-    """
+    """The worth of checking more queries, for the pooled run that is best by the model's labels. more: expected with 20
+    more queries, or with all that are left; None if none are."""
 
     metric: str
     run: str
@@ -447,7 +425,7 @@ class Worth:
 
 
 def measure_of(metric: str, pool: Pool) -> Measure:
-    """Return the measure of the key `metric`. Raise BadInput unless it is a mean over queries that the pool decides."""
+    """Return the measure named `metric`. Raise BadInput unless it is a mean over queries that the pool decides."""
     try:
         one = parse_measure(metric)
     except BadInput as error:
@@ -470,8 +448,8 @@ def measure_of(metric: str, pool: Pool) -> Measure:
 def worth(
     judged: JudgedSet, pool: Pool, sample: AuditSample, measure: Measure, relevant_from: int, seed: int = 0
 ) -> Worth | None:
-    """Return what more checked queries are worth; None if no run was pooled, no model has judged, or people have
-    checked no query in full. seed: of the imagined samples."""
+    """Return the worth of more checked queries; None if no run was pooled, no model has judged, or people have checked
+    no query in full. seed: for the imagined samples."""
     if not judged.of_models:
         return None
     checked = _checked(judged, sample, relevant_from)
@@ -493,8 +471,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the labels by the model, of queries all of whose pooled documents it has judged, and those by people, of
-    the drawn ones of these that they have settled."""
+    """Return the labels of queries whose pooled documents the model has all judged, and people's of the drawn, settled
+    ones."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -509,8 +487,8 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with more checked queries. What people say of them lies on the line through both values of the
-    checked queries, at the distance of a checked query of the same stratum, if there is one, or of any."""
+    """Return the sample with `more` checked queries. People's imagined value lies on the regression line of people's on
+    the model's values, shifted by the residual of a checked query of the same stratum, or of any if it has none."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():
@@ -532,6 +510,5 @@ def _width(sample: CheckedSample) -> Width:
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:
-    """Return the mean of what is known; NaN without any."""
     known = [one for one in values if not math.isnan(one)]
     return float(np.mean(known)) if known else math.nan

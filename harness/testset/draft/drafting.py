@@ -1,4 +1,4 @@
-"""Drafting queries: the requests about a sample of documents, their replies, and the evidence that these quote."""
+"""Drafting queries: the requests about sampled documents, and their replies with evidence."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ CONTEXT = 32  # code points kept before and after evidence
 
 
 def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
-    """Return the evidence that a quote stands for, once for each place of the document; () if the document lacks it.
-
-    Raise BadInput where the text at a span is not the document's. text_of: text id -> text.
-    """
+    """Return the evidence for a quote, once for each place of the document; () if the document lacks it. Raise BadInput
+    if the text at a span is not the document's. text_of: text id -> text."""
     places = []
     for span in chunk.spans:
         text = text_of(span.text)
@@ -45,12 +43,12 @@ def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Ev
     return tuple(places)
 
 
-LENGTHS = (3, 5)  # messages of a conversation in which the user speaks two or three times
+LENGTHS = (3, 5)  # messages of a conversation: the user speaks two or three times
 
 
 @dataclass(frozen=True)
 class ReplyItem:
-    """One query of a reply. quotes: as evidence. missing: of `unanswerable`, what an answer would need."""
+    """One query of a reply. quotes: the evidence. missing: for `unanswerable`, what an answer would need."""
 
     turns: tuple[Turn, ...]
     answer: str = ""
@@ -73,11 +71,8 @@ def schema(kind: str) -> Schema:
 
 
 def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
-    """Return the function that reads a reply, which may have no queries.
-
-    It raises WrongReply unless the reply keeps to the schema, no text is blank, and in a conversation the user begins,
-    ends and speaks two or three times, in turn with the assistant.
-    """
+    """Return the function that reads a reply. It raises WrongReply if a reply breaks the schema, a text is blank, or in
+    a conversation the user does not begin, end and speak two or three times, in turn with the assistant."""
 
     def read(text: str) -> list[ReplyItem]:
         items = schema(kind).read(text)["items"]
@@ -108,7 +103,7 @@ def _conversation(turns: list[Mapping[str, str]], where: str) -> tuple[Turn, ...
     return tuple(Turn(turn["role"], turn["content"].strip()) for turn in turns)
 
 
-TOKENS = 120  # of a drafted query with its answer and evidence, until the model's own replies tell
+TOKENS = 120  # expected for a query with its answer and evidence, until logged replies give a mean
 KEPT_TEXTS = 64  # texts in memory at a time
 MOST_FLAGS = 4  # of one draft
 NOTHING = ReplyItem(())
@@ -116,8 +111,7 @@ NOTHING = ReplyItem(())
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """What is drafted. questions: the most of each request. language: ko or en. prompts: by kind. examples: real
-    queries, whose style is followed."""
+    """questions: the most per request. language: ko or en. prompts: by kind. examples: real queries to imitate."""
 
     kinds: tuple[str, ...]
     questions: int
@@ -128,7 +122,7 @@ class DraftPlan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return all of it as plain JSON; prompts and examples by their sha256."""
+        """Return the plan as plain JSON, with prompts and examples by their sha256."""
         texts = [[[turn.role, turn.content] for turn in query.turns] for query in self.examples]
         return {
             "kinds": list(self.kinds),
@@ -156,10 +150,8 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What came of the replies, in the order of the sample: a larger sample only adds at the end.
-
-    rejections: before any filter. empty: kind -> replies that say that there is nothing to ask.
-    """
+    """The drafts in the order of the sample: a larger sample only adds at the end. rejections: before any filter.
+    empty: kind -> number of replies without a question."""
 
     drafts: list[Draft]
     rejections: list[Rejection]
@@ -167,7 +159,7 @@ class Drafted:
 
 
 def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:
-    """Return at most `limit` documents (None: all), drawn by `draw_ids`; the others are not kept in memory."""
+    """Return at most `limit` documents (None: all), drawn by `draw_ids`. The others are not kept in memory."""
     paths = folder.paths()
     files = {}
     for chunk in folder.chunks():
@@ -184,7 +176,7 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
 
 
 def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
-    """Return the requests: one for each kind and document. `none` needs no document, but a situation for each."""
+    """Return a request for each kind and document; for `none`, for as many situations instead."""
     found: list[DraftRequest] = []
     for kind in plan.kinds:
         if kind == "none":
@@ -224,7 +216,6 @@ def draft_queries(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, fol
 
 
 def _prompt(plan: DraftPlan, kind: str, about: Chunk | str) -> Prompt:
-    """about: a document, or a situation."""
     key = about if isinstance(about, str) else about.document.doc_id
     shown = example_lines(plan.examples, kind, plan.seed, kind, key)
     values = {"questions": str(plan.questions), "examples": shown}
@@ -254,10 +245,8 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
-    """Reject the item if the texts of its document name the missing information, in two or more words, as it is.
-
-    A line that has all of its words, in any order, becomes a flag.
-    """
+    """Reject the item if a line of its document's texts contains the missing information verbatim, in two or more
+    words. A line that has all of its words, in any order, becomes a flag."""
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]
     for line in (line for text in texts for line in text.split("\n")):

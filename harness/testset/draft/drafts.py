@@ -1,7 +1,7 @@
-"""Drafted queries: the real queries whose style they follow, the prompts, and the folder that they are written to.
+"""Drafted queries: the real queries that they imitate, the prompts, and the folder they are written to.
 
-queries.jsonl, rejected.jsonl: one line per draft. testset.json: what made them and their sha256, written last.
-unfinished.json: the sha256 of files that are being written, so the harness knows them as its own after a kill.
+queries.jsonl, rejected.jsonl: one draft a line. testset.json, written last: what made them, and their sha256.
+unfinished.json: sha256 of files being written; after a kill, it shows that the harness wrote them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ from retrievers.base import Query, Turn
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted query.
-
-    kind: of KINDS. turns: the last one is the user's question. answer: empty for `none` and `unanswerable`.
-    evidence: quoted verbatim. doc_id: of the document that the model was shown; empty for `none`.
-    flags: what a reviewer should look at; they never reject.
-    """
+    """A drafted query. kind: of KINDS. turns: the last one is the user's question. answer: empty for `none` and
+    `unanswerable`. evidence: verbatim. doc_id: of the document shown to the model; empty for `none`. flags: what a
+    reviewer should look at."""
 
     kind: str
     turns: tuple[Turn, ...]
@@ -46,7 +43,7 @@ class Draft:
 
     @property
     def query_id(self) -> str:
-        """Return 12 hexadecimal digits of the sha256 of kind and turns: the same draft always has the same id."""
+        """Return 12 hexadecimal digits of the sha256 of kind and turns: equal drafts have equal ids."""
         content = [self.kind, [[turn.role, turn.content] for turn in self.turns]]
         return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()[:12]
 
@@ -57,7 +54,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a draft does not enter the test set. reason: to be counted, as docs/testsets.md lists them."""
+    """Why a draft does not enter the test set. reason: as docs/testsets.md lists them."""
 
     draft: Draft
     reason: str
@@ -69,7 +66,7 @@ SHOWN = 5  # examples in a prompt
 
 @dataclass(frozen=True)
 class Examples:
-    """Real queries. rows: with their evidence, if they are a test set. relevant: query_id -> relevant documents, if a
+    """Real queries. rows: with evidence, if they come from a test set. relevant: query_id -> relevant documents, if a
     file names them."""
 
     queries: tuple[Query, ...] = ()
@@ -77,13 +74,13 @@ class Examples:
     relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
-        """Return query_id -> relevant documents, of labelled queries; no documents if it needs no retrieval."""
+        """Return query_id -> relevant documents of the labelled queries; none for a query that needs no retrieval."""
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 
 def read_examples(path: Path) -> Examples:
-    """Return the queries in a test set's folder, or in a file: JSON lines {eval_id, msg} as in the contest, or plain
-    text with one query per line. JSON lines may have the contest's `relevant`; if one has it, all must."""
+    """Read the queries in a test set's folder or in a file: the contest's JSON lines {eval_id, msg}, or plain text with
+    one query a line. JSON lines may have the contest's `relevant`; if one has it, all must."""
     if path.is_dir():
         rows = read_queries(path, "examples")
         return Examples(tuple(row.query for row in rows), tuple(rows))
@@ -100,8 +97,8 @@ def read_examples(path: Path) -> Examples:
 
 
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
-    """Return a few examples for a prompt, one per line, the same for the same key: conversations for a prompt that asks
-    for them, if there are any, otherwise the user's last messages."""
+    """Return a few examples for a prompt, one a line, the same for the same key: conversations if the prompt asks for
+    them and there are any, otherwise the user's last messages."""
     talks = [query for query in examples if len(query.user_turns) > 1]
     if kind == "conversation" and talks:
         texts = {" / ".join(f"{turn.role}: {_line(turn.content)}" for turn in query.turns) for query in talks}
@@ -117,19 +114,19 @@ def _line(text: str) -> str:
 VERSION = 1
 QUERIES, REJECTED, MANIFEST, UNFINISHED = "queries.jsonl", "rejected.jsonl", "testset.json", "unfinished.json"
 FILES = (QUERIES, REJECTED)
-TEMPORARY = ".unfinished"  # ending of what a killed process leaves of a single file
+TEMPORARY = ".unfinished"  # ending of single files that a killed process leaves
 
 
 class TestsetFolder:
-    """A folder to draft into. settings: what decides the drafts, but for the number of documents shown."""
+    """A folder to draft into. settings: all that decides the drafts, except the number of documents shown."""
 
-    __test__ = False  # pytest takes classes whose names begin so for its own
+    __test__ = False  # pytest collects classes with this prefix
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self._settings = path, settings
 
     def check(self, shown: int) -> None:
-        """Raise BadInput unless the folder is new or empty, or has unedited drafts of the same settings and of at most
+        """Raise BadInput unless the folder is new, empty, or has unedited drafts with the same settings from at most
         `shown` documents."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"testset={self.path}: this is a file. Name a folder.")
@@ -151,7 +148,7 @@ class TestsetFolder:
                 )
 
     def write(self, drafts: Iterable[Draft], rejections: Iterable[Rejection], manifest: Mapping[str, Any]) -> None:
-        """Write the test set. manifest: what else stands in `testset.json`. `check` comes first."""
+        """Write the test set, after `check`. manifest: further content of `testset.json`."""
         queries = (
             {"eval_id": one.query_id, **_row(one), "needs": one.kind != "none", "flags": list(one.flags)}
             for one in drafts
@@ -170,7 +167,7 @@ class TestsetFolder:
         (self.path / UNFINISHED).unlink(missing_ok=True)  # another process may have drafted the same at once
 
     def _own(self, name: str) -> set[str]:
-        """Return the sha256 of what the harness has written to a file."""
+        """Return the sha256 of all that the harness has written to a file."""
         files = [(self._read(MANIFEST) or {}).get("files"), self._read(UNFINISHED)]
         return {str(one[name]) for one in files if isinstance(one, Mapping) and name in one}
 
@@ -221,13 +218,13 @@ def _short(value: Any) -> str:
 
 
 SHIPPED = Path(__file__).parents[1] / "prompts"
-# Places of a prompt about a document, and of one about none: those that it must have, and those that it may have.
+# (needed, optional) places of a prompt about a document, and of one without a document.
 ABOUT_A_DOCUMENT = (("questions", "text"), ("note", "examples"))
 ABOUT_NONE = (("questions", "situation"), ("examples",))
 
 
 def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | None]) -> dict[str, PromptText]:
-    """Return the prompt of each kind of query: the file of a kind, if it is not None, otherwise the shipped one."""
+    """Return the prompt of each kind of query: from its file in `files`, or if None the shipped one."""
     found = {}
     for kind in kinds:
         given = files[kind]
@@ -238,7 +235,7 @@ def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | 
 
 
 def check_examples(prompts: Mapping[str, PromptText]) -> None:
-    """Raise BadInput where a prompt has no place for the examples that the user gives."""
+    """Raise BadInput if a prompt has no place for the user's examples."""
     for kind, prompt in prompts.items():
         if "examples" not in prompt.places:
             raise BadInput(
@@ -248,7 +245,7 @@ def check_examples(prompts: Mapping[str, PromptText]) -> None:
 
 
 def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
-    """Return the text of a request, without paragraphs whose places are all empty. values: of all places."""
+    """Return the text of a request, without paragraphs whose places are all empty. values: for all places."""
 
     def empty(paragraph: str) -> bool:
         found = [value for name, value in values.items() if f"{{{name}}}" in paragraph]
@@ -259,7 +256,7 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """Return ko where more than a tenth of the letters are Hangul, as Korean texts have English names; otherwise en."""
+    """Return ko if more than a tenth of the letters are Hangul (Korean texts have English names), otherwise en."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)
     return "ko" if hangul > len(letters) / 10 else "en"
@@ -269,13 +266,13 @@ LOOKED_AT = 100  # documents that decide the language of the prompts
 
 
 def prompt_language(given: str, texts: Sequence[str]) -> str:
-    """Return the language of the shipped prompts: the given one, or if it is "auto" that of the first texts."""
+    """Return the language of the shipped prompts: `given`, or if it is "auto" the language of the first texts."""
     return language_of("\n".join(texts[:LOOKED_AT])) if given == "auto" else given
 
 
 def situations(language: str, seed: int) -> list[str]:
-    """Return what messages that need no retrieval may be: the kinds of messages in turn, each with a speaker and an
-    occasion, which `situations.txt` has in this order, one per line, with a blank line between the three."""
+    """Return situations for messages that need no retrieval: kinds of messages in turn, each with a speaker and an
+    occasion. `situations.txt` has these three lists in this order, one item a line, with blank lines between them."""
     text = text_file(SHIPPED / language / "situations.txt", MOST).strip()
     messages, speakers, occasions = (block.split("\n") for block in text.split("\n\n"))
     pairs = [f"{speaker}, {occasion}" for speaker in speakers for occasion in occasions]

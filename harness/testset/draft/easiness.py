@@ -1,6 +1,6 @@
-"""How easily BM25 finds the documents of drafted queries, beside real ones: it flags and reports, and rejects nothing.
+"""How easily BM25 finds the documents of drafted queries, compared with real ones. It flags but never rejects.
 
-The index is that of `harness run retriever=bm25 tokenizer=kiwi` on the same documents, from the same cache.
+The index is the one of `harness run retriever=bm25 tokenizer=kiwi` on the same documents, from the same cache.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ BM25 = {
 
 @dataclass(frozen=True)
 class Easiness:
-    """What BM25 makes of some queries.
+    """How easily BM25 finds the documents of some queries. Words are kiwi's content morphemes.
 
-    labelled: how many of them have a known document.
-    first, found: the share of the labelled queries for which BM25 ranks a known document first, or among the first
-        `DEPTH`; None without labels.
-    shared: mean share of a query's words that stand in the document that BM25 ranks first.
-    gap: mean of 1 - s2 / s1, for the scores of the first and the second document; 0 where there is no first one.
-    words: mean number of words of a query. All words are kiwi's content morphemes.
+    labelled: number of queries with a known document.
+    first, found: share of these that have a known document first, or among the first `DEPTH`; None without labels.
+    shared: mean share of a query's words that stand in the document ranked first.
+    gap: mean of 1 - s2 / s1, the scores of the first two documents; 0 if there is no first one.
+    words: mean number of words of a query.
     """
 
     queries: int
@@ -61,7 +60,7 @@ class Easiness:
 
 @dataclass(frozen=True)
 class Measured:
-    """drafts: with their flags. of_drafts: None if the documents answer none. of_examples: None without examples."""
+    """drafts: with their flags. of_drafts: None if no draft has an answer. of_examples: None without examples."""
 
     drafts: list[Draft]
     of_drafts: Easiness | None
@@ -75,11 +74,8 @@ def measure_easiness(
     examples: Sequence[Query] = (),
     labels: Mapping[str, Collection[str]] | None = None,
 ) -> Measured:
-    """Search for the drafts and the examples with BM25.
-
-    documents: all of the corpus. labels: query_id of an example -> relevant documents; one with none needs no
-    retrieval, and is left out.
-    """
+    """Search for drafts and examples with BM25, and flag drafts. documents: the whole corpus. labels: query_id of an
+    example -> relevant documents; an example with none needs no retrieval and is left out."""
     labels = labels or {}
     real = [query for query in examples if labels.get(query.query_id, True)]
     numbers = [number for number, draft in enumerate(drafts) if draft.kind in ANSWERED]
@@ -129,7 +125,7 @@ class _Searched:
         ]
 
     def easiness(self, texts: Sequence[str], found: Sequence[_Hits], known: Sequence[Collection[str]]) -> Easiness:
-        """known: ids of the known documents of each text; those that are not in the corpus do not count."""
+        """known: ids of known documents of each text; ids outside the corpus do not count."""
         known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
         ranks = [rank for rank, ids in zip(_ranks(found, known), known, strict=True) if ids]
         best = sorted({hits.doc_ids[0] for hits in found if hits.doc_ids})
@@ -155,7 +151,7 @@ class _Searched:
 
 
 def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int]:
-    """Return the rank of the first known document of each query, from 1; 0 beyond `DEPTH`."""
+    """Return the rank of each query's first known document, from 1; 0 beyond `DEPTH`."""
     return [
         next((rank for rank, doc_id in enumerate(hits.doc_ids, start=1) if doc_id in ids), 0)
         for hits, ids in zip(found, known, strict=True)

@@ -1,7 +1,7 @@
-"""Filters that reject drafted queries by what their texts alone show, and flag what a reviewer should look at.
+"""Filters that reject drafted queries by their texts alone, and flag drafts for a reviewer.
 
-A retriever never rejects, since keeping the questions that one retriever answers makes that retriever win: see
-`easiness`. The lists of words are short on purpose: a person reviews what passes, and never sees what is rejected.
+No retriever rejects a draft: keeping the questions that one retriever answers makes that retriever win (see
+`easiness`). The word lists are short on purpose: people review what passes, but never see what is rejected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from harness.testset.draft.drafts import Draft, Rejection
 from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# What only the model was shown. `(?<!\w)이` must not find `많이 글을`. What follows `글` is a particle or
-# the end of the word, since `이 글로벌` begins like `이 글로`. `위 내용물` is medicine.
+# Words for a text that only the model was shown. `(?<!\w)이` must not match `많이 글을`. After `글`, only a particle
+# or the end of the word matches, as `이 글로벌` begins like `이 글로`. `위 내용물` is a medical term.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
     r"글(?=[을은의에이]|과 |에서|[\s?.,]|$)"
@@ -34,7 +34,7 @@ _KOREAN = (
     r"(?<!\w)(?:위|앞)에서 (?:언급|설명|말|제시)",
     r"(?<!\w)(?:앞서|상기) (?:언급|설명|제시)",
 )
-# `in the context of`, `in the text editor` and `the document required for` are said of other things.
+# `in the context of`, `in the text editor` and `the document required for` mean other things.
 _PAPER = "passage|paragraph|excerpt|snippet|article|document|text|context|chunk|section|author"
 _HERE = "above|given|provided|following|preceding|supplied"
 _ENGLISH = (
@@ -56,7 +56,7 @@ _THINGS = (
 _REFERENCE_KO = rf"(?:이|그|저|해당|동|당) ?(?:{_THINGS})(?=[은는이가을를의에도과와]|들|[\s?.,]|$)"
 _PRONOUN_KO = "(?:이것|그것|저것|이는|그는|그녀|그들|이들|여기|거기|저기|그때|이때|그곳|이곳)"
 _PRONOUNS_EN = ("its", "he", "his", "she", "her", "they", "their", "this", "these", "those")
-_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # but not ITS, which is a system
+_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # but not the abbreviation ITS
 _ASKING_EN = r"(?:[Ww](?:hat|ho|here|hen|hy|hich)|[Hh]ow) "
 _VERB_EN = r"(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere|[Dd]oes|[Dd]o|[Dd]id|[Hh]as|[Hh]ave|[Cc]an|[Ww]ill) "
 BEGINS_WITH_REFERENCE = re.compile(
@@ -78,18 +78,18 @@ _NOTHING = re.compile(
 
 
 def asks_nothing(question: str) -> bool:
-    """Return whether a question is a Korean sentence that states something, or a word for "nothing"."""
+    """Return whether a question is a Korean statement, or a word for "nothing"."""
     return bool(_NOTHING.fullmatch(question)) or bool(_STATES.search(question) and not _ASKS.search(question))
 
 
 ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer stands in the corpus
 SHORTEST = 3  # letters and digits: real queries have five and more, but a name alone may have three
-LONGEST = 600  # characters: the longest real query that we have seen has 527
+LONGEST = 600  # characters: the longest real query seen has 527
 GRAM = 4  # morphemes: with particles and endings, about two Korean words
-FEWEST_GRAMS = 4  # of which fewer are a name or a term: `자율 주행 기술 개발` cannot be said otherwise
+FEWEST_GRAMS = 4  # fewer are a name or a term, such as `자율 주행 기술 개발`, which cannot be reworded
 SAME_SCRIPT = 0.2  # share of the letters: names in Latin letters are longer than the Korean around them
-FEWEST_LETTERS = 20  # of a document that tell its script
-EXAMPLES_IN_SCRIPT = 0.1  # share of the examples from which on their script is allowed
+FEWEST_LETTERS = 20  # needed to tell a document's script
+EXAMPLES_IN_SCRIPT = 0.1  # least share of the examples for their script to be allowed
 NO_HELP = "the earlier turns bring no word of the document that the last turn lacks"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
@@ -102,7 +102,7 @@ _IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
 
 @dataclass(frozen=True)
 class _Terms:
-    """What texts are made of, by text. morphemes: without symbols. words: content words. names: names and numbers."""
+    """The terms of texts, by text. morphemes: without symbols. words: content words. names: names and numbers."""
 
     morphemes: Mapping[str, Sequence[str]]
     words: Mapping[str, frozenset[str]]
@@ -123,21 +123,18 @@ class _Terms:
 
 
 def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | None) -> dict[str, list[str]]:
-    """Return text -> its morphemes with one of the tags, in order."""
+    """Return text -> its morphemes that have one of the tags, in order."""
     unique = list(dict.fromkeys(texts))
     found = Kiwi(tags)(unique, progress).lists()
-    # kiwi takes the full stop after a number for a part of it.
+    # kiwi takes a full stop after a number as part of it.
     return {text: [term.rstrip(".,") or term for term in terms] for text, terms in zip(unique, found, strict=True)}
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A draft and what the filters compare it with.
-
-    shown: its document; an empty one if there is none. allowed: scripts that its questions may be written in; empty:
-    any. copied: the largest share of a question's 4-grams of morphemes that the document may contain. spoken: the turns
-    by the user; asked, names: their content words, and their names and numbers.
-    """
+    """A draft and what the filters compare it with. shown: its document, or an empty one. allowed: scripts for its
+    questions; empty: any. copied: the largest share of a question's 4-grams of morphemes that may stand in the
+    document. spoken: the user's turns. asked, names: their content words, and their names and numbers."""
 
     draft: Draft
     shown: Document
@@ -158,7 +155,6 @@ class _Case:
         return frozenset().union(*(self.terms.names[text] for text in self.spoken))
 
     def words(self, texts: Iterable[str]) -> frozenset[str]:
-        """Return the content words of some texts."""
         return frozenset().union(*(self.terms.words[text] for text in texts))
 
 
@@ -169,14 +165,11 @@ def sift(
     examples: Sequence[Query] = (),
     progress: Progress | None = None,
 ) -> tuple[list[Draft], list[Rejection]]:
-    """Return (the drafts that pass, why the others do not), each in the order of `drafts`.
+    """Return (drafts that pass, rejections), each in the order of `drafts`.
 
-    Of drafts that ask the same, the first stays, so more drafts at the end take nothing away; but one that a document
-    answers goes before an unanswerable one.
-
-    documents: doc_id -> document, at least those that the drafts name.
-    examples: real queries; drafts may be written in their languages besides that of the document.
-    progress: counts texts that are taken apart into morphemes.
+    The first of several drafts that ask the same stays, but an answerable one wins over an unanswerable one. documents:
+    by id, including all that the drafts name. examples: real queries; drafts may be in their languages as well as in
+    the document's. progress: counts the texts analysed.
     """
     cases = _cases(drafts, documents, examples, filters, progress)
     rejected: dict[int, Rejection] = {}
@@ -261,7 +254,7 @@ def _copied(case: _Case) -> str:
     return ""
 
 
-# Reason -> check, which returns what exactly is wrong, or "". The first that finds something is the reason.
+# Reason -> check that returns the detail, or "" if nothing is wrong. The first with a detail is the reason.
 CHECKS: Mapping[str, Callable[[_Case], str]] = {
     "form": _form,
     "length": _length,
@@ -275,10 +268,10 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
 
 
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
-    """Return the position of each case that asks the same as another -> that one, which stays.
+    """Return the position of each duplicate -> the draft that stays.
 
-    Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each, the first
-    size - least * size + 1 of them (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
+    Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each: of its first size -
+    least * size + 1 words (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
     """
     counts = Counter(word for case in cases for word in case.asked)
     by_word: dict[str, list[int]] = {}  # of the drafts that stay, as places in `order`
@@ -302,12 +295,11 @@ def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
 
 
 def _same(one: _Case, other: _Case, least: float) -> bool:
-    """Return whether two cases have the same names and numbers and similar content words."""
     return one.names == other.names and len(one.asked & other.asked) >= least * len(one.asked | other.asked) - 1e-9
 
 
 def _flagged(case: _Case) -> Draft:
-    """Return the draft, with a flag if it is a conversation whose earlier turns tell nothing about the document."""
+    """Flag a conversation whose earlier turns tell nothing about the document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft
@@ -347,6 +339,6 @@ def _grams(morphemes: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _letters(text: str) -> str:
-    """Return a text as it is compared with another: lower case, without punctuation, one space between words."""
+    """Return a text for comparison: in lower case, without punctuation, with single spaces."""
     folded = unicodedata.normalize("NFC", text.casefold())
     return " ".join("".join(letter if letter.isalnum() else " " for letter in folded).split())

@@ -1,6 +1,5 @@
-"""Frozen test sets: what all judgements come to, with what an honest estimate needs, as files that never change; and
-the same for other tools, without what their formats cannot express, which is counted.
-"""
+"""Frozen test sets: labels from all judgements, and what honest estimates need, in files that never change; and exports
+to other tools, which count what their formats cannot express."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ _MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's la
 
 @dataclass(frozen=True)
 class Checks:
-    """Labels of the same queries by the model and by people, as `Checked` has them. why: there are none; or ""."""
+    """Labels of the same queries by the model and by people, as in `Checked`. why: why there are none, or ""."""
 
     model: Sequence[Label] = ()
     people: Sequence[Label] = ()
@@ -64,7 +63,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Material:
-    """All that a frozen test set is made of. folder, chunks: the documents. sample: None if no queries were drawn."""
+    """All that a frozen test set is made from. sample: None if no queries were drawn."""
 
     judged: JudgedSet
     folder: DocumentsFolder
@@ -74,7 +73,7 @@ class Material:
 
     @classmethod
     def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
-        """Read everything. Raise BadInput unless it fits together."""
+        """Read everything. Raise BadInput if the folder lacks judged documents."""
         judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
         found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
         if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
@@ -93,7 +92,7 @@ class Material:
 
     @cached_property
     def kept(self) -> dict[str, EvidencedQuery]:
-        """Return the queries without an open question, by id."""
+        """Return the queries without open questions, by id."""
         settled = self.resolved.settled
         return {query_id: one for query_id, one in self.judged.queries.items() if query_id in settled}
 
@@ -109,7 +108,7 @@ class Material:
 
     @cached_property
     def checks(self) -> Checks:
-        """Return what people have checked of a model's labels."""
+        """Return people's checks of the model's labels."""
         if not any(LLM in one.basis.split("+") for one in self.labels):
             return Checks(why="no label comes from a model")
         if self.sample is None:
@@ -131,7 +130,7 @@ class Material:
 def snapshot(
     material: Material, version: int, agreement: Mapping[str, Any] | None, output: Path
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return (file -> content, the content of `frozen.json`). agreement: as it was measured. output: the new folder."""
+    """Return (file -> content, the content of `frozen.json`). agreement: from `read_agreement`. output: new folder."""
     checks, kept = material.checks, material.kept
     placed = span_qrels([*kept.values()], material.chunks, material.folder)
     sought = {one.query_id for one in material.labels if one.needs}
@@ -178,8 +177,8 @@ def snapshot(
 
 
 def read_agreement(folder: Path) -> dict[str, Any] | None:
-    """Return what `harness testset audit` found in a test set, for the manifest; None if it was not called. `stale`:
-    whether something has been judged since."""
+    """Return the findings of `harness testset audit` for the manifest; None if it has not run. `stale`: whether
+    judgements have been added since."""
     path = folder / AGREEMENT
     if not path.exists():
         return None
@@ -235,10 +234,8 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """Provide an empty folder beside the target, to be filled and renamed; it is removed if it is still there then.
-
-    What a killed process has left of it is removed first: the caller must hold the target.
-    """
+    """Provide an empty folder beside the target, to fill and rename; remove it if it is still there afterwards. The
+    caller must hold the target: what killed processes have left is removed first."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
         shutil.rmtree(left, ignore_errors=True)
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
@@ -250,7 +247,6 @@ def _unfinished(target: Path) -> Iterator[Path]:
 
 
 def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise BadInput unless the folder holds this frozen test set."""
     if not output.is_dir():
         raise BadInput(f"{output}: this is a file. Name a folder: output=FOLDER.")
     if not (output / FROZEN).is_file():
@@ -271,7 +267,7 @@ def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _id(text: str, one: Query | Document) -> str | int:
-    """Return an id as it was in its file: text or a number. text: the id as text."""
+    """Return an id as its file has it. text: the id as text."""
     return text if one.native_id is None else one.native_id
 
 
@@ -299,7 +295,7 @@ _OPEN: dict[What, tuple[str, str]] = {  # what it means, and what settles it
 
 
 def open_questions(questions: Sequence[Question], testset: Path | None = None) -> Iterator[str]:
-    """Yield a line for each kind of open question: how many, the first few and, given the folder, the remedy."""
+    """Yield a line for each kind of open question: how many, the first few and, if the folder is given, the remedy."""
     for what, (meaning, settled) in _OPEN.items():
         if some := [one for one in questions if one.what == what]:
             names = [" / ".join(filter(None, (one.query_id, one.doc_id))) for one in some[:SHOWN]]
@@ -309,7 +305,7 @@ def open_questions(questions: Sequence[Question], testset: Path | None = None) -
 
 
 def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> None:
-    """Raise BadInput, with remedies, if there are open questions. queries: the number of the whole test set."""
+    """Raise BadInput, with remedies, if there are open questions. queries: number of queries in the test set."""
     if not questions:
         return
     left = queries - len({one.query_id for one in questions})
@@ -325,7 +321,7 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
 
 @dataclass(frozen=True)
 class Content:
-    """answers: query_id -> a right answer, as far as known. at: of the last judgement, in ISO 8601."""
+    """answers: query_id -> a right answer, if known. at: time of the last judgement, in ISO 8601."""
 
     documents: Sequence[Document]
     queries: Sequence[Query]
@@ -335,14 +331,14 @@ class Content:
 
     @property
     def labelled(self) -> list[Query]:
-        """Return the queries with labels, except those that need retrieval and have no relevant document."""
+        """Return the queries with labels, except those that need retrieval but have no relevant document."""
         unmet = self.qrels.unmet
         return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A format that was written. left_out: why -> how many queries have no labels in it."""
+    """An export. left_out: why -> number of queries without labels in it."""
 
     name: str
     path: Path
@@ -350,7 +346,7 @@ class Exported:
 
 
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
-    """Write a frozen test set in other formats, each into a folder of that name within it, which is replaced."""
+    """Export a frozen test set to other formats, each into a subfolder of that name, which is replaced."""
     if not names:
         return []
     source = Frozen(path=str(folder))
@@ -368,7 +364,7 @@ def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
 
 
 def _contest(content: Content, folder: Path) -> dict[str, int]:
-    """Write the contest's files. Its labels cannot be empty: that says that a query needs no retrieval."""
+    """Write the contest's files. A query without relevant documents gets no label: an empty one says "no retrieval"."""
     qrels = content.qrels
     write_text(folder / "documents.jsonl", json_text(
         {"docid": _id(one.doc_id, one), "title": one.title, "src": one.source, "content": one.text}
@@ -384,7 +380,7 @@ def _contest(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _beir(content: Content, folder: Path) -> dict[str, int]:
-    """Write BEIR's files, with grade 0 for documents that were judged and are not relevant."""
+    """Write BEIR's files, with grade 0 for documents judged not relevant."""
     for one in [*(document.doc_id for document in content.documents), *(query.query_id for query in content.queries)]:
         if any(letter in one for letter in "\t\r\n"):
             raise BadInput(f"formats: beir has no id with a tab or line break, such as {one!r:.60}. Leave beir out.")
@@ -399,7 +395,7 @@ def _beir(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _trec(content: Content, folder: Path) -> dict[str, int]:
-    """Write qrels.txt with grades from 0 on; topics.tsv {query_id, text}; documents.txt, the ids of all documents."""
+    """Write qrels.txt with grades from 0 on; topics.tsv {query_id, text}; documents.txt with the ids of documents."""
     topics = (f"{one_word(one.query_id)}\t{' '.join(one.text.split())}\n" for one in content.queries)
     write_text(folder / "topics.tsv", "".join(topics))
     write_text(folder / "qrels.txt", "".join(f"{line}\n" for line in trec_qrels_lines(content.qrels)))
@@ -408,7 +404,7 @@ def _trec(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _autorag(content: Content, folder: Path) -> dict[str, int]:
-    """Write AutoRAG's files, where all relevant documents of a query count alike, whatever their grades."""
+    """Write AutoRAG's files. All relevant documents of a query count alike, whatever their grades."""
     from pyarrow import Table, parquet
 
     qrels, answers, labelled = content.qrels, content.answers, content.labelled
@@ -431,7 +427,7 @@ def _autorag(content: Content, folder: Path) -> dict[str, int]:
 
 
 def _schema(name: str) -> Any:
-    """Return the types of AutoRAG's columns, which empty lists do not tell."""
+    """Return the types of AutoRAG's columns, as empty lists do not show them."""
     import pyarrow as pa
 
     text = pa.string()
@@ -443,7 +439,6 @@ def _schema(name: str) -> Any:
 
 
 def _without_retrieval(content: Content) -> dict[str, int]:
-    """Count the queries that labels of pairs cannot express."""
     qrels = content.qrels
     labelled = [one.query_id for one in content.queries if one.query_id in qrels.grades]
     needing = sum(map(qrels.needs_retrieval, labelled))

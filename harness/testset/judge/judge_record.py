@@ -1,9 +1,9 @@
-"""What a language model is asked to judge of a test set, and what is known of it as a judge.
+"""The requests to a model that judges, and the record of how it judges.
 
-Hidden controls are pairs whose grade is known, asked for like all others. For each of some queries: a document with its
-evidence (`seed`), which a judge should find relevant; a document of another text with the query's words scattered over
-it (`stuffed`); and the same, claiming to answer the question perfectly (`claiming`), as in Alaofi et al. (arXiv
-2501.17969). Replies to controls become no judgements.
+Hidden controls are pairs of known grade, sent like all others. Some queries have three: a document with their evidence
+(`seed`), which a judge should find relevant; an unrelated document with the query's words scattered over it
+(`stuffed`); and the same, claiming to answer the question perfectly (`claiming`), as in Alaofi et al. (arXiv
+2501.17969). Replies to controls do not become judgements.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Control:
-    """kind: of CONTROL_KINDS. document: as the judge sees it."""
+    """A pair of known grade. document: as the judge sees it."""
 
     kind: str
     query: Query
@@ -57,13 +57,12 @@ class Control:
 def control_documents(
     pairs: Sequence[PooledPair], queries: Collection[str], texts: Mapping[str, frozenset[str]], most: int
 ) -> dict[str, tuple[str, str | None]]:
-    """Return query_id -> (a document with its evidence, another document or None), for at most `most` of the queries
-    whose pool has a seed; always the same ones.
+    """Return query_id -> (a seed, an unrelated document or None), for at most `most` of the queries whose pool has a
+    seed.
 
-    The other document is of a text that has no seed of the query, and not in its pool; where there is none, any that is
-    not in the pool.
-
-    queries: ids of those that are judged. texts: doc_id -> ids of the texts that it stands in, of all documents.
+    The choice is always the same. The unrelated document is not in the query's pool and, if possible, shares no text
+    with its seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that contain it, for all
+    documents.
     """
     seeds: dict[str, list[str]] = {}
     pooled: dict[str, set[str]] = {}
@@ -85,7 +84,7 @@ def control_documents(
 def controls(
     of: Mapping[str, tuple[str, str | None]], queries: Mapping[str, EvidencedQuery], documents: Mapping[str, Document]
 ) -> list[Control]:
-    """Return the controls. of: as `control_documents` returns it. queries, documents: by their ids."""
+    """Return the controls. of: from `control_documents`. queries, documents: by id."""
     found = []
     for query_id, (seed, other) in of.items():
         query = queries[query_id].query
@@ -97,7 +96,7 @@ def controls(
 
 
 def stuffed(query: Query, document: Document) -> Document:
-    """Return a document with the words of what the user says scattered over it, in their order."""
+    """Return a document with the words of the user's turns scattered over it, in their order."""
     words = [word for turn in query.turns if turn.role == "user" for word in turn.content.split()]
     pieces = re.findall(r"\S+\s*", f"{document.text} ")
     gaps = sorted(
@@ -109,14 +108,14 @@ def stuffed(query: Query, document: Document) -> Document:
 
 
 def claiming(query: Query, document: Document) -> Document:
-    """Return a document that says of itself, in its own language, that it answers the query."""
+    """Return a document that ends with a claim, in its language, to answer the query."""
     asked = [turn.content for turn in query.turns if turn.role == "user"][-1]
     claim = CLAIMS[language_of(document.text)].replace("{query}", asked)
     return replace(document, text=f"{document.text}\n{claim}")
 
 
 def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Proportion]:
-    """Return kind -> the share of its controls that are graded relevant, in the order of CONTROL_KINDS."""
+    """Return kind -> share of its controls graded relevant, in the order of CONTROL_KINDS."""
     relevant: dict[str, list[bool]] = {}
     for control, one in zip(asked, verdicts, strict=True):
         relevant.setdefault(control.kind, []).append(one.relevant)
@@ -124,7 +123,7 @@ def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Pr
 
 
 def warnings(found: Mapping[str, Proportion]) -> list[str]:
-    """Return what controls say against a judge, as sentences."""
+    """Return sentences on what the controls show against a judge."""
     if not found:
         return ["How easily this judge is fooled is unknown: no controls were asked (judge.controls)."]
     said = []
@@ -153,12 +152,9 @@ GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """What is known of one judge.
-
-    by: its name in judgements. prompt: sha256 of the prompt. language: of the shipped prompt, "" for one of the user's.
-    at: when it last judged. grades: of GRADE_NAMES -> the number of its judgements that hold.
-    seeds: of the documents with evidence that it has judged, those graded relevant; None without any.
-    controls: of CONTROL_KINDS -> those graded relevant. warnings: sentences. usage: tokens and cost of all replies.
+    """by: its name in judgements. prompt: sha256. language: of the shipped prompt; "" for the user's prompt.
+    at: when it last judged. grades: one of GRADE_NAMES -> number of current judgements. usage: of all its replies.
+    seeds: judged documents with evidence that are graded relevant; None if there are none. controls: the same by kind.
     """
 
     json_too: ClassVar = ("judged",)
@@ -177,34 +173,31 @@ class JudgeRecord:
 
     @property
     def judged(self) -> int:
-        """Return the number of its judgements that hold."""
         return sum(self.grades.values())
 
 
 @dataclass(frozen=True)
 class _Records:
-    """The content of judge.json. judges: by -> record."""
-
     judges: Mapping[str, JudgeRecord]
     version: Literal[1] = 1
 
 
 def read_records(folder: Path) -> dict[str, JudgeRecord]:
-    """Return by -> record of each judge of a test set; {} without `judge.json`. Raise BadInput for a damaged file."""
+    """Return the records of a test set's judges by name; {} without `judge.json`. Raise BadInput if it is damaged."""
     path = folder / RECORD
     return {**row_as(_Records, json_file(path), str(path)).judges} if path.exists() else {}
 
 
 def write_record(folder: Path, record: JudgeRecord) -> None:
-    """Add the record of a judge, in place of an earlier one of the same. The caller holds the file."""
+    """Write the record of a judge, replacing its earlier one. The caller must hold the file."""
     records = {**read_records(folder), record.by: record}
     content = encoded(_Records(dict(sorted(records.items()))))
     write_text(folder / RECORD, json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
-    """Return warnings if the model has drafted the queries, or was asked by a pooled run. Names are compared without
-    case and without what stands before a slash. manifest: `testset.json`."""
+    """Return warnings if the model drafted the queries or was asked by a pooled run. Names are compared without case
+    and without anything before the last slash. manifest: `testset.json`."""
     drafter: Any = manifest
     for key in ("settings", "llm", "model"):
         drafter = drafter.get(key) if isinstance(drafter, Mapping) else None
@@ -233,13 +226,9 @@ def _same(one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class JudgingWork:
-    """All that is to be judged.
-
-    language: ko or en, of the shipped prompt; "" for one of the user's.
-    judged: the test set as far as it is judged, without queries that need no retrieval.
-    pending: pooled pairs that no model has judged, as far as they are to be judged now. left: how many more there are.
-    documents: doc_id -> document, of everything that is or was judged by this judge.
-    """
+    """language: ko or en, of the shipped prompt; "" for the user's prompt. left: number of pairs to judge later.
+    judged: without queries that need no retrieval. pending: pairs to judge now, which no model has judged.
+    documents: by id, of everything that this judge judges or has judged."""
 
     folder: Path
     pool: Pool
@@ -253,12 +242,12 @@ class JudgingWork:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """Return the requests: for pairs, then for controls."""
+        """Return the requests for the pending pairs, then for the controls."""
         return self.asked(self.pending) + [self.judge.asked(one.query, one.document) for one in self.controls]
 
     @cached_property
     def before(self) -> list[PooledPair]:
-        """Return the pooled pairs that this judge has judged already."""
+        """Return the pooled pairs that this judge has already judged."""
         return [pair for pair in self.judged.pairs if _said(self.judged, pair, self.judge.by)]
 
     @cached_property
@@ -269,12 +258,11 @@ class JudgingWork:
         )
 
     def asked(self, pairs: Iterable[PooledPair]) -> list[Prompt]:
-        """Return the requests for pairs."""
         queries = self.judged.queries
         return [self.judge.asked(queries[pair.query_id].query, self.documents[pair.doc_id]) for pair in pairs]
 
     def judgements(self, verdicts: Sequence[Verdict], at: str) -> list[Judgement]:
-        """Return the judgements of the pending pairs. verdicts: of `prompts`."""
+        """Return the judgements of the pending pairs. verdicts: in the order of `prompts`."""
         return [
             Judgement(
                 query_id=pair.query_id,
@@ -291,11 +279,8 @@ class JudgingWork:
 
 @dataclass(frozen=True)
 class Tally:
-    """What one judge has said of the pooled pairs.
-
-    kinds: kind of query -> grade, of GRADE_NAMES -> number of pairs. seeds: as of `JudgeRecord`.
-    answered: ids of `unanswerable` queries for which a document is graded relevant.
-    """
+    """kinds: kind of query -> one of GRADE_NAMES -> number of pairs. seeds: as in `JudgeRecord`. answered: ids of
+    `unanswerable` queries with a document graded relevant."""
 
     kinds: Mapping[str, Mapping[str, int]]
     seeds: Proportion | None
@@ -303,7 +288,6 @@ class Tally:
 
 
 def tally(judged: JudgedSet, by: str) -> Tally:
-    """Return what one judge has said of the pooled pairs."""
     kinds: dict[str, Counter[str]] = {}
     seeds: list[bool] = []
     answered: dict[str, None] = {}
@@ -323,10 +307,8 @@ def tally(judged: JudgedSet, by: str) -> Tally:
 
 
 def work(config: JudgeConfig) -> JudgingWork:
-    """Return what is to be judged: nothing of queries that need no retrieval, as no document answers them.
-
-    Raise BadInput unless the pool is that of the test set and its documents now.
-    """
+    """Read what is to be judged, without queries that need no retrieval. Raise BadInput unless the pool fits the
+    current queries and documents."""
     folder = config.testset
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     pool = read_pool(folder)
@@ -359,12 +341,11 @@ def work(config: JudgeConfig) -> JudgingWork:
 
 
 def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
-    """Return what a judge has said of a pair: one judgement or none."""
+    """Return a judge's last judgement of a pair, as a list of at most one."""
     return [one for one in judged.of_models.get((pair.query_id, pair.doc_id), ()) if one.by == by][-1:]
 
 
 def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], documents: DocumentsFolder) -> None:
-    """Raise BadInput unless the pool was made of these queries and documents."""
     again = f"Run `harness testset pool testset={folder} ...` again, which keeps all judgements."
     if documents.fingerprint != pool.about.documents.sha256:
         raise BadInput(

@@ -1,7 +1,6 @@
-"""Who has judged what: `judgements.jsonl`, an append-only log from which every label comes.
+"""The judgements of a test set: `judgements.jsonl`, the append-only log that every label comes from.
 
-A later judgement by the same judge of the same pair in the same round replaces the earlier one, and `withdrawn` takes
-it back.
+A later judgement by the same judge, of the same pair and round, replaces the earlier one; `withdrawn` revokes it.
 """
 
 from __future__ import annotations
@@ -25,24 +24,23 @@ JUDGEMENTS = "judgements.jsonl"
 GRADES = (0, 1, 2, 3)  # UMBRELA's: unrelated, related without an answer, answers in part, answers
 HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
 BASES = (ADJUDICATED, HUMAN, LLM)  # the first decides
-SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; only `audit` enters estimates. "": by a model
+SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; only `audit` enters estimates. "": judged by a model
 
-Pair = tuple[str, str | None]  # query_id, doc_id; None: whether the query needs retrieval
+Pair = tuple[str, str | None]  # query_id, doc_id; None: the query's need for retrieval
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one judge says of one pair of a query and a document, or of a query's need for retrieval.
+    """One judgement of a query and a document, or of a query's need for retrieval.
 
-    query_id, text: the query, and `text_digest` of it as it was judged.
-    doc_id: None: the judgement is of the query's need for retrieval, in `needs`; otherwise it is in `grade`.
-    grade: 0 to 3; None: the judge cannot tell, which is an open question.
-    by: `human:NAME`, `llm:MODEL#PROMPT` (the beginning of the sha256 of the prompt) or `adjudicated:NAME`.
-    round: 2 where the same pair is judged a second time on purpose, to see whether people agree with themselves.
-    sample: of SAMPLES. pi: the probability with which the query was drawn; 1 where nothing was drawn.
+    text: `text_digest` of the query as it was judged. at: ISO 8601 in UTC, such as 2026-11-22T09:30:00Z.
+    doc_id: None if the judgement is about the need for retrieval, in `needs`; otherwise it is in `grade`.
+    grade: 0 to 3; None if the judge cannot tell, which leaves an open question.
+    by: `human:NAME`, `llm:MODEL#PROMPT` (the first digits of the prompt's sha256) or `adjudicated:NAME`.
+    round: 2 if the pair is deliberately judged a second time, to measure agreement.
+    sample: of SAMPLES. pi: the query's probability of being drawn; 1 if nothing was drawn.
     blind: whether the judge saw no other judgement, rank, score or name of a retriever.
-    quote: the passage that the judge rests the grade on; "" if none.
-    at: when, as ISO 8601 in UTC, such as 2026-11-22T09:30:00Z.
+    quote: the passage that supports the grade; "" if none.
     """
 
     query_id: str
@@ -74,23 +72,22 @@ class Judgement:
 
     @property
     def basis(self) -> str:
-        """Return the kind of judge, of BASES."""
+        """Return the kind of judge, one of BASES."""
         return self.by.partition(":")[0]
 
     @property
     def judge(self) -> str:
-        """Return the name of the person or model."""
         return self.by.partition(":")[2]
 
 
 def text_digest(query: Query) -> str:
-    """Return 12 hexadecimal digits of the sha256 of a query's turns: a judgement counts for the judged text alone."""
+    """Return 12 hexadecimal digits of the sha256 of a query's turns. A judgement counts only for the digest it has."""
     turns = [[turn.role, turn.content] for turn in query.turns]
     return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
 def judged_now() -> str:
-    """Return the present time as judgements have it."""
+    """Return the present time in the format of `Judgement.at`."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -102,8 +99,8 @@ class JudgementLog(AppendLog[Judgement]):
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
-    """Return the judgements that count: the last of each judge, pair and round, unless withdrawn, of queries as they
-    are now. queries: query_id -> query, of the test set."""
+    """Return the judgements that count: the last by each judge of each pair and round, unless withdrawn or of a query
+    that has changed. queries: by id, of the test set."""
     digests = {query_id: text_digest(query) for query_id, query in queries.items()}
     last: dict[tuple[Pair, str, int], Judgement] = {}
     for one in judgements:
@@ -115,7 +112,6 @@ def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> li
 
 
 def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
-    """Return pair -> its judgements, in their order."""
     found: dict[Pair, list[Judgement]] = {}
     for one in judgements:
         found.setdefault(one.pair, []).append(one)
@@ -124,7 +120,7 @@ def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
 
 @dataclass(frozen=True, eq=False)
 class JudgedSet:
-    """A test set with its pool and the judgements that count. queries: by id. judgements: as `current` returns them."""
+    """A test set with its pool and the judgements that count. queries: by id. judgements: from `current`."""
 
     queries: Mapping[str, EvidencedQuery]
     pairs: Sequence[PooledPair]
@@ -132,7 +128,7 @@ class JudgedSet:
 
     @cached_property
     def pooled(self) -> Mapping[str, Sequence[PooledPair]]:
-        """Return query_id -> its pooled pairs; none for queries that nothing was pooled for."""
+        """Return query_id -> pooled pairs; empty if nothing was pooled for it."""
         found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.queries}
         for pair in self.pairs:
             if pair.query_id in found:
@@ -141,26 +137,26 @@ class JudgedSet:
 
     @cached_property
     def of_people(self) -> Mapping[Pair, Sequence[Judgement]]:
-        """Return pair -> the judgements by people, both rounds and adjudications included."""
+        """Return pair -> judgements by people, including both rounds and adjudications."""
         return by_pair([one for one in self.judgements if one.basis != LLM])
 
     @cached_property
     def of_models(self) -> Mapping[Pair, Sequence[Judgement]]:
-        """Return pair -> the judgements by models, the last of them last."""
+        """Return pair -> judgements by models, oldest first."""
         return by_pair([one for one in self.judgements if one.basis == LLM])
 
     def first_round(self, pair: Pair, audit: bool = False) -> list[Judgement]:
-        """Return what people say of a pair the first time. audit: only what they said for the audit."""
+        """Return people's first-round judgements of a pair. audit: only those made for the audit."""
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether people agree, or an adjudication says, that the query needs no retrieval."""
+        """Return whether the last adjudication, or else every person, says that the query needs no retrieval."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)
 
     def checked(self, query_id: str) -> bool:
-        """Return whether people have judged, for the audit, all that there is to judge of a query."""
+        """Return whether people have judged, for the audit, everything there is to judge of a query."""
         if not self.first_round((query_id, None), audit=True):
             return False
         pairs = () if self.unneeded(query_id) else self.pooled[query_id]
@@ -168,10 +164,8 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Return the test set in a folder as it is pooled and judged now. Raise BadInput where one of its files is wrong.
-
-    Pairs and judgements of a query that has been edited since are left out.
-    """
+    """Read a test set with its pool and judgements, without those of queries that have been edited since. Raise
+    BadInput if a file is wrong."""
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
     pool = read_pool(folder)
@@ -181,8 +175,6 @@ def read_judged_set(folder: Path) -> JudgedSet:
 
 
 def held(folder: Path, file: str, does: str) -> AbstractContextManager[None]:
-    """Hold a file of a test set: a second process waits, and then finds what the first has done.
-
-    folder: of the test set. does: what the other process does, for people.
-    """
+    """Hold the lock of a test set's file. A second process waits, then sees what the first has written. does: what the
+    other process does, for the message, such as "judges"."""
     return locked(folder / f".{file}.lock", f"{does} this test set")

@@ -1,7 +1,7 @@
-"""The request that a language model grades a pair with, its reply, and where the passage that it quotes stands.
+"""The request to grade a pair, its reply, and the search for the passage that the reply quotes.
 
-Models quote with other line breaks and quotation marks than the text has. Neither counts: white space may differ or be
-missing, and all quotation marks are equal. Other characters must match, so a reworded passage is no quotation.
+Models change line breaks and quotation marks when they quote. So white space may differ or be missing, and all
+quotation marks are equal. All other characters must match: a reworded passage is not found.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ _ONE_MARK = str.maketrans(dict.fromkeys(MARKS, '"'))
 
 
 def locate_quote(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
-    """Return [start, end) in code points of `text` where `quote` first stands inside a document, or None.
+    """Return [start, end), in code points of `text`, of the first match of `quote` in a document; None without a match.
 
-    A quotation never begins or ends within a number or a word in Latin letters: `11` is not in `2011`. Quotation marks
-    around the whole quotation are left out if the text has none there.
-
-    text: in Unicode NFC. inside: [start, end) of the document.
+    A match never cuts a number or a word in Latin letters: `11` is not found in `2011`. Quotation marks around the
+    whole quotation are ignored if the text has none there. text: in Unicode NFC. inside: [start, end) of the document.
     """
     start, end = inside
     places = [letter.start() for letter in _LETTERS.finditer(text, start, end)]
@@ -60,19 +58,16 @@ def locate_quote(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, i
 
 
 def _plain(text: str) -> str:
-    """Return a text without white space, and with one kind of quotation mark."""
     return _GAPS.sub("", text).translate(_ONE_MARK)
 
 
 def _may_begin(text: str, first: int) -> bool:
-    """Return whether a quotation that begins at `first` cuts no number and no word in Latin letters."""
     if text[first].isdigit():
         return not re.search(r"\d[.,]?\Z", text[max(0, first - 2) : first])
     return not (_is_latin(text[first]) and first and _is_latin(text[first - 1]))
 
 
 def _may_end(text: str, past: int, end: int) -> bool:
-    """Return the same of a quotation that ends before `past`. end: of the document."""
     if text[past - 1].isdigit():
         return not re.match(r"[.,]?\d", text[past : min(past + 2, end)])
     return not (_is_latin(text[past - 1]) and past < end and _is_latin(text[past]))
@@ -82,14 +77,14 @@ def _is_latin(letter: str) -> bool:
     return letter.isascii() and letter.isalpha()
 
 
-TOKENS = 60  # of a reply, until the model's own replies tell
-PROMPT_DIGITS = 8  # of the sha256 of a prompt in the name of a judge
+TOKENS = 60  # expected in a reply, until logged replies give a mean
+PROMPT_DIGITS = 8  # of the prompt's sha256, in a judge's name
 
 SCHEMA = Schema(
     "relevance_grade",
     {
         "type": "object",
-        # The quotation first: models write in this order, and the grade is to rest on it.
+        # The quotation comes first: models write in this order, and the grade should follow from it.
         "properties": {"quote": {"type": "string"}, "grade": {"type": "integer", "enum": list(GRADES)}},
         "required": ["quote", "grade"],
         "additionalProperties": False,
@@ -99,8 +94,6 @@ SCHEMA = Schema(
 
 @dataclass(frozen=True)
 class Judge:
-    """A language model with the prompt that it judges with."""
-
     model: str
     prompt: PromptText
 
@@ -109,7 +102,7 @@ class Judge:
         return f"{LLM}:{self.model}#{self.prompt.sha256[:PROMPT_DIGITS]}"
 
     def asked(self, query: Query, document: Document) -> Prompt:
-        """Return the request for a pair."""
+        """Return the request to grade a document for a query."""
         last = max(place for place, turn in enumerate(query.turns) if turn.role == "user")
         values = {
             "query": query.turns[last].content,
@@ -123,11 +116,8 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reply amounts to.
-
-    grade: 0 to 3; None: open. quote: the passage of the document that the grade rests on, as it stands there, or "".
-    reason: why the grade is open, such as "no quotation"; "" if it is not.
-    """
+    """grade: None if open. quote: the passage that supports the grade, as it stands in the document, or "". reason: why
+    the grade is open, such as "no quotation"; "" if it is not."""
 
     grade: int | None
     quote: str = ""
@@ -139,13 +129,13 @@ class Verdict:
 
 
 def read_judge_prompt(language: str, file: Path | None) -> PromptText:
-    """Return the user's prompt in `file`, or without one the shipped prompt of a language, ko or en."""
+    """Return the prompt in `file`, or if None the shipped prompt of a language, ko or en."""
     path = file or SHIPPED / language / "judge.txt"
     return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
 
 
 def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
-    """Raise BadInput if the prompt shows only the last message and some queries have messages before it."""
+    """Raise BadInput if some queries have several messages but the prompt shows only the last."""
     longer = [query.query_id for query in queries if len(query.turns) > 1]
     if longer and "conversation" not in prompt.places:
         raise BadInput(
@@ -156,14 +146,13 @@ def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
 
 
 def read_reply(text: str) -> tuple[int, str]:
-    """Return (grade, quotation) of a reply. Raise WrongReply unless it keeps to SCHEMA."""
+    """Return (grade, quotation) of a reply. Raise WrongReply unless it matches SCHEMA."""
     found = SCHEMA.read(text)
     return found["grade"], found["quote"]
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """Return what a reply about a document amounts to. A grade of 2 or 3 is open unless the document has the passage
-    that is quoted from it; lower grades need no quotation."""
+    """Return the verdict of a reply. A grade of 2 or 3 stays open unless its quotation stands in the document."""
     if reply.value is None:
         return Verdict(None, reason="no usable reply")
     grade, quote = reply.value

@@ -1,4 +1,4 @@
-"""Which documents a language model is shown: a sample that is stratified by file and grows at its end alone."""
+"""Repeatable samples: documents drawn in strata by file, and choices by hash."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping
 
 
 def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
-    """Return at most `limit` ids of documents (None: all), in the order in which they are drawn.
+    """Return at most `limit` ids of documents (None: all), in drawing order. files: doc_id -> its file.
 
-    Every file gives one document first, and then as many as its share of the documents. The order within a file, and
-    that of files, is by a hash of seed and id. So a smaller limit gives the beginning of a larger one's list, and an
-    added file changes how many documents another gives, but not which of them come first.
-
-    files: doc_id -> the file that it stands in.
+    Every file first gives one document, then as many as its share of the documents. A hash of seed and id orders the
+    documents of a file, and the files. So a smaller limit gives a prefix of the same list. An added file changes how
+    many documents the others give, but not their order.
     """
     strata: dict[str, list[str]] = defaultdict(list)
     for doc_id, file in files.items():
@@ -28,7 +26,7 @@ def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str
 
 
 def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
-    """Return at most `count` of the values, always the same for the same key, whatever the order of the values."""
+    """Return at most `count` of the values: always the same for the same key, in whatever order they are given."""
     return sorted(values, key=lambda value: (_hash(*key, value), value))[:count]
 
 

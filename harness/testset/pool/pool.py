@@ -1,6 +1,6 @@
-"""The pool of a test set: which pairs of a query and a document are worth a judgement.
+"""The pool of a test set: the pairs of a query and a document that are worth judging.
 
-pool.jsonl has one `PooledPair` per line, in order of query and document; pool.json, written last, what was pooled.
+pool.jsonl has one `PooledPair` a line, sorted by query and document. pool.json, written last, says what was pooled.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ POOL, MANIFEST = "pool.jsonl", "pool.json"
 class PooledPair:
     """A pair to judge.
 
-    ranks: run id -> rank of the document in its list, from 1, where it is among the first `pool.depth`.
-    seed: whether the document has evidence for the query. near_duplicate: whether it nearly repeats one that has.
-    pi: the probability with which the pair entered the pool: 1 if a run, the seed or a near-duplicate brought it, below
-        1 if it was drawn from the documents below the depth.
+    ranks: run id -> rank in its list, from 1 to `pool.depth`. seed: whether the document has evidence for the query.
+    near_duplicate: whether it nearly repeats a document that has.
+    pi: the pair's probability of entering the pool: 1 if a run, the seed or a near-duplicate brought it, below 1 if it
+        was drawn from the documents below the depth.
     """
 
     query_id: str
@@ -50,11 +50,8 @@ class PooledPair:
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """A run that brought documents.
-
-    depth: how many of each list were pooled. models: config key -> name of each model that the run asked, such as
-        llm.model, rerank.model or encoder.model: a judge that is one of them judges itself.
-    """
+    """A run that was pooled. depth: how many documents of each list. models: config key -> model that the run asked,
+    such as llm.model or encoder.model; a judge that is one of them judges itself."""
 
     name: str
     depth: int
@@ -63,25 +60,21 @@ class PooledRun:
 
 @dataclass(frozen=True)
 class DocumentsPlace:
-    """Where documents are: their folder, relative to that of a test set, and the sha256 of its documents."""
+    """Where documents are. path: of their folder, relative to the test set's. sha256: of the documents."""
 
     path: str
     sha256: str
 
     @classmethod
     def of(cls, documents: DocumentsFolder, folder: Path) -> DocumentsPlace:
-        """Return the place of documents. folder: of the test set."""
         path = os.path.relpath(documents.path.absolute(), folder.absolute())
         return cls(Path(path).as_posix(), documents.fingerprint)
 
 
 @dataclass(frozen=True)
 class About:
-    """What was pooled, as pool.json has it.
-
-    runs: by id. sample: documents that were to be drawn for each query. seed: of the draw.
-    queries: query_id -> `judgements.text_digest` of the query as it was pooled, also where nothing was found for it.
-    """
+    """The content of pool.json. runs: by id. sample: documents to draw for each query. seed: of the draw. queries:
+    query_id -> `judgements.text_digest` of each query as it was pooled, even if nothing was found for it."""
 
     documents: DocumentsPlace
     runs: Mapping[str, PooledRun] = field(default_factory=dict)
@@ -93,14 +86,14 @@ class About:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pairs of a test set that are worth a judgement, in order of query and document."""
+    """The pairs of a test set that are worth judging, sorted by query and document."""
 
     pairs: tuple[PooledPair, ...]
     about: About
 
     @cached_property
     def by_query(self) -> dict[str, tuple[PooledPair, ...]]:
-        """Return query_id -> its pairs; () where nothing was found for it."""
+        """Return query_id -> pairs; () if nothing was found for it."""
         found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.about.queries}
         for pair in self.pairs:
             found.setdefault(pair.query_id, []).append(pair)
@@ -108,7 +101,7 @@ class Pool:
 
 
 def read_pool(folder: Path) -> Pool:
-    """Return the pool of the test set in a folder. Raise BadInput if there is none, or for wrong rows."""
+    """Read the pool of a test set. Raise BadInput if there is none or a row is wrong."""
     path = folder / POOL
     testset.read_testset_manifest(folder, "testset")
     if (about := _about(folder)) is None:
@@ -126,18 +119,15 @@ def read_pool(folder: Path) -> Pool:
 
 
 def write_pool(folder: Path, pool: Pool) -> None:
-    """Write a pool into the folder of its test set.
-
-    A process that is killed leaves the former pool, this one, or these pairs with the former manifest; the same command
-    again then gives this one.
-    """
+    """Write a pool into its test set's folder. A killed process leaves the former pool, the new one, or the new pairs
+    with the former manifest; the same command again completes it."""
     write_text(folder / POOL, json_text(map(encoded, pool.pairs)))
     write_text(folder / MANIFEST, json.dumps(encoded(pool.about), ensure_ascii=False, indent=1) + "\n")
 
 
 def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
-    """Return the documents of a test set: those in the folder `given`, the config key `documents`; without one, in the
-    folder that `pool.json` names, else in the one that `testset.json` names. Raise BadInput without any."""
+    """Return the documents in the folder `given` (config key `documents`), or if None in the folder that `pool.json`,
+    or else `testset.json`, names. Raise BadInput without any."""
     if given:
         return DocumentsFolder(given)
     if about := _about(folder):
@@ -146,7 +136,7 @@ def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
 
 
 def pooled_ranking(pairs: Iterable[PooledPair], run_id: str, queries: Iterable[str] = ()) -> Ranking:
-    """Return the lists of a run, as far as they were pooled. queries: with a row even if nothing was pooled."""
+    """Return the pooled part of a run's lists. queries: these get a row even if nothing was pooled for them."""
     scores: dict[str, dict[str, float]] = {query_id: {} for query_id in queries}
     for pair in pairs:
         if rank := pair.ranks.get(run_id):

@@ -1,7 +1,7 @@
-"""What goes into a pool (K. Sparck Jones and C. van Rijsbergen 1975), and how far its judgements reach.
+"""Pools (K. Sparck Jones and C. van Rijsbergen 1975), and how far their judgements reach.
 
-Reusability (J. Zobel 1998): each run of the pool, scored as if it had brought nothing, shows what a new run would lose.
-A sample of what no run ranked high shows what the pool misses (C.-E. Särndal et al. 1992).
+Reusability (J. Zobel 1998): each run is scored without the documents that it alone brought, to show what a new run
+would lose. A sample of documents that no run ranked high shows what the pool misses (C.-E. Särndal et al. 1992).
 """
 
 from __future__ import annotations
@@ -26,16 +26,13 @@ from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair, pooled_ranking
 from harness.testset.review.resolution import Resolved
 
-COPIES = 20  # near-duplicates of a document that are pooled, at most: a notice may stand in thousands of documents
+COPIES = 20  # most near-duplicates to pool of a document: a notice may stand in thousands of documents
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the documents of a pool come from.
-
-    lists: run id -> query_id -> documents, best first. seeds: query_id -> documents that have evidence for it.
-    groups: doc_id -> the documents that nearly repeat it, itself among them.
-    """
+    """Where the documents of a pool come from. lists: run id -> query_id -> documents, best first. seeds: query_id ->
+    documents with evidence for it. groups: doc_id -> documents that nearly repeat it, itself included."""
 
     lists: Mapping[str, Mapping[str, Sequence[str]]]
     seeds: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -54,12 +51,11 @@ class Draw:
 def pooled(
     query_ids: Iterable[str], before: Iterable[PooledPair], sources: Sources, draw: Draw
 ) -> tuple[PooledPair, ...]:
-    """Return the pairs of a pool, in order of query and document: those it had before, and what the sources add.
+    """Return the pairs of a pool, sorted by query and document: those from `before`, and those that the sources add.
 
-    A drawn pair that a run, the evidence or a near-duplicate brings now has pi = 1. A query that still has drawn
-    documents is not drawn for again: they stand for the documents below the depth of the earlier runs.
-
-    query_ids: of the test set; pairs of others are left out.
+    A drawn pair gets pi = 1 if a run, the evidence or a near-duplicate now brings it. A query that still has drawn
+    documents gets no new draw: they stand for the documents below the depth of earlier runs. query_ids: of the test
+    set; pairs of other queries are left out.
     """
     had: dict[str, list[PooledPair]] = {query_id: [] for query_id in sorted(query_ids)}
     for pair in before:
@@ -69,7 +65,6 @@ def pooled(
 
 
 def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> None:
-    """Raise BadInput unless all pooled documents are there."""
     gone = list(dict.fromkeys(pair.doc_id for pair in pairs if pair.doc_id not in known))
     if gone:
         raise BadInput(
@@ -103,7 +98,6 @@ def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: 
 
 
 def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
-    """Return `draw.sample` of the documents, or all if there are fewer, each set of them equally likely."""
     begun = hashlib.sha256(f"{draw.seed}\0{query_id}\0".encode("utf-8", "surrogatepass"))
 
     def place(doc_id: str) -> bytes:
@@ -114,13 +108,13 @@ def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
     return heapq.nsmallest(draw.sample, documents, key=place)
 
 
-DEEPEST = 10  # documents that the measure reads, at most
+DEEPEST = 10  # most documents that the measure reads
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run, scored with all labels, and without the `alone` pairs that it alone brought. place, place_without: among
-    all runs, from 1, by these labels."""
+    """A run, scored with all labels, and without the `alone` pairs that it alone brought. place, place_without: its
+    places among all runs by these labels, from 1."""
 
     run_id: str
     name: str
@@ -137,7 +131,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """measure: of the scores. queries: how many enter it. runs: in the order of the pool."""
+    """measure: of the scores. queries: number of those that count. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -145,12 +139,11 @@ class Reusability:
 
     @property
     def worst(self) -> LeftOut:
-        """Return the run whose score changes most."""
         return max(self.runs, key=lambda run: abs(run.change))
 
     @property
     def moved(self) -> int:
-        """Return how many runs come to another place."""
+        """Return the number of runs whose place changes."""
         return sum(run.place != run.place_without for run in self.runs)
 
     def text(self) -> str:
@@ -165,11 +158,11 @@ class Reusability:
 
 @dataclass(frozen=True)
 class Missed:
-    """What the drawn documents say of those that were not drawn.
+    """What the drawn documents say of those that were not drawn, in numbers of documents.
 
-    judged, found: drawn documents with a grade, and relevant ones of them. below: all documents they were drawn from.
-    labelled: known relevant documents. estimated: all relevant ones that the runs retrieved, each drawn one counting
-    1 / pi. error: the standard error of `estimated`, as if each document had been drawn independently.
+    judged, found: drawn ones with a grade, and the relevant ones of these. below: all that they were drawn from.
+    labelled: known relevant ones. estimated: all relevant ones that the runs retrieved; each drawn one counts 1 / pi.
+    error: standard error of `estimated`, as if each had been drawn independently.
     """
 
     queries: int
@@ -194,10 +187,10 @@ class Missed:
 
 
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
-    """Return what a run outside the pool would lose; None with fewer than two runs, or without queries that count.
+    """Return what a run outside the pool would lose; None with fewer than two runs or if no query counts.
 
-    The measure is nDCG over the pooled documents of each run, before its gate. Queries count that need retrieval, have
-    an answer, and all of whose pooled pairs are judged. queries: of the test set.
+    The measure is nDCG over the pooled documents of each run, before its gate. A query counts if it needs retrieval and
+    has an answer, and if all of its pooled pairs are judged.
     """
     labels = _settled(resolved, queries)
     runs = pool.about.runs
@@ -209,7 +202,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
     @functools.cache
     def scores(left_out: str | None) -> dict[str, float]:
-        """Return run id -> its score, with all labels, or without those of documents that one run alone brought."""
+        """Return run id -> score, without the labels of documents that the run `left_out` alone brought."""
         qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
         return {run_id: float(np.mean(measure.values(judge_lists(one, qrels)))) for run_id, one in rankings.items()}
 
@@ -229,7 +222,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
 
 def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
-    """Return how many relevant documents no judgement knows of; None if no drawn document is judged. The same queries
+    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. The same queries
     count as for `reusability`."""
     labels = _settled(resolved, queries)
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
@@ -257,12 +250,11 @@ def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str,
 
 
 def _alone(pair: PooledPair, run_id: str) -> bool:
-    """Return whether nothing but this run brought a pair."""
     return pair.ranks.keys() == {run_id} and not pair.seed and not pair.near_duplicate
 
 
 def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
-    """Return the labels without some pairs. A query that loses all of its relevant documents still needs some."""
+    """Return qrels without some pairs. A query that loses all of its relevant documents still needs some."""
     grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
     for pair in without:
         grades[pair.query_id].pop(pair.doc_id, None)

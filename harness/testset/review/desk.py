@@ -1,4 +1,4 @@
-"""What people are asked to judge, what they have said so far, and what the page shows to each of them."""
+"""The questions to each reviewer, the answers so far, and the texts that the page shows."""
 
 from __future__ import annotations
 
@@ -35,19 +35,16 @@ UNKNOWN: Literal["?"] = "?"  # the judge cannot tell
 FIRST, SECOND = "first round", "second round"
 SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # of open questions
 
-# A grade, 0 to 3; of the need for retrieval, 1 (needs it) or 0; UNKNOWN; None: not judged.
+# A grade from 0 to 3, or for the need for retrieval 1 (needs it) or 0; UNKNOWN; None: not judged.
 Value = int | Literal["?"] | None
-GRADES, NEEDS = (0, 1, 2, 3, UNKNOWN, None), (0, 1, UNKNOWN, None)  # what may be said of a pair, and of a need
+GRADES, NEEDS = (0, 1, 2, 3, UNKNOWN, None), (0, 1, UNKNOWN, None)  # the allowed values
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question to a person.
-
-    doc_id: None: whether the query needs retrieval; otherwise: the grade of this document.
-    round: 2: asked a second time on purpose. sample: of `judgements.SAMPLES`.
-    pi: the probability with which the query was drawn; 1 where nothing was drawn.
-    """
+    """A question to a person. doc_id: the document to grade; None: does the query need retrieval? round: 2 if
+    deliberately asked again. sample: of `judgements.SAMPLES`. pi: the query's probability of being drawn; 1 if nothing
+    was drawn."""
 
     query_id: str
     doc_id: str | None
@@ -61,11 +58,12 @@ class Item:
 
     @property
     def key(self) -> str:
-        """The id on the page and in workbooks. It begins with a letter, so that no program takes it for a number."""
+        """Return the id on the page and in workbooks. It begins with a letter, or programs could take it for a number.
+        """
         return "r" + _digest(self.query_id, self.doc_id or "", str(self.round))[:15]
 
     def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
-        """Return what a person says of it. value: None withdraws the judgement."""
+        """Return a person's judgement. value: None withdraws it."""
         said, of_need = value if isinstance(value, int) else None, self.doc_id is None
         return Judgement(
             query_id=self.query_id,
@@ -83,8 +81,7 @@ class Item:
         )
 
     def value(self, judgement: Judgement | None) -> Value:
-        """Return what a judgement of the same pair and round says; None if it was withdrawn or made for another sample,
-        as only the audit's judgements enter estimates."""
+        """Return the value of a judgement of this pair and round; None if it was withdrawn or is for another sample."""
         return value_of(judgement) if judgement and judgement.sample == self.sample else None
 
 
@@ -94,15 +91,15 @@ def value_of(judgement: Judgement) -> Value:
 
 
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> dict[Item, str]:
-    """Return what a person is to judge, as item -> why it is asked; {} where all of it is judged.
+    """Return item -> why it is asked, for all that a person is to judge; {} if all is judged.
 
-    Queries and their documents come in an order that is drawn for each reviewer and depends on names and ids alone;
-    the need for retrieval precedes the documents, and the second round follows everything else.
+    The order of queries and documents depends only on the reviewer's name and the ids. The need for retrieval comes
+    before the documents, and the second round comes last.
 
-    sample: audit:  of every drawn query, its need for retrieval and all its pooled pairs; some of them a second time.
-            repair: pairs whose grade by a model is suspicious. all: everything that no person has judged.
-            open:   open questions that only a person who adjudicates can settle.
-    audit: the drawn queries; only sample="audit" needs them.
+    sample: audit:  the need for retrieval and all pooled pairs of each drawn query; some of them twice.
+            repair: pairs with a suspicious grade by a model. all: everything that no person has judged.
+            open:   open questions that only an adjudicator can settle.
+    audit: the drawn queries; sample="audit" requires them.
     """
     if sample == "audit":
         if audit is None:
@@ -118,14 +115,14 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
         )
         found = {one: "judged by no person" for one in unjudged if not judged.first_round(one.pair)}
     ordered = shuffled(found, reviewer)
-    if sample == "repair":  # by their number, which everybody sees: by reason would tell what the model said
+    if sample == "repair":  # by number of items: an order by reason would reveal the model's grade
         count = Counter(one.query_id for one in found)
         ordered.sort(key=lambda one: -count[one.query_id])
     return {one: found[one] for one in ordered}
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, its need first, in an order that only the reviewer's name and the ids decide."""
+    """Return the items by query, its need first, in an order that depends only on the reviewer's name and the ids."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -139,8 +136,8 @@ def _digest(*parts: str) -> str:
 
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
-    """A pair counts as judged if it was judged for the audit: what was judged for repair was not drawn at random. The
-    second round is for another person; for the same one only where nothing else is left."""
+    """Ask again for pairs that were only judged for repair: they were not drawn at random. The second round goes to
+    another person, or to the same one if nothing else is left."""
     first: list[Item] = []
     second: list[Item] = []
     for query_id in audit.drawn:
@@ -158,14 +155,14 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, s
 
 
 def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
-    """Return None, for the need of a query, and its documents; none of these where people say that it has no need."""
+    """Return None (for the query's need) and its documents; no documents if people say that it needs no retrieval."""
     documents = [] if judged.unneeded(query_id) else [one.doc_id for one in judged.pooled[query_id]]
     return [None, *documents]
 
 
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
-    """What is settled for drawn queries belongs to the audit, all else to repair. A document that was adjudicated to
-    answer a query said to have no answer is not asked about again: the query must be corrected."""
+    """Answers about drawn queries count for the audit, others for repair. If an adjudicator confirms an answer to an
+    unanswerable query, it is not asked about again: the query must be corrected."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:
@@ -189,7 +186,7 @@ def _repair(judged: JudgedSet) -> dict[Item, str]:
 
 
 def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
-    """Return the first reason to suspect what the model said of a pair; None without one."""
+    """Return the first reason to suspect the model's grade of a pair; None if there is none."""
     grades = [one.grade for one in judged.of_models.get((pair.query_id, pair.doc_id), ())]
     if not grades:
         return None
@@ -211,7 +208,7 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
 
 
 class RefusedRequest(Exception):
-    """A request that cannot be answered. status: as HTTP has it. why: for people. more: for the page."""
+    """A request that cannot be answered. status: of HTTP. why: for people. more: for the page."""
 
     def __init__(self, status: int, why: str, **more: Any) -> None:
         super().__init__(why)
@@ -219,11 +216,8 @@ class RefusedRequest(Exception):
 
 
 class ReviewLedger:
-    """What some judges have said; other processes may add to the log at the same time.
-
-    queries: query_id -> query, of the test set; judgements of other texts do not count.
-    judges: whose judgements are kept, as in `Judgement.by`.
-    """
+    """The judgements of some judges; other processes may add to the log at the same time. queries: by id; judgements of
+    other texts do not count. judges: as in `Judgement.by`."""
 
     def __init__(self, log: JudgementLog, queries: Mapping[str, Query], judges: Collection[str]) -> None:
         self._log = log
@@ -231,22 +225,20 @@ class ReviewLedger:
         self._last: dict[str, dict[tuple[Pair, int], Judgement]] = {judge: {} for judge in judges}
         self._changes: dict[str, list[tuple[Pair, int]]] = {judge: [] for judge in judges}
         self._position = START
-        self._lock = threading.RLock()  # whoever has closed it may still read
+        self._lock = threading.RLock()  # the thread that closes it may still read
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return (what a judge has judged after a revision, the revision now), the last judgement of each pair and
-        round. A revision is the number of the judge's judgements that have been read."""
+        """Return (a judge's judgements after a revision, the revision now); the last one of each pair and round. A
+        revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()
             changed = dict.fromkeys(self._changes[by][since:])
             return [self._last[by][one] for one in changed], len(self._changes[by])
 
     def put(self, item: Item, judgement: Judgement, before: Value) -> None:
-        """Append a judgement, unless it stands already; it is on the disk when this returns.
-
-        before: what the reviewer saw. Raise RefusedRequest, with what stands now, if that has changed meanwhile.
-        """
+        """Append a judgement unless it stands already; it is on disk when this returns. before: what the reviewer saw.
+        Raise RefusedRequest, with the present value, if that has changed."""
         with self._lock, self._log.appending() as add:
             self._read_on()
             value = item.value(self._last[judgement.by].get((item.pair, item.round)))
@@ -257,7 +249,7 @@ class ReviewLedger:
                 self._read_on()
 
     def close(self) -> None:
-        """Wait until no judgement is being written, and take no more from other threads."""
+        """Wait until no judgement is being written, and block other threads from then on."""
         self._lock.acquire()
 
     def _read_on(self) -> None:
@@ -269,11 +261,8 @@ class ReviewLedger:
 
 
 class Desk:
-    """The work of one reviewer, of which everything may be shown: nothing depends on who retrieved a document or on
-    what others have said, but for an adjudicator, who sees the judgements that differ.
-
-    by: the reviewer, as in `Judgement.by`. documents: doc_id -> document, of all items.
-    """
+    """One reviewer's work. It does not show who retrieved a document or what others said, except to an adjudicator, who
+    sees the judgements that differ. by: as in `Judgement.by`. documents: by id, of all items."""
 
     def __init__(
         self, by: str, items: Iterable[Item], judged: JudgedSet, documents: Mapping[str, Document], ledger: ReviewLedger
@@ -290,7 +279,7 @@ class Desk:
         self._keys = {(one.pair, one.round): key for key, one in self._items.items()}
 
     def items(self) -> dict[str, Any]:
-        """Return the keys of all items, a list for each query, its need for retrieval first; and all judgements."""
+        """Return the keys of all items, one list per query with its need first, and all judgements."""
         return {
             "reviewer": self.name,
             "adjudicates": self._adjudicates,
@@ -300,11 +289,10 @@ class Desk:
         }
 
     def texts(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return key -> what is shown of this item."""
         return {key: self._shown(self._item(key)) for key in keys}
 
     def found(self, words: str) -> list[str]:
-        """Return the keys of items in whose texts all words occur, in any case."""
+        """Return the keys of items whose texts contain all words, ignoring case."""
         wanted = _folded(words).split()
 
         @functools.cache
@@ -322,13 +310,13 @@ class Desk:
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return what has been judged after a revision, here or in another window; null for what was withdrawn."""
+        """Return the values judged after a revision, here or in another window; null if withdrawn."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)
         return {"values": {key: self._items[key].value(one) for key, one in known if key}, "revision": revision}
 
     def judge(self, key: str, value: Value, before: Value) -> None:
-        """Put a judgement on the disk, or withdraw it (None). before: what the reviewer saw."""
+        """Write a judgement to disk, or withdraw it (None). before: what the reviewer saw."""
         item = self._item(key)
         allowed = NEEDS if item.doc_id is None else GRADES
         if value not in allowed or before not in allowed:
@@ -338,7 +326,7 @@ class Desk:
         self._ledger.put(item, judgement, before)
 
     def counts(self) -> tuple[int, int]:
-        """Return (how many items are judged, how many there are), without the documents of queries that need none."""
+        """Return (judged items, all items), without unjudged documents of queries that need no retrieval."""
         values = self.changes(0)["values"]
         judged = left = 0
         for group in self._groups:
@@ -365,7 +353,7 @@ class Desk:
 
 
 def reviewers_of(given: str | Sequence[str] | None, adjudicate: bool) -> dict[str, str]:
-    """Return name -> `Judgement.by` of each reviewer. Raise BadInput unless there is one, and names are unique."""
+    """Return name -> `Judgement.by` of each reviewer. Raise BadInput unless names are given, valid and unique."""
     names = [unicodedata.normalize("NFC", one).strip() for one in ([given] if isinstance(given, str) else given or [])]
     if not names:
         raise BadInput("reviewer is missing. Say who judges: reviewer=kim, or reviewer=[kim,lee] for a link each.")

@@ -1,6 +1,6 @@
-"""What all judgements of a test set come to: a grade of each pair, and the need for retrieval of each query.
+"""Resolve the judgements of a test set: a grade of each pair, and the need for retrieval of each query.
 
-Adjudications come before people, people before a model. What cannot be decided that way is an open question.
+Adjudications override people, and people override a model. What these do not decide is an open question.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from harness.data.testset import EvidencedQuery
 from harness.testset.judge.judgements import ADJUDICATED, BASES, HUMAN, LLM, Judgement, Pair, by_pair, current
 from harness.testset.pool.pool import PooledPair
 
-RELEVANT_FROM = 2  # grades from this one on are relevant, unless something else is asked for
+RELEVANT_FROM = 2  # grades from this one on are relevant by default
 DRAFTED = "draft"  # the basis of an unjudged need for retrieval: the kind of the query
 
 What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
@@ -26,12 +26,11 @@ def is_relevant(grade: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What has to be settled before a query has a label.
+    """What must be settled before a query has a label. doc_id: None if the question is about the query.
 
     what: "people disagree": on which side of `relevant_from` the grade lies, or on the need for retrieval. "unjudged":
-        a pooled pair; of people's judgements alone, also the need. "no document judged": though some are pooled.
-        "answered": a document is relevant to a query that is said to have no answer.
-    doc_id: None where the question is about the query.
+    a pooled pair, or if only people count, a need. "no document judged": though some are pooled. "answered": a document
+    is relevant to an `unanswerable` query.
     """
 
     what: What
@@ -55,11 +54,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What judgements come to.
-
-    grades: query_id -> doc_id -> grade, of every query of the test set, without open pairs.
-    needs: query_id -> need, without open ones. open: questions in the order of the queries.
-    """
+    """grades: query_id -> doc_id -> grade, of every query of the test set, without open pairs. needs: by query_id,
+    without open ones. open: in the order of the queries."""
 
     grades: Mapping[str, Mapping[str, Grade]]
     needs: Mapping[str, Need]
@@ -68,12 +64,12 @@ class Resolved:
 
     @property
     def settled(self) -> set[str]:
-        """Return the ids of queries without an open question."""
+        """Return the ids of queries without open questions."""
         return {*self.grades} - {one.query_id for one in self.open}
 
     def label(self, query: EvidencedQuery) -> Label:
-        """Return the label of a query whose need is settled: grades from `relevant_from` on, and lower ones as not
-        relevant. A query that needs no retrieval has neither, and nothing is relevant to one without an answer."""
+        """Return the label of a query whose need is settled. Grades from `relevant_from` on are relevant, lower ones
+        are not. A query that needs no retrieval has no documents, and an unanswerable one no relevant documents."""
         query_id = query.query.query_id
         need, judged = self.needs[query_id], self.grades[query_id]
         if not need.needs:
@@ -95,13 +91,14 @@ def resolve(
 ) -> Resolved:
     """Resolve judgements.
 
-    The last adjudication decides. Otherwise people do, by their first round: if all of them are on the same side of
-    `relevant_from`, their lower median counts; "cannot tell" counts only if all say so. Otherwise the last judgement by
-    a model counts. A query's need for retrieval is resolved alike, without models, and if unjudged by its kind.
+    The last adjudication decides. Without one, people's first round decides: if all are on the same side of
+    `relevant_from`, their lower median counts; "cannot tell" counts only if all say so. Without people, the last
+    judgement by a model decides. Needs for retrieval are resolved the same way, but without models; unjudged ones
+    follow the kind.
 
-    judgements: all that were ever made, in their order. pool: pairs that must be judged; others count if they are.
-    by: whose judgements count. model: as if no person had judged anything. people: blind ones of sample=audit, and
-        adjudications: they settle a query by its need for retrieval and, if there is one, all of its pooled pairs.
+    judgements: all ever made, in their order. pool: pairs that must be judged; other judged pairs count too.
+    by: whose judgements count. model: as if people had judged nothing. people: blind ones of sample=audit, and
+        adjudications; they settle a query by its need for retrieval and, if there is one, all of its pooled pairs.
     """
     by_id = {one.query.query_id: one.query for one in queries}
     judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))
@@ -138,7 +135,7 @@ def _enters(one: Judgement, by: str) -> bool:
 def _questions(
     query: EvidencedQuery, need: Need, found: Mapping[str, Grade | What], relevant_from: int
 ) -> Iterator[Question]:
-    """Yield open questions about the documents of a query. found: doc_id -> grade, or why there is none."""
+    """Yield open questions about a query's documents. found: doc_id -> grade, or why there is none."""
     query_id = query.query.query_id
     if not need.needs:
         return
@@ -155,7 +152,6 @@ def _questions(
 
 
 def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], drafted: bool) -> Need | What:
-    """Return whether a query needs retrieval, or why that is open."""
     group = [one for one in judged.get((query.query.query_id, None), ()) if one.basis != LLM]
     deciding = _deciding(group)
     if not deciding:
@@ -167,7 +163,6 @@ def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], dra
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
-    """Return the grade of a pair, or why it is open. group: its judgements, in their order."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"
@@ -180,8 +175,8 @@ def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
 
 
 def _deciding(group: Sequence[Judgement]) -> Sequence[Judgement]:
-    """Return the judgements of a pair that decide: the last adjudication, else the first round of all people, else the
-    last of a model."""
+    """Return the judgements of a pair that decide: the last adjudication, else people's first round, else a model's
+    last."""
     if len(group) == 1 and group[0].round == 1:  # most pairs by far
         return group
     ranked: dict[str, list[Judgement]] = {}

@@ -1,7 +1,7 @@
-"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees the desk behind it alone.
+"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only the desk behind it.
 
-Requests must name this machine, lest a foreign page reaches it under another name, and come from the page itself, which
-runs no script but its own and talks to no other machine.
+Requests must name this machine, so that a foreign page cannot reach it under another name, and come from the page
+itself. The page runs only its own scripts and talks to no other machine.
 """
 
 from __future__ import annotations
@@ -55,12 +55,10 @@ HEADERS = {
 
 
 class ReviewServer(ThreadingHTTPServer):
-    """Serves each desk at http://HOST:PORT/r/TOKEN/.
+    """Serve each desk at http://HOST:PORT/r/TOKEN/. host: an address or name of this machine; otherwise raise BadInput.
+    port: if it is taken, another one is used."""
 
-    host: an address or name of this machine, otherwise BadInput. port: another one is taken if it is not free.
-    """
-
-    daemon_threads = True  # an idle connection does not keep the command from ending
+    daemon_threads = True  # idle connections do not keep the command alive
     request_queue_size = 64
 
     def __init__(self, desks: Sequence[Desk], host: str, port: int) -> None:
@@ -77,12 +75,12 @@ class ReviewServer(ThreadingHTTPServer):
 
     @property
     def links(self) -> dict[str, str]:
-        """Reviewer -> the address to open."""
+        """Return reviewer -> address to open."""
         shown = socket.gethostname() if _wildcard(self.host) else f"[{self.host}]" if ":" in self.host else self.host
         return {desk.name: f"http://{shown}:{self.server_port}/r/{token}/" for token, desk in self.desks.items()}
 
     def is_here(self, host: str) -> bool:
-        """Return whether a Host header names this machine, at any port: a tunnel may have another one."""
+        """Return whether a Host header names this machine, at any port: a tunnel may use another."""
         if (found := HOST.fullmatch(host)) is None:
             return False
         name, any_network = (found["name"] or found["address"]).lower(), _wildcard(self.host)
@@ -94,7 +92,6 @@ class ReviewServer(ThreadingHTTPServer):
             return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print what went wrong outside of an answer, unless the browser has hung up."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             traceback.print_exc()
 
@@ -137,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(500, *_json({"error": f"{type(error).__name__}: {error}"}))
 
     def _check_origin(self) -> None:
-        """Refuse a request unless it names this machine and comes from the page itself, or from a link to it."""
+        """Raise RefusedRequest unless the request names this machine and comes from the page itself or a link to it."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self._server.is_here(hosts[0]):
             raise RefusedRequest(403, "This server answers only under the name of its machine.")
@@ -147,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedRequest(403, "The request comes from another page.")
 
     def _route(self) -> tuple[Desk, str, dict[str, list[str]]]:
-        """Return (the desk, what is asked of it, the query string)."""
+        """Return (the desk, the path behind its link, the query parameters)."""
         try:
             address = urlsplit(self.path)
             asked = parse_qs(address.query, errors="strict", max_num_fields=8)
@@ -164,7 +161,6 @@ class _Handler(BaseHTTPRequestHandler):
         return desk, rest, asked
 
     def _shown(self) -> tuple[str, bytes]:
-        """Return the page, its files and its data."""
         desk, rest, asked = self._route()
         if rest in FILES:
             file, kind = FILES[rest]
@@ -188,7 +184,6 @@ class _Handler(BaseHTTPRequestHandler):
         raise RefusedRequest(404, "There is nothing at this address.")
 
     def _judged(self) -> tuple[str, bytes]:
-        """Take a judgement. It is on the disk when the answer leaves."""
         desk, rest, _ = self._route()
         if rest != "api/judgements":
             raise RefusedRequest(405, "Nothing can be sent to this address.")
@@ -229,7 +224,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the base class refuses: lines that are too long, unknown methods, broken requests."""
         self._send(code, *_json({"error": message or "The request is not well-formed."}))
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -248,5 +242,5 @@ def _json(document: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _wildcard(host: str) -> bool:
-    """Return whether this address stands for all of the machine's."""
+    """Return whether an address stands for all addresses of the machine."""
     return host in ("0.0.0.0", "::", "")  # noqa: S104

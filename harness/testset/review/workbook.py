@@ -1,7 +1,7 @@
 """Excel workbooks for reviewers: how to judge, the queries, and the pairs of a query and a document.
 
-Rows may be sorted, filtered and deleted, and columns inserted. A blank cell or a deleted row judges nothing, and takes
-nothing back that the same person has judged elsewhere; "?" says that the reviewer cannot tell.
+Rows may be sorted, filtered and deleted, and columns inserted. A blank cell or a deleted row judges nothing and
+withdraws nothing; "?" means that the reviewer cannot tell.
 """
 
 from __future__ import annotations
@@ -54,11 +54,8 @@ _ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
 
 @dataclass(frozen=True)
 class Questions:
-    """What a workbook asks.
-
-    by: who is asked, such as human:kim. sample: why. items: in the order of the rows. queries, documents: by id.
-    place: where all documents are, for texts too long for a cell.
-    """
+    """The content of a workbook. by: such as human:kim. items: in the order of the rows. queries, documents: by id.
+    place: where the whole documents are, for texts too long for a cell."""
 
     by: str
     sample: str
@@ -69,10 +66,8 @@ class Questions:
 
 
 def cell_text(text: str, whole: str) -> str:
-    """Return a text as a cell can hold it: control characters as their pictures, such as ␀, and long texts cut.
-
-    whole: where all of the text is, which the end of a cut text says.
-    """
+    """Return a text as a cell can hold it: control characters as their pictures, such as ␀, and long texts cut. whole:
+    where the whole text is; cut texts end with it."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
     text = _ESCAPED.sub("_x005F_", text)
     encoded = text.encode("utf-16-le")
@@ -83,7 +78,7 @@ def cell_text(text: str, whole: str) -> str:
 
 
 def write_workbook(path: Path, asked: Questions) -> None:
-    """Write the workbook. Raise BadInput if the file exists: what a person filled in is never overwritten."""
+    """Write the workbook. Raise BadInput if the file exists: it may have answers."""
     if path.suffix.lower() != ".xlsx":
         raise BadInput(f"output={path}: a workbook is a file .xlsx. Name it {path.with_suffix('.xlsx').name}.")
     if not path.parent.is_dir():
@@ -133,7 +128,7 @@ def _query_key(query_id: str) -> str:
 def _rows(
     sheet: Any, header: Sequence[str], items: Sequence[Item], numbers: Mapping[str, int], asked: Questions
 ) -> Iterator[list[Any]]:
-    """Yield the header and the rows of a sheet: id, number, query, document if it is about one, and an empty answer."""
+    """Yield the header and the rows of a sheet: id, number, query, document (of a pair), and an empty answer."""
     from openpyxl.cell import WriteOnlyCell
 
     styles = _styles(sheet)
@@ -141,7 +136,7 @@ def _rows(
     def cell(value: Any, style: str) -> Any:
         made: Any = WriteOnlyCell(sheet, value)
         if isinstance(value, str):
-            made.data_type = "s"  # whatever it begins with: a text is no formula
+            made.data_type = "s"  # text, even if it begins like a formula
         made._style = styles[style]
         return made
 
@@ -158,14 +153,13 @@ def _rows(
 
 
 def _conversation(query: Query) -> str:
-    """Return the turns of a query, each after who speaks; of a single question, its text alone."""
     if len(query.turns) == 1:
         return query.turns[0].content
     return "\n".join(f"[{turn.role}] {turn.content}" for turn in query.turns)
 
 
 def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any:
-    """Return a new sheet with a header that stays in sight and a drop-down in its last column."""
+    """Return a new sheet with a frozen header and a drop-down in its last column."""
     from openpyxl.utils import get_column_letter
     from openpyxl.worksheet.datavalidation import DataValidation
 
@@ -183,7 +177,7 @@ def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any
 
 
 def _styles(sheet: Any) -> dict[str, Any]:
-    """Return the styles of cells by name. Making them once for all cells takes half of the time."""
+    """Return the styles of cells by name. Sharing them halves the time to write."""
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font, PatternFill, Protection
 
@@ -206,7 +200,7 @@ def _styles(sheet: Any) -> dict[str, Any]:
 
 
 def _guide(book: Workbook) -> None:
-    """Add the sheet that says how to judge, in both languages of the review page and with its words."""
+    """Add the sheet that says how to judge, in both languages and in the words of the review page."""
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font
 
@@ -228,9 +222,9 @@ def _guide(book: Workbook) -> None:
 
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
 _MOST_TEXTS = 128 << 20  # of the table of texts, which takes twice its size in memory
-_MOST_PART = 16 << 20  # of a part that is neither a sheet, which is read piece by piece, nor the table of texts
+_MOST_PART = 16 << 20  # of any other part; sheets are read piece by piece
 _TYPES = "[Content_Types].xml"
-_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # ends of the types of those two
+_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # by the end of a part's type
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
 _OLE = b"\xd0\xcf\x11\xe0"  # the container of .xls, and of encrypted workbooks
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
@@ -238,7 +232,7 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedErr
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Workbook]:
-    """Open a workbook, whose sheets are read row by row. Raise BadInput for anything that openpyxl cannot read."""
+    """Open a workbook to read its sheets row by row. Raise BadInput if it cannot be read."""
     from openpyxl import load_workbook
 
     if path.suffix.lower() != ".xlsx":
@@ -274,8 +268,7 @@ def _damaged(path: Path, error: Exception, what: str = "the file is not a whole 
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput for parts that would fill the memory, or that workbooks do not have. Sizes are counted, whatever
-    the file declares."""
+    """Raise BadInput for parts that workbooks do not have or that would fill the memory, by their actual sizes."""
     left = _MOST_UNPACKED
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
@@ -285,9 +278,7 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return the most bytes of parts, by their types, as openpyxl goes, whatever they are called.
-
-    A part of several types, such as a sheet that is also the workbook itself, has the least of their limits.
+    """Return part -> most bytes, by the part's type as openpyxl sees it; the lowest limit for a part of several types.
     """
     from xml.etree import ElementTree
 
@@ -304,7 +295,7 @@ def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
 
 
 def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: Path) -> int:
-    """Return the size of a part, whose beginning must be that of an XML document without a document type."""
+    """Return the size of a part. Raise BadInput if it exceeds `most` or if its XML declares a document type."""
     size, prolog = 0, _prolog(f"{path}: {part.filename:.60}")
     with packed.open(part) as file:
         while block := file.read(1 << 16):
@@ -319,7 +310,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
 
 
 def _prolog(where: str) -> Callable[[bytes], None]:
-    """Return what reads an XML document block by block, up to its first element. Raise BadInput for a document type."""
+    """Return a function that reads an XML document in blocks, up to its first element, and refuses a document type."""
     from xml.parsers import expat
 
     parser, elements = expat.ParserCreate(), list[str]()
@@ -342,11 +333,9 @@ def _prolog(where: str) -> Callable[[bytes], None]:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a workbook says.
-
-    new: judgements to append. changed: how many of them replace one by the same person. same: answers that the log has
-    already. empty: rows without an answer. kept: how many of those the person has judged before, which stays.
-    """
+    """new: judgements to append. changed: number of those that replace one by the same person. same: answers that are
+    already in the log. empty: rows without an answer. kept: number of empty rows that the person has judged before,
+    which stays."""
 
     new: tuple[Judgement, ...]
     changed: int
@@ -356,12 +345,8 @@ class Filled:
 
 
 def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSample | None, at: str) -> Filled:
-    """Return what a filled workbook adds to the judgements.
-
-    Raise BadInput, which lists all that is wrong in it by sheet and cell.
-
-    reviewer: the name of who filled it in. judged: the test set as it is now. at: the time of the judgements.
-    """
+    """Return what a filled workbook adds to the judgements. Raise BadInput that lists all mistakes by sheet and cell.
+    reviewer: who filled it in. at: time of the judgements."""
     with _opened(path) as book:
         sheets = {sheet.title: sheet for sheet in book.worksheets}
         about = _read_about(path, sheets, reviewer, judged)
@@ -379,20 +364,19 @@ def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSamp
 
 
 def _read_rows(path: Path, sheets: Mapping[str, Any], title: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a sheet, from the first. Raise BadInput if it is missing or damaged."""
     if title not in sheets:
         raise BadInput(f"{path}: the sheet {title!r} is missing (sheets here: {some(sheets)}). Put it back.")
     sheet = sheets[title]
     try:
-        sheet.reset_dimensions()  # the size that the file states need not be true
+        sheet.reset_dimensions()  # the file may state a wrong size
         yield from islice(sheet.iter_rows(max_col=30), MOST_ROWS + 1)
     except Exception as error:  # openpyxl raises errors of all kinds for damaged sheets
         raise _damaged(path, error, f"the sheet {title!r} is damaged") from None
 
 
 def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: JudgedSet) -> dict[str, Any]:
-    """Return what the hidden sheet says: name -> value. Raise BadInput unless the workbook was written for this person
-    and for the queries as they are now."""
+    """Return the hidden sheet as name -> value. Raise BadInput unless the workbook was written for this person and for
+    the queries as they are now."""
     if ABOUT not in sheets:
         raise BadInput(
             f"{path}: the hidden sheet {ABOUT!r} is missing, which says what was judged. Fill in the workbook that "
@@ -425,7 +409,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
 
 
 def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[str, Item]:
-    """Return row id -> item, of all rows that a workbook may have."""
+    """Return row id -> item, for all rows that a workbook may have."""
     drawn = {query_id: audit.pi(query_id) for query_id in audit.drawn if query_id in judged.queries} if audit else {}
     found: dict[str, Item] = {}
     for query_id, pairs in judged.pooled.items():
@@ -443,7 +427,7 @@ def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[st
 def _read_sheet(
     title: str, rows: Iterator[tuple[Any, ...]], known: Mapping[str, Item], errors: list[str]
 ) -> list[tuple[Item, Value]]:
-    """Return the answers of a sheet; None where a cell is blank. Add what is wrong to `errors`."""
+    """Return the answers of a sheet; None for blank cells. Append mistakes to `errors`."""
     from openpyxl.utils import get_column_letter
 
     header = [str(one.value).strip() if one.value is not None else "" for one in next(rows, ())]
@@ -486,7 +470,7 @@ def _is_blank(cell: Any) -> bool:
 
 
 def _answer(title: str, cell: Any) -> Value:
-    """Return what a cell says; None if it is blank. Raise ValueError, which says what is there instead."""
+    """Return the answer in a cell; None if it is blank. Raise ValueError that says what is wrong."""
     if _is_blank(cell):
         return None
     value = cell.value
