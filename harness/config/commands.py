@@ -11,7 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config.schema import FROM_GROUP, IF_GROUP, REQUIRED, Config, Key, Node, Role, component, inner, key, keys
+from harness.config.schema import (
+    FROM_GROUP,
+    IF_GROUP,
+    REQUIRED,
+    Config,
+    Key,
+    Keys,
+    Node,
+    Role,
+    component,
+    inner,
+    key,
+    keys,
+)
 
 ASIDE, FIXED, ONCE, ACTS, WRITES, LOCATES = Role.ASIDE, Role.FIXED, Role.ONCE, Role.ACTS, Role.WRITES, Role.LOCATES
 CACHE = "${oc.env:HARNESS_CACHE,${outputs}/cache}"
@@ -35,18 +48,15 @@ TableFormat = Literal["text", "json", "markdown", "latex", "csv"]
 # Groups of plain keys
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreKeys:
+class StoreKeys(Keys):
     path: str = key(CACHE, "cache of all slow results, by content: a folder, or s3://BUCKET/PREFIX", roles=WRITES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PluginKeys:
+class PluginKeys(Keys):
     allow: tuple[str, ...] = key((), "modules that retriever=python may import; only on the command line")
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueryKeys:
+class QueryKeys(Keys):
     text: Literal["user_turns", "last", "file", "rewrite", "expand"] = key(
         "user_turns",
         "user_turns: all user turns, joined | last: the last user turn | file: queries rewritten elsewhere | rewrite: "
@@ -56,14 +66,12 @@ class QueryKeys:
     prompt: Path | None = key(None, "for text: rewrite and expand: a file with {conversation}; null: a shipped one")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PruneKeys:
+class PruneKeys(Keys):
     unused_days: float | None = key(None, "delete entries that were not used for this many days", least=0)
     keep_gb: float | None = key(None, "delete the longest unused until at most this many GB are left", least=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChunkKeys:
+class ChunkKeys(Keys):
     splitter: Literal["regex", "kiwi"] = key("regex", "what ends a sentence: regex (separator) | kiwi (Korean)")
     separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "splitter=regex: what a sentence ends with")
     size: int = key(400, "most units of a chunk: whole sentences; only a longer one is cut", least=1, most=10**6)
@@ -75,8 +83,7 @@ class ChunkKeys:
     note: Path | None = key(None, "file with a sentence for each title, such as: This text is about {name}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataKeys:
+class DataKeys(Keys):
     path: Path | None = key(None, "the folder")
     documents: Path | None = key(None, "a file instead of the one in the folder, as the following ones")
     queries: Path | None = key(None, "the queries")
@@ -87,25 +94,21 @@ class DataKeys:
     testset: Path | None = key(None, "test set of dataset=chunked")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PoolKeys:
+class PoolKeys(Keys):
     depth: int = key(10, "the first documents of each run's list before its gate, per query", least=1, most=1000)
     sample: int = key(5, "documents drawn from the rest of these lists, per query", least=0, most=1000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeKeys:
+class JudgeKeys(Keys):
     controls: int = key(20, "queries with hidden controls, three requests each", least=0, most=10_000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditKeys:
+class AuditKeys(Keys):
     queries: int = key(40, "that are drawn in all, ten of them as a pilot; a larger number later adds some", least=1)
     seed: int = key(0, OF_DRAW, least=0, most=SEED, why=SEEDS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PromptKeys:
+class PromptKeys(Keys):
     fact: Path | None = key(None, "asks for questions and answers; with {questions}, {text}, maybe {note}, {examples}")
     search: Path | None = key(None, "asks for keyword queries; the same places")
     conversation: Path | None = key(None, "asks for conversations whose last turn needs the first; the same places")
@@ -113,8 +116,7 @@ class PromptKeys:
     unanswerable: Path | None = key(None, "asks for questions that the text leaves open; places as for fact")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilterKeys:
+class FilterKeys(Keys):
     copied: float = key(0.7, "largest share of its 4-grams of morphemes that a question may copy", least=0, most=1)
     duplicate: float = key(0.85, "similarity from which on two questions ask the same", least=0, most=1)
 
@@ -122,7 +124,6 @@ class FilterKeys:
 # What several commands share
 
 
-@dataclass(frozen=True, kw_only=True)
 class CommonConfig(Config):
     outputs: Path = key("outputs", "the folder for everything that the harness writes", roles=WRITES | ASIDE | LOCATES)
     format: str = key(
@@ -130,14 +131,12 @@ class CommonConfig(Config):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrackedConfig(CommonConfig):
     """A command that reads or writes runs."""
 
     tracking: Node = component(ASIDE | LOCATES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TaskConfig(TrackedConfig):
     """A command about the runs of one experiment; the task decides the defaults of its measures."""
 
@@ -151,7 +150,6 @@ class TaskConfig(TrackedConfig):
     references: Path | None = key(IF_GROUP, "of a text task: the file with the right ones")
 
 
-@dataclass(frozen=True, kw_only=True)
 class RankingConfig(TaskConfig):
     """A command that ranks the runs of an experiment."""
 
@@ -159,7 +157,6 @@ class RankingConfig(TaskConfig):
     select_on: Selection | None = key(None, PARTS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SearchingConfig(CommonConfig):
     """A command that retrieves."""
 
@@ -188,7 +185,6 @@ class SearchingConfig(CommonConfig):
 # The commands
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunConfig(TaskConfig, SearchingConfig):
     """Run one experiment, from documents and queries to a tracked score that can be exported."""
 
@@ -204,7 +200,6 @@ class RunConfig(TaskConfig, SearchingConfig):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SweepConfig(RunConfig):
     """Run many trials of `run` under one parent run; retrievals that trials share are computed once."""
 
@@ -221,14 +216,12 @@ class SweepConfig(RunConfig):
     trace: Literal["none"] = key("none", "trials are not traced", roles=ASIDE | ONCE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SearchConfig(SearchingConfig):
     """Show the top documents for one query, and the gate's signal and decision."""
 
     query: str = key(REQUIRED, "the text to search for", roles=Role.LINES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PrepareConfig(CommonConfig):
     """Turn text files into documents: extract their texts, cut them into chunks, find near-duplicates."""
 
@@ -242,7 +235,6 @@ class PrepareConfig(CommonConfig):
     chunk: ChunkKeys
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoreConfig(TaskConfig):
     """Score a predictions file that was made elsewhere."""
 
@@ -257,7 +249,6 @@ class ScoreConfig(TaskConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunsConfig(TrackedConfig):
     """List the runs of an experiment, the best first; or the experiments; or a sweep's trials."""
 
@@ -269,7 +260,6 @@ class RunsConfig(TrackedConfig):
     format: Literal["text", "json", "markdown"] = key("text", "text | json | markdown", roles=ASIDE | ONCE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FilesConfig(RankingConfig):
     """A command that compares logged runs, or files of rankings."""
 
@@ -279,7 +269,6 @@ class FilesConfig(RankingConfig):
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompareConfig(FilesConfig):
     """Compare runs: which one is better, by how much, and how sure the queries are."""
 
@@ -291,7 +280,6 @@ class CompareConfig(FilesConfig):
     seed: int = key(0, "of both", least=0, most=SEED, why=SEEDS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BoardConfig(RankingConfig):
     """Write one page of all runs: which one to take and why, query by query."""
 
@@ -302,7 +290,6 @@ class BoardConfig(RankingConfig):
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AdviseConfig(RankingConfig):
     """List what to try next: what it can bring at most, what it costs, and the command."""
 
@@ -311,7 +298,6 @@ class AdviseConfig(RankingConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PowerConfig(FilesConfig):
     """Compute how many labelled queries it takes to tell two runs apart."""
 
@@ -320,7 +306,6 @@ class PowerConfig(FilesConfig):
     alpha: float = key(0.05, "a difference is found where p is at most this", least=0.001, most=0.2)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExportConfig(RankingConfig):
     """Write the best run of an experiment as a validated submission, with its provenance."""
 
@@ -333,7 +318,6 @@ class ExportConfig(RankingConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecordConfig(TrackedConfig):
     """Record the leaderboard's scores of a submission in the ledger and on its run."""
 
@@ -343,14 +327,12 @@ class RecordConfig(TrackedConfig):
     scale: Literal["fraction", "percent"] = key("fraction", "how the leaderboard writes its scores, 0.81 or 81")
 
 
-@dataclass(frozen=True, kw_only=True)
 class HistoryConfig(TrackedConfig):
     """List all submissions, local scores beside the leaderboard's."""
 
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReproduceConfig(TrackedConfig):
     """Run a logged run again from its own record, and prove that it predicts the same."""
 
@@ -366,7 +348,6 @@ class ReproduceConfig(TrackedConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class UiConfig(TrackedConfig):
     """Serve MLflow's pages of the runs on this machine."""
 
@@ -376,7 +357,6 @@ class UiConfig(TrackedConfig):
     open: bool = key(False, "true: also open the page in the browser", roles=ACTS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DoctorConfig(TrackedConfig):
     """Check versions, plug-ins, store, cache, disk, cluster and hub, with a remedy for each problem."""
 
@@ -390,7 +370,6 @@ class DoctorConfig(TrackedConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CacheConfig(CommonConfig):
     """List the cache by size or age, and prune it; pruned entries are computed again when needed."""
 
@@ -400,19 +379,16 @@ class CacheConfig(CommonConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SyncConfig(TrackedConfig):
     """Upload the runs that were saved in the outputs folder while the tracking server was down."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TestSetConfig(CommonConfig):
     """A command about a test set."""
 
     testset: Path = key(TESTSET, "the folder of the test set", roles=WRITES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AskingConfig(TestSetConfig):
     """A command that asks a language model about a test set."""
 
@@ -425,7 +401,6 @@ class AskingConfig(TestSetConfig):
     store: StoreKeys = inner(ASIDE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DraftConfig(AskingConfig):
     """Draft a test set from documents with a language model: queries, answers and evidence."""
 
@@ -442,7 +417,6 @@ class DraftConfig(AskingConfig):
     seed: int = key(0, "of the sample of documents, and of the examples", least=0, most=SEED, why=SEEDS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoolConfig(RankingConfig, TestSetConfig):
     """Collect the pairs of a query and a document that are worth a judgement, from runs on a test set."""
 
@@ -453,7 +427,6 @@ class PoolConfig(RankingConfig, TestSetConfig):
     seed: int = key(0, OF_DRAW, least=0, most=SEED, why=SEEDS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class JudgeConfig(AskingConfig):
     """Grade the pooled pairs of a test set with a language model, from 0 to 3, each with a quotation."""
 
@@ -465,7 +438,6 @@ class JudgeConfig(AskingConfig):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReviewConfig(TestSetConfig):
     """Open a local page where reviewers judge the pooled documents blind."""
 
@@ -483,7 +455,6 @@ class ReviewConfig(TestSetConfig):
     port: int = key(5050, "of the page; another one is taken if it is not free", least=1, most=65535)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AuditConfig(TestSetConfig):
     """Measure how far the model's judgements agree with people's, and people's with each other."""
 
@@ -491,7 +462,6 @@ class AuditConfig(TestSetConfig):
     metric: str = key("modified_map@3", "the measure for which it is said what 20 more checked queries would buy")
 
 
-@dataclass(frozen=True, kw_only=True)
 class FreezeConfig(TestSetConfig):
     """Resolve all judgements of a test set, and write labels that do not change any more."""
 
@@ -505,7 +475,6 @@ class FreezeConfig(TestSetConfig):
     formats: tuple[Literal["contest", "beir", "autorag", "trec"], ...] = key((), "also write it for other tools")
 
 
-@dataclass(frozen=True, kw_only=True)
 class InitConfig(RunConfig):
     """Write harness.yaml: what all commands in this folder share."""
 

@@ -146,8 +146,15 @@ def inner(roles: Role = NOTHING) -> Any:
     return dataclasses.field(metadata={"inner": roles})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(key, component, inner))
+class Keys:
+    """Keys of a config. Each subclass becomes a frozen dataclass with keyword arguments."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Config(Keys):
     """The checked config of a command.
 
     document: the same as plain values, from which trial keys, params and `config.yaml` are made.
