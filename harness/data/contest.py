@@ -1,4 +1,4 @@
-"""The contest's format: documents, conversations and labels as JSON lines; and the shipped sample."""
+"""The contest's format (documents, conversations and labels in JSON lines) and the shipped sample."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from retrievers.base import Document, Query
 class Contest:
     """JSON lines as in the contest on scientific questions.
 
-    documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed, too
+    documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed too
     eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation
-    qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}} with finite grades > 0; optional. An empty
-                     `relevant` means that the query needs no retrieval. A row may also say what was judged
-                     (`harness.data.labels`): {eval_id, needs, kind, relevant, not_relevant: [docid, ...], basis}.
+    qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`; optional.
+                     Grades are finite and > 0. An empty `relevant` means that the query needs no retrieval.
 
-    path: the folder with these files.
-    documents, queries, qrels: a file to use instead of the one in the folder.
+    path: the folder with these files. documents, queries, qrels: a file to use instead of the one in the folder.
     """
 
     recorded_as = "dataset/contest"

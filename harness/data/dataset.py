@@ -27,7 +27,7 @@ class Dataset:
     """Documents, queries and labels that fit together.
 
     documents: in ascending order of doc_id; a tuple, or `ShardedDocuments` on disk.
-    queries: in the order of the file. qrels: None without labels. notes: sentences about unusual content.
+    queries: in the order of the file. notes: sentences about unusual content.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:
-        """sha256 of "documents", "queries" and "qrels", and of the "evidence" that labels were made of.
+        """sha256 of "documents", "queries" and "qrels", and of the "evidence" from which the labels were made.
 
-        They depend on ids, titles, texts, turns and grades, and on the order of the queries; not on line ends, on the
-        order of keys, documents and labels, on `source`, or on whether an id was a number.
+        They depend on ids, titles, texts, turns and grades, and on the order of the queries. They do not depend on line
+        ends, on the order of keys, documents and labels, on `source`, or on whether an id was a number.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}
@@ -68,12 +68,10 @@ class Dataset:
 
 
 def checked_dataset(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
-    """Read a source and check that its parts fit together.
+    """Read a source. Raise BadInput if its labels name unknown queries, or unknown relevant documents.
 
-    Raise BadInput for labels of unknown queries, and for relevant documents that are unknown. Empty documents and
-    unlabelled queries stay and are reported in `notes`.
-
-    documents: of the source, in ascending order of doc_id, if they have been read.
+    Empty documents and unlabelled queries stay, and `notes` reports them.
+    documents: the source's documents in ascending order of doc_id; None to read them here.
     """
     if documents is None:
         documents = in_memory(source)
@@ -94,10 +92,10 @@ def in_memory(source: Source) -> tuple[Document, ...]:
 
 
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
-    """Return the queries as they are searched: in order, each with one user turn.
+    """Return the queries to search, in order, each with one user turn.
 
-    text: `user_turns`: all user turns, joined by a space; `last`: the last one; `file`: the text in `file`, JSON lines
-    {eval_id, standalone_query}. Raise BadInput unless the file has exactly these queries, each once.
+    text: `user_turns` joins all user turns with a space; `last` takes the last one; `file` reads the text from `file`,
+    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has exactly these queries, each once.
     """
     if text not in _TEXTS:
         raise BadInput(f"query.text={text!r} is not one of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
@@ -135,7 +133,6 @@ def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
 
 
 def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: Collection[str]) -> None:
-    """Raise BadInput if a label names a query or document that is not `known`."""
     unknown = [item_id for item_id in labelled if item_id not in known]
     if unknown:
         raise BadInput(
@@ -145,7 +142,6 @@ def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: 
 
 
 def _line_of(path: Path | None, wanted: str) -> str:
-    """Return file:line of the first line that contains an id, or only the file if its format has no lines."""
     if path is None or path.suffix in (".parquet", ".json"):
         return str(path)
     for number, line in numbered_lines(path):

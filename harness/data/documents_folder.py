@@ -1,10 +1,10 @@
-"""The folder that `harness prepare` writes: documents, and the texts and files that they are cut from.
+"""The folder that `harness prepare` writes: documents, with the texts and files from which they are cut.
 
 documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
 texts/TEXT.txt:  the extracted text with this id.
 files.jsonl:     {path, text, ...}, one line per file; `text` is the id of its text.
-near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
-manifest.json:   {version, ...}, written last: a folder without it is not complete.
+near_duplicates.jsonl: {a, b, similarity}, ids of near-duplicate documents.
+manifest.json:   {version, ...}, written last: a folder without it is unfinished.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ TEXT_ID = 20  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A document and its places, several if equal chunks are one document."""
+    """A document and its places: several if equal chunks became one document."""
 
     document: Document
     spans: tuple[Span, ...]
 
 
 class DocumentsFolder:
-    """A folder that `harness prepare` has finished; raises BadInput for others. key: the config key that names it."""
+    """A folder that `harness prepare` has finished. Raises BadInput for others. key: the config key that names it."""
 
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path
@@ -60,7 +60,6 @@ class DocumentsFolder:
         return sha256_of(self.path / DOCUMENTS)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield all documents with their spans, in the order of the file."""
         path = self.path / DOCUMENTS
         for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid"):
             title, source = optional_text(row, "title", where), optional_text(row, "src", where)
@@ -92,7 +91,7 @@ class DocumentsFolder:
         return found
 
     def near_duplicates(self) -> dict[str, tuple[str, ...]]:
-        """Return doc_id -> its group of near-duplicates, itself included, by ascending id; {} without the file."""
+        """Return doc_id -> the ids of its group of near-duplicates, itself included, ascending; {} without the file."""
         path = self.path / NEAR_DUPLICATES
         groups: dict[str, list[str]] = {}
         for number, row in json_lines(path) if path.exists() else ():
@@ -106,7 +105,7 @@ class DocumentsFolder:
 
 
 def read_span(value: Any, where: str) -> Span:
-    """Return a span of {text, start, end}, which must have at least one code point. where: position in the file."""
+    """Return the span {text, start, end}. Raise BadInput for other values, and for an empty span."""
     if not isinstance(value, Mapping):
         raise BadInput(f"{where}: {value!r:.60} is not a span, an object {{text, start, end}}.")
     text, start, end = field(value, "text", str, where), required(value, "start", where), required(value, "end", where)

@@ -1,7 +1,6 @@
-"""Reading and writing files: lines, JSON and single values. Errors name the file and the line.
+"""Reading and writing files: lines, JSON and single values. Errors name the file and the line, from 1.
 
-Files to read are UTF-8, with or without a BOM, with LF or CRLF, plain or gzipped (detected by content, not by name).
-Line numbers start at 1.
+Files are UTF-8, with or without a BOM, with LF or CRLF, plain or gzipped (detected by content, not by name).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 from harness.errors import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip stream
-# Limits for damaged or hostile files: a line and a file of JSON are in memory several times over.
+# Limits for damaged or hostile files: a line or a JSON file takes several times its size in memory.
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
-UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # bytes that any file may unpack to; and times its size, beyond them
+UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # a file may unpack to this many bytes, or to this many times its size
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, paired or not: only encoding can tell
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
@@ -34,7 +33,7 @@ T = TypeVar("T")
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file of bytes, unpacked if it is gzipped."""
+    """Open a file for reading bytes; unpack it if it is gzipped. Raise BadInput if it cannot be opened."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
     if path.exists() and not path.is_file():  # reading it could wait for ever
@@ -58,7 +57,7 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file. Raises BadInput if it grows far beyond the file."""
+    """The content of a gzipped file. Reading raises BadInput if it grows far beyond the size of the file."""
 
     def __init__(self, packed: gzip.GzipFile, path: Path) -> None:
         self._packed, self._path = packed, path
@@ -85,7 +84,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file as it is unpacked. Raise BadInput where it cannot be read."""
+    """Return the sha256 of a file's unpacked content. Raise BadInput if it cannot be read."""
     found = hashlib.sha256()
     try:
         with open_unpacked(path) as file:
@@ -124,7 +123,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of a part of a file, as `json_lines`. first: number of its first line."""
+    """Yield what `json_lines` yields, for a part of a file. first: number of its first line."""
     for number, raw_line in enumerate(raw.split(b"\n"), start=first):
         line = _decode(raw_line.rstrip(b"\r"), path, number)
         if line.strip():
@@ -143,12 +142,12 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def text_file(path: Path, most: int) -> str:
-    """Return the text of a file, with LF line ends. Raise BadInput if it has more than `most` bytes."""
+    """Return the text of a file with LF line ends. Raise BadInput if it has more than `most` bytes."""
     return _decode(_read(path, most), path, 1).replace("\r\n", "\n")
 
 
 def json_file(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, checked as strictly as by `json_lines`."""
+    """Return the JSON object in a file, as strictly checked as by `json_lines`."""
     content = _whole(path)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: the file must be one JSON object, in braces, not {content!r:.60}.")
@@ -179,7 +178,7 @@ def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
 def finished_folder(
     path: Path, manifest: str, version: int, *, key: str, give: str, finish: str, name: str = "version"
 ) -> dict[str, Any]:
-    """Return the manifest of a folder, which is written last. Raise BadInput without it, and for another version.
+    """Return the manifest of a folder. Raise BadInput if the manifest is missing or has another version.
 
     key: the config key of the folder. give, finish: remedies for a missing folder and a missing manifest.
     name: the manifest's field with the version.
@@ -201,7 +200,7 @@ def finished_folder(
 
 
 def required(row: Mapping[str, Any], key: str, where: str) -> Any:
-    """Return row[key]. Raise BadInput, with the fields that exist and a similar name, without it."""
+    """Return row[key]. If it is missing, raise BadInput with the existing fields and a similar name."""
     if key not in row:
         near = [f" There is {name!r}.{did_you_mean(name, [key])}" for name in row if did_you_mean(name, [key])]
         raise BadInput(f"{where}: {key} is missing (fields here: {some(row, 20) or 'none'}).{''.join(near[:1])}")
@@ -214,12 +213,12 @@ def optional_text(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int | None]:
-    """Return the id in row[key] as text, and its number, None if it is text in the file."""
+    """Return the id in row[key] as text, and its number, or None if it is text in the file."""
     return as_id(required(row, key, where), key, where)
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """Return the id that a value is, as `identifier` does. An id is text that is not blank, or a whole number."""
+    """Return a value as an id, like `identifier`. Raise BadInput unless it is a whole number or text, not blank."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():
@@ -228,7 +227,6 @@ def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
 
 
 def finite_number(text: str, what: str, where: str) -> float:
-    """Return the finite number in `text`. what: names it in errors."""
     try:
         value = float(text)
     except ValueError:
@@ -239,7 +237,7 @@ def finite_number(text: str, what: str, where: str) -> float:
 
 
 def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | str) -> None:
-    """Note the position of a key. Raise BadInput if `seen`, key -> position, has it already."""
+    """Add a key's position to `seen`. Raise BadInput if the key is there already."""
     if key in seen:
         raise repeated_key(key, what, path, position, seen[key])
     seen[key] = position
@@ -253,7 +251,7 @@ def repeated_key(key: Any, what: str, path: Path, position: int | str, before: i
 def unique_rows(
     path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """Yield (file:position, id, its number or None as `identifier` returns it, row) of every (position, row).
+    """Yield (file:position, id, number or None, row) of every (position, row), with the id from `identifier`.
 
     Raise BadInput if there is no row, or if two rows have the same id in row[key].
     """
@@ -277,18 +275,17 @@ def check_pairs(predictions: Path, ours: Collection[str], references: Path, thei
 
 
 def no_rows(path: Path) -> BadInput:
-    """Return the error for a file without rows."""
     return BadInput(f"{path}: the file holds no rows. Is it the right one?")
 
 
 def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
-    """Return the first n ids, each cut to 60 characters, as "a, b and 3 more". count: of all ids, if more."""
+    """Return the first n ids, each cut to 60 characters, as "a, b and 3 more". count: of all ids, if not len(ids)."""
     count = len(ids) if count is None else count
     return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {count - n} more" if count > n else "")
 
 
 def listing(folder: Path, names: Collection[str]) -> str:
-    """Return the first names in a folder, in a sentence for messages."""
+    """Return a sentence for messages with the first names in a folder."""
     return f"{'This folder' if folder == Path() else folder} contains: {some(names) or 'nothing'}."
 
 
@@ -297,7 +294,6 @@ def _whole(path: Path) -> Any:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Return the bytes of a file. Raise BadInput where it cannot be read, or has more than `most`."""
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
@@ -311,7 +307,6 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:
-    """Return UTF-8 text that begins at line `number`, without a BOM at the start of line 1."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -321,7 +316,6 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
 
 
 def _parse(text: str, path: Path, number: int | None) -> Any:
-    """Return the checked value of JSON text. number: of the line; None if the text is a whole file."""
     where = str(path) if number is None else f"{path}:{number}"
     try:
         value = _DECODER.decode(text)

@@ -1,13 +1,13 @@
-"""Frozen test sets: labels that were resolved from judgements, and do not change any more.
+"""Frozen test sets: labels that were resolved from judgements and no longer change.
 
 queries.jsonl:        {eval_id, msg, kind, answer}, one line per query.
 labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, one each.
-evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}, where there is any.
-model_labels.jsonl:   as labels.jsonl, by the model alone, of all queries.
-checked_labels.jsonl: as labels.jsonl, by people alone, with {stratum}, of the queries that they checked.
+evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]} of queries with any.
 frozen.json:          {format, version, documents, counts, strata, files, sha256, ...}, written last.
 
-model_labels.jsonl and checked_labels.jsonl are there only where people have checked some of a model's labels.
+If people have checked some of a model's labels, there are two more files like labels.jsonl:
+model_labels.jsonl:   labels of all queries by the model alone.
+checked_labels.jsonl: labels of the checked queries by people alone, with {stratum}.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 
 
 class Frozen(SpanLabelled):
-    """A frozen test set, with the documents that were judged.
+    """A frozen test set. path: the folder that `harness testset freeze` wrote.
 
-    path: the folder that `harness testset freeze` wrote. documents: as of `SpanLabelled`; another folder may serve if
-    it has all judged documents unchanged. The others in it are unjudged.
+    documents: see `SpanLabelled`; must have all judged documents unchanged. All others are unjudged.
     """
 
     recorded_as = "dataset/frozen"
@@ -73,7 +72,6 @@ class Frozen(SpanLabelled):
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """`frozen.json`, checked."""
         return read_frozen(self.path)
 
     def _named_documents(self) -> DocumentsFolder:
@@ -101,7 +99,7 @@ class Frozen(SpanLabelled):
         ]
 
     def labels(self, name: str) -> list[Label]:
-        """Return the labels in a file of the set. Raise BadInput unless they are of its queries."""
+        """Return the labels in a file of the set. Raise BadInput unless they label its queries."""
         path, known = self.path / name, {one.query.query_id for one in self.rows}
         found = [
             read_label(row, where, query_id)
@@ -135,7 +133,6 @@ class Frozen(SpanLabelled):
         return Checked(qrels_of(self.labels(MODEL_LABELS)), qrels_of(people), strata)
 
     def _check_documents(self, documents: Sequence[Document]) -> None:
-        """Raise BadInput unless the judged documents are unchanged."""
         where = f"{self.path / FROZEN}: documents"
         frozen = field(self.manifest, "documents", dict, str(self.path / FROZEN))
         if self.folder.fingerprint == frozen.get("sha256"):
@@ -174,7 +171,7 @@ class Frozen(SpanLabelled):
 
 
 def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
-    """Return `frozen.json`. Raise BadInput unless the set is finished and as it was frozen. key: names the folder."""
+    """Return `frozen.json`. Raise BadInput if the set is unfinished or was edited. key: config key of the folder."""
     where = path / FROZEN
     inside = sorted(one.parent.name for one in path.glob(f"v*/{FROZEN}"))
     make = "Freeze a test set with `harness testset freeze testset=FOLDER`."
@@ -202,7 +199,7 @@ def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """Return the sha256 of all that `frozen.json` says, but for itself and the path of the documents."""
+    """Return the sha256 of the content of `frozen.json`, without that sha256 and the path of the documents."""
     said = {key: value for key, value in manifest.items() if key != "sha256"}
     if isinstance(documents := said.get("documents"), Mapping):
         said["documents"] = {key: value for key, value in documents.items() if key != "path"}
@@ -210,12 +207,11 @@ def manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def judged_documents(labels: Iterable[Label]) -> set[str]:
-    """Return the ids of the documents that labels name."""
     return {doc_id for one in labels for doc_id in (*one.relevant, *(one.not_relevant or ()))}
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """Return the sha256 of ids, titles and texts of documents, in any order."""
+    """Return the sha256 of the documents' ids, titles and texts. Their order does not matter."""
     digest = hashlib.sha256()
     for one in sorted(documents, key=lambda document: document.doc_id):
         digest.update(json.dumps([one.doc_id, one.title, one.text], ensure_ascii=False).encode() + b"\n")

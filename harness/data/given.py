@@ -1,4 +1,4 @@
-"""Predictions given as Python objects: mappings, tables, and functions that search."""
+"""Predictions from Python objects: mappings, tables, and functions that search."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ FORMS = (
 
 
 def from_mapping(given: Mapping[Any, Any]) -> Predictions:
-    """Return predictions from {query_id: [doc_id, ...]}, or {query_id: {doc_id: score}} in trec_eval's order.
-
-    Duplicates in a list stay. Raise BadInput for other forms, and for scores that are not finite.
-    """
+    """Return predictions from {query_id: [doc_id, ...]}, or {query_id: {doc_id: score}} in trec_eval's order."""
     if not given:
         raise BadInput("predictions are empty. Give a list of document ids for each query.")
     scored = [isinstance(row, Mapping) for row in given.values()]
@@ -40,7 +37,7 @@ def from_mapping(given: Mapping[Any, Any]) -> Predictions:
 
 
 def from_table(table: Any) -> Predictions:
-    """Return predictions from a DataFrame with COLUMNS. Raise BadInput for a missing column or a document twice."""
+    """Return predictions from a DataFrame with COLUMNS. Raise BadInput if a column is missing or a document repeats."""
     missing = [name for name in COLUMNS if name not in table.columns]
     if missing:
         raise BadInput(
@@ -59,9 +56,9 @@ def from_table(table: Any) -> Predictions:
 
 
 def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
-    """Return the k best documents that a function finds for each query, as `retriever=python` takes them.
+    """Return the k best documents that a function finds for each query.
 
-    Raise BadInput unless it returns, for each query, at most k pairs of a document of the dataset and a finite score.
+    Raise BadInput unless it returns at most k pairs per query, each of a document in the dataset and a finite score.
     """
     name = getattr(search, "__name__", type(search).__name__)
     check_callable(search, name)

@@ -1,9 +1,9 @@
-"""Labels with holes: one row per query, with the judged documents and their grades.
+"""Incomplete labels: one row per query, with the judged documents and their grades.
 
 {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 
-A document in neither list is unjudged. The contest's rows, {eval_id, relevant}, do not say which documents were judged;
-their empty `relevant` means that the query needs no retrieval.
+A document in neither list is unjudged. A row {eval_id, relevant}, the contest's form, does not say which documents were
+judged; if its `relevant` is empty, the query needs no retrieval.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.data.source import grade_of
 from harness.data.testset import KINDS
 from harness.errors import BadInput, did_you_mean
 
-UNANSWERABLE = "unanswerable"  # the kind of queries that need retrieval and that the documents do not answer
+UNANSWERABLE = "unanswerable"  # the kind of a query that needs retrieval, but has no answer in the documents
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Label:
     """The label of a query.
 
     kind: one of `harness.data.testset.KINDS`; "" if unknown. relevant: doc_id -> grade, finite and > 0.
-    not_relevant: documents that were judged and are not relevant; None: unknown which were judged.
+    not_relevant: documents judged not relevant; None if it is unknown which documents were judged.
     basis: who decided, such as "human" or "llm"; "" if unknown.
     """
 
@@ -40,7 +40,7 @@ class Label:
 
 
 def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
-    """Return the label in a row of either form. Raise BadInput where the row contradicts itself."""
+    """Return the label in a row of either form. Raise BadInput if the row contradicts itself."""
     relevant = _relevant(row, where)
     if "needs" not in row:
         if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
@@ -63,7 +63,6 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
 
 
 def _relevant(row: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Return `relevant`: a list of ids, each with grade 1, or an object of grades."""
     relevant = required(row, "relevant", where)
     if isinstance(relevant, list):
         return dict.fromkeys(_ids(relevant, "relevant", where), 1.0)
@@ -87,7 +86,6 @@ def _not_relevant(row: Mapping[str, Any], where: str, relevant: Mapping[str, flo
 
 
 def _ids(values: list[Any], key: str, where: str) -> list[str]:
-    """Return the ids in the list row[key], each once."""
     ids = [as_id(value, f"an id in {key}", where)[0] for value in values]
     if len(set(ids)) < len(ids):
         twice = Counter(ids).most_common(1)[0][0]
@@ -96,7 +94,6 @@ def _ids(values: list[Any], key: str, where: str) -> list[str]:
 
 
 def _check_kind(label: Label, where: str) -> None:
-    """Raise BadInput unless needs, kind and the relevant documents of a label agree."""
     if label.kind and label.kind not in KINDS:
         raise BadInput(
             f"{where}: kind {label.kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(label.kind, KINDS)} "
@@ -120,7 +117,7 @@ def _check_kind(label: Label, where: str) -> None:
 
 
 def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
-    """Return a label as a row that `read_label` reads back. native_id: the query's id as a number."""
+    """Return a row from which `read_label` reads the same label. native_id: the query's id if it is a number."""
     row: dict[str, Any] = {
         "eval_id": label.query_id if native_id is None else native_id,
         "needs": label.needs,
@@ -133,9 +130,9 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 
 
 def qrels_of(labels: Iterable[Label]) -> Qrels:
-    """Return the labels of many queries together.
+    """Return the labels of all queries.
 
-    If any row says which documents were judged, those of a row that does not are its relevant ones alone.
+    If some rows say which documents were judged, only the relevant documents count as judged in the other rows.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

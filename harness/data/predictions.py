@@ -1,4 +1,4 @@
-"""Reading predictions: ranked lists in the contest's format or as a TREC run."""
+"""Reading predictions: ranked lists in the contest's format or in a TREC run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Ranked lists read from a file, unchanged: the order and any duplicates are those of the file.
+    """Ranked lists of Q queries, in the file's order and with its duplicates.
 
-    query_ids: Q unique ids.
     doc_ids: table of unique ids, in any order.
     docs: int32 [Q, K], indices into `doc_ids`; -1 pads the end of a row.
-    whole: whether the lists are all that a system ranked, as those of a TREC run; others may have been cut.
+    whole: whether the lists hold all that a system ranked, like a TREC run's; others may have been cut.
     """
 
     query_ids: tuple[str, ...]
@@ -34,9 +33,8 @@ class Predictions:
 def read_predictions(path: Path) -> Predictions:
     """Return lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, detected by content.
 
-    Contest lists keep their order and duplicates. A TREC run is sorted as trec_eval does: by score in single precision,
-    then by doc_id, both descending. Raise BadInput for other formats, for a query in two rows, and for a document twice
-    in a TREC list.
+    Keep the order and duplicates of contest lists. Sort a TREC run by `trec_order`. Raise BadInput for other formats,
+    for a query in two rows, and for a document twice in a TREC list.
     """
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
@@ -48,12 +46,12 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def is_contest(line: str) -> bool:
-    """Return whether a file that begins with this line has contest rows; else it is a TREC run."""
+    """Return whether a file that begins with this line has contest rows; otherwise it is a TREC run."""
     return line.lstrip().startswith(("{", "["))
 
 
 def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
-    """Yield (file:line, query_id, doc_ids, scores) of every contest row; None if a document has no score."""
+    """Yield (file:line, query_id, doc_ids, scores) of every contest row. scores: None if a document has none."""
     for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
         topk = [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)]
         yield where, query_id, topk, _scores(row.get("references"), len(topk))
@@ -68,7 +66,6 @@ def _scores(references: Any, count: int) -> list[float] | None:
 
 
 def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of every line, with a hint if a line maps query ids to objects."""
     for number, row in json_lines(path):
         if "eval_id" not in row and row and all(isinstance(value, dict) for value in row.values()):
             raise BadInput(
@@ -79,7 +76,7 @@ def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def trec_scores(path: Path) -> dict[str, dict[str, float]]:
-    """Return query_id -> {doc_id: score} of a TREC run; queries in order of their first line."""
+    """Return query_id -> {doc_id: score} of a TREC run, with queries in order of their first line."""
     run: dict[str, dict[str, float]] = {}
     for number, line in numbered_lines(path):
         fields = line.split()
@@ -101,14 +98,14 @@ def trec_scores(path: Path) -> dict[str, dict[str, float]]:
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:
-    """Return doc_ids by (score as float32, doc_id), both descending. Code points sort like UTF-8 bytes."""
+    """Return doc_ids in trec_eval's order: by score in single precision, then by doc_id, both descending."""
     with np.errstate(over="ignore"):  # scores beyond float32 become infinite, as in trec_eval
         single = np.fromiter(scores.values(), np.float64, len(scores)).astype(np.float32).tolist()
     return [doc_id for _, doc_id in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
 def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
-    """Return predictions from query_id -> doc_ids, at least one."""
+    """Return predictions from query_id -> doc_ids. lists: of at least one query."""
     index_of: dict[str, int] = {}
     docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
     for row, doc_ids in enumerate(lists.values()):

@@ -31,8 +31,8 @@ from retrievers.base import Document, Query
 class Squad:
     """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph that a question was asked about.
 
-    Each distinct context is a document `title#n`, where n counts the contexts of its first title. A question that SQuAD
-    2 marks `is_impossible` is unlabelled.
+    Each distinct context is a document `title#n`; n counts the contexts under its first title. A question marked
+    `is_impossible` (SQuAD 2) is unlabelled.
     """
 
     recorded_as = "dataset/squad"
@@ -74,8 +74,7 @@ class Squad:
 class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
-    Every id in retrieval_gt, a list of ids or of such lists, is relevant; without one, the query needs no retrieval.
-
+    retrieval_gt is a list of ids, or of lists of ids, all relevant. If it has none, the query needs no retrieval.
     corpus, qa: a file to use instead of the one in the folder.
     """
 
@@ -115,7 +114,6 @@ def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) 
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
-    """Yield (title, context, paragraph, position in the JSON) of every paragraph of a SQuAD file."""
     for at, article in _objects(path, json_file(path), "data", ""):
         title = optional_text(article, "title", f"{path}:{at}")
         for place, paragraph in _objects(path, article, "paragraphs", f"{at}."):
@@ -124,7 +122,6 @@ def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
 
 
 def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (position, object) of every item of the list row[key]. prefix: position of the row in the file."""
     for i, item in enumerate(field(row, key, list, f"{path}:{prefix}".rstrip(".:"))):
         if not isinstance(item, dict):
             raise BadInput(f"{path}:{prefix}{key}[{i}] is {item!r:.60}, but must be an object.")
@@ -132,7 +129,6 @@ def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Itera
 
 
 def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield ("row n", {column: value}) of a parquet file, read in batches."""
     from pyarrow import ArrowException, parquet
 
     try:

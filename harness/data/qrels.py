@@ -23,22 +23,21 @@ class Qrels:
     """Relevance labels. A document that is in neither `grades` nor `not_relevant` of a query is unjudged.
 
     grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
-    abstention: the meaning of a query with an empty dict. True (the contest's labels): it needs no retrieval, unless it
-        is in `unmet`. False (TREC and BEIR labels): it is judged and has no relevant document.
-    not_relevant: query_id -> documents that were judged and are not relevant; queries without any may be missing. None:
-        the labels do not say which documents were judged.
-    pooled: query_id -> documents that were in the pool and have not been judged (TREC's grade -1).
-    unmet: labelled queries that need retrieval, none of whose judged documents is relevant.
-    unanswerable: queries that need retrieval and whose answer the documents lack. They are not labelled; the
-        documents shown for them are scored apart.
-    counts_unanswerable: whether they are part of the fingerprint.
+    abstention: the meaning of an empty dict in `grades`. True (the contest's labels): the query needs no retrieval,
+        unless it is in `unmet`. False (TREC and BEIR labels): it was judged and has no relevant document.
+    not_relevant: query_id -> documents judged not relevant; queries without any may be missing. None if the labels do
+        not say which documents were judged.
+    pooled: query_id -> documents that were pooled, but not judged (TREC's grade -1).
+    unmet: labelled queries that need retrieval, but have no relevant document among the judged ones.
+    unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled and scored
+        apart, by the documents shown for them.
+    counts_unanswerable: whether `unanswerable` is part of the fingerprint.
 
-    Labels on prepared texts have these in addition:
+    Labels on prepared texts only:
 
-    places: doc_id -> where the document stands; several spans if its text occurs more than once. None: unknown.
-    evidence: query_id -> evidence of each labelled query that needs retrieval, where it stands now.
-    checked: None if people have judged every pair, or no queries were drawn for them.
-    notes: sentences about how the labels were made.
+    places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
+    evidence: query_id -> evidence at its present place, of each labelled query that needs retrieval.
+    checked: None if people have judged every pair, or if no queries were drawn for them.
     """
 
     grades: Mapping[str, Mapping[str, float]]
@@ -59,7 +58,7 @@ class Qrels:
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
     def content(self) -> Iterator[Any]:
-        """Yield the content for the fingerprint of the labels, equal for all files with the same meaning."""
+        """Yield the content for the fingerprint, equal for all files with the same labels."""
         yield self.abstention
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
@@ -82,13 +81,13 @@ class Qrels:
             yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, independent of how the texts are cut; nothing without places."""
+        """Yield the evidence of each query, whatever the cut of the texts; nothing without `places`."""
         for query_id in sorted(self.grades) if self.places is not None else ():
             pieces = self.evidence.get(query_id, ())
             yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)
 
     def remarks(self) -> Iterator[str]:
-        """Yield sentences for the user about how the labels were made."""
+        """Yield sentences about how the labels were made."""
         yield from self.notes
         for what, meaning in _FINDINGS.items():
             if queries := [one.query_id for one in self.findings if one.what == what]:
@@ -98,9 +97,9 @@ class Qrels:
 
 @dataclass(frozen=True)
 class Checked:
-    """The labels of the same queries by the model alone, and by people alone of the queries drawn for them at random.
+    """Labels of all queries by the model alone, and of queries drawn at random by people alone.
 
-    strata: query_id -> its stratum, of all queries that could have been drawn.
+    strata: query_id -> its stratum, for all queries that could have been drawn.
     """
 
     model: Qrels

@@ -1,4 +1,4 @@
-"""Rankings that another system wrote to a file, as a retriever that neither indexes nor searches."""
+"""A retriever that reads its rankings from a file of another system instead of searching."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ Scored = dict[str, float]  # doc_id -> score, best first
 class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    The order is that of `harness score`: trec_eval's for a TREC run, the row's own for contest rows. Where scores tie,
-    all but the first are lowered by the least that keeps the order. Without scores, rank r scores 1 / r. Lists are cut
-    at `depth`, and queries that the dataset does not have are ignored. Raises BadInput, with file and line, for unknown
-    documents, for a document twice in a list, and for scores that are not finite.
+    A TREC run is in trec_eval's order, and contest rows keep theirs. Tied scores are lowered by the least that keeps
+    the order. Without scores, rank r scores 1 / r. Queries that the dataset does not have are ignored. Raises BadInput,
+    with file and line, for unknown documents, for a document twice in a list, and for scores that are not finite.
 
-    path: the file, identified by the sha256 of its content. scores: `file`; `rank`: always 1 / r.
+    scores: `file` or, always 1 / r, `rank`.
     missing: a query without a list in the file raises BadInput (`error`) or has an empty list (`empty`).
     """
 
@@ -49,7 +48,6 @@ class RunFile:
         return {"sha256": _known_sha256(Path(path)), "scores": scores, "missing": missing}
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Read the file and keep its lists in `folder`. Raise BadInput for documents that are not among `documents`."""
         lists = read_lists(self._path, self._by_rank)
         self._check_documents(lists, {document.doc_id for document in documents})
         (folder / LISTS).write_text(json.dumps(lists), "utf-8")
@@ -59,13 +57,11 @@ class RunFile:
         self._lists = json.loads((folder / LISTS).read_text("utf-8"))
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
-        """Raise BadInput unless the file fits the documents and queries of a dataset."""
         lists = read_lists(self._path, self._by_rank)
         self._check_documents(lists, doc_ids if isinstance(doc_ids, Mapping) else set(doc_ids))
         self._check_queries(lists, queries)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return the lists of these queries, cut at k. Raise BadInput for queries without one, by `missing`."""
         if lacking := self._check_queries(self._lists, queries):
             log.warning("%s: %d of %d queries have no list: it counts as empty.", self._path, lacking, len(queries))
         longest = max(map(len, self._lists.values()), default=0)
@@ -83,7 +79,7 @@ class RunFile:
             )
 
     def _check_queries(self, lists: Mapping[str, Scored], queries: Sequence[Query]) -> int:
-        """Return how many queries have no list. Raise BadInput if `missing` does not allow it, or if all lack one."""
+        """Return how many queries have no list. Raise BadInput if `missing` forbids it, or if all lack one."""
         lacking = [query.query_id for query in queries if query.query_id not in lists]
         if lacking and (self._missing == "error" or len(lacking) == len(queries)):
             empty = "Add them, or count them as empty lists: retriever.NAME.missing=empty."
@@ -96,7 +92,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file's content, read again only if the file has changed: each trial of a sweep asks."""
+    """Return the sha256 of a file. Each trial of a sweep asks for it: read the file again only if it has changed."""
     try:
         about = path.stat()
     except OSError:
@@ -110,7 +106,7 @@ def _sha256(path: Path, *version: int) -> str:
 
 
 def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
-    """Return query_id -> documents with descending scores, no two of them equal."""
+    """Return query_id -> documents with strictly descending scores."""
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
         raise no_rows(path)
@@ -150,7 +146,6 @@ def _check_order(where: str, topk: Sequence[str], scores: Sequence[float]) -> No
 
 
 def _line_with(path: Path, doc_id: str) -> str:
-    """Return file:line of the first line that lists a document."""
     _, first = next(numbered_lines(path))
     if is_contest(first):
         return next(where for where, _, topk, _ in contest_rows(path) if doc_id in topk)

@@ -1,7 +1,4 @@
-"""The script of a text, as a sign of its language: Korean in Hangul, English in Latin letters.
-
-English and French share a script; `language` tells English by its most frequent words.
-"""
+"""Scripts and languages of texts: Korean is told by Hangul, English by its most frequent words."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from harness.data.shards import IndexedTexts
 from retrievers.base import Document
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese uses three of them at once
-SAMPLE, LENGTH = 300, 1000  # documents that are read to tell the language, and letters of each
-KOREAN = 0.2  # share of Hangul letters from which texts count as Korean
-ENGLISH = 0.03  # share of these words from which texts count as English
+SAMPLE, LENGTH = 300, 1000  # documents read to tell the language, and characters read of each
+KOREAN = 0.2  # least share of Hangul letters in Korean texts
+ENGLISH = 0.03  # least share of FUNCTION_WORDS in English texts
 FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
 STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> the tokenizer that knows its word forms
 UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
@@ -26,25 +23,25 @@ UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
 
 @functools.lru_cache(maxsize=65536)
 def _script(letter: str) -> str:
-    """Return the first word of a letter's name in Unicode, such as HANGUL or LATIN; "" for other characters."""
+    """Return the first word of a letter's Unicode name, such as HANGUL or LATIN; "" for other characters."""
     name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "") if letter.isalpha() else ""
     first = name.partition(" ")[0]
     return _SAME.get(first, first)
 
 
 def shares(text: str) -> dict[str, float]:
-    """Return script -> its share of the letters."""
+    """Return script -> its share of the letters, greatest first."""
     counts = Counter(filter(None, map(_script, text)))
     return {script: count / counts.total() for script, count in counts.most_common()}
 
 
 def main_script(text: str) -> str:
-    """Return the script of most letters; "" for a text without letters."""
+    """Return the most frequent script; "" for a text without letters."""
     return next(iter(shares(text)), "")
 
 
 def language(texts: Sequence[str]) -> str:
-    """Return Korean, English, or "" for any other language, by a sample of the texts."""
+    """Return Korean, English, or "" for any other language, judged by a sample of the texts."""
     sample = _sample(texts)
     letters = [letter for text in sample for letter in text if letter.isalpha()]
     if sum("가" <= letter <= "힣" for letter in letters) >= KOREAN * len(letters) > 0:
@@ -55,7 +52,7 @@ def language(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Better:
-    """A tokenizer that suits some texts better than another, and why, in a sentence."""
+    """A tokenizer that suits some texts better. why: a sentence."""
 
     name: str
     why: str
@@ -63,7 +60,7 @@ class Better:
 
 @dataclass(frozen=True)
 class Writing:
-    """How documents are written. language: as `language` tells it. script: of most letters; "" without letters."""
+    """How documents are written. language: from `language`. script: from `main_script`."""
 
     language: str
     script: str
@@ -75,11 +72,11 @@ class Writing:
 
     @property
     def reads_bigrams(self) -> bool:
-        """Whether character bigrams usually help: word forms change inside, or no spaces part words."""
+        """Whether character bigrams usually help: words are inflected as in Korean, or not separated by spaces."""
         return self.language == "Korean" or self.script in UNSPACED
 
     def better_tokenizer(self, own: str | None) -> Better | None:
-        """Return a tokenizer that suits the documents better than `own`; None if nothing speaks against that."""
+        """Return a tokenizer that suits the documents better than `own`; None if `own` suits them."""
         knows = next((name for name, tokenizer in STEMMERS.items() if tokenizer == own), None)
         if knows in (None, self.language) or not self.script:
             return None

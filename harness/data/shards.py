@@ -1,15 +1,15 @@
-"""Documents on disk, cut into shards, each read when it is asked for.
+"""Documents on disk, cut into shards and read on demand.
 
-A shard is a folder of three files:
+A shard is a folder of n documents:
 
-documents.txt: id, title, text and source of its documents one after another, UTF-8, without separators.
+documents.txt: id, title, text and source of each document, UTF-8, without separators.
 ends.npy:      int64 [4 n + 1], 0 and then the end of each of these four in bytes, document by document.
-numbers.npy:   bool [n], whether a document's id is a number in the file that it comes from.
+numbers.npy:   bool [n], whether the id is a number in the original file.
 
-A corpus is a folder with the table of its shards, which are stored elsewhere, and all ids:
+A corpus is a folder with its D ids and the table of its shards, which are stored elsewhere:
 
 corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, documents], ...]}.
-ids.txt:       all ids in ascending order one after another, UTF-8.
+ids.txt:       all ids in ascending order, UTF-8, without separators.
 id_ends.npy:   int64 [D + 1], 0 and then the end of each id in bytes.
 """
 
@@ -36,9 +36,9 @@ from retrievers.base import Document
 TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
 FIELDS = 4  # of a document in documents.txt
-BLOCK = 1024  # documents that are read at a time
-OPEN_SHARDS = 32  # kept open for documents that are looked up one by one; each takes two open files
-FIRST_EMPTY = 5  # ids of empty documents that the table has, for a note
+BLOCK = 1024  # documents read at a time
+OPEN_SHARDS = 32  # kept open for lookups of single documents; each takes two open files
+FIRST_EMPTY = 5  # most ids of empty documents in the table, for a note
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 T = TypeVar("T")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a corpus. fingerprint: sha256 of its documents. first: place of its first document in the corpus."""
+    """A part of a corpus. fingerprint: sha256 of its documents. first: position of its first document in the corpus."""
 
     fingerprint: str
     first: int
@@ -59,12 +59,12 @@ def json_row(value: Any) -> bytes:
 
 
 def fingerprint_row(document: Document) -> bytes:
-    """Return a document's row in the fingerprint of its corpus, the sha256 of all rows."""
+    """Return a document's row. The fingerprint of a corpus is the sha256 of all its rows."""
     return json_row((document.doc_id, document.title, document.text))
 
 
 def fingerprint_of(documents: Iterable[Document]) -> str:
-    """Return the sha256 of ids, titles and texts, in the order of the documents."""
+    """Return the sha256 of the documents' ids, titles and texts, in their order."""
     if isinstance(documents, ShardedDocuments):
         return documents.fingerprint
     digest = hashlib.sha256()
@@ -80,7 +80,7 @@ def documents_by_id(documents: Sequence[Document]) -> Mapping[str, Document]:
 
 
 def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
-    """Return (the number of documents without text, the ids of the first of them)."""
+    """Return (number of documents without text, ids of the first ones)."""
     if isinstance(documents, ShardedDocuments):
         return documents.empty, documents.first_empty
     empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
@@ -88,10 +88,10 @@ def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
 
 
 def begins_shard(doc_id: str, size: int, before: int) -> bool:
-    """Return whether a document begins a new shard. before: how many documents the shard has so far.
+    """Return whether a document begins a new shard. before: number of documents in the current shard.
 
-    A shard has size // 2 to 2 * size documents, `size` on average; in between, a hash of the id decides, and changed
-    documents move few boundaries.
+    A shard has size // 2 to 2 * size documents, `size` on average. In between, a hash of the id decides: changed
+    documents then move few boundaries.
     """
     least = max(1, size // 2)
     if before < least:
@@ -101,7 +101,7 @@ def begins_shard(doc_id: str, size: int, before: int) -> bool:
 
 
 class ShardWriter:
-    """Writes one shard to a folder, document by document. Its length is the number of documents so far."""
+    """Write one shard to a folder: `add` each document with its `fingerprint_row`, then `close`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -114,7 +114,6 @@ class ShardWriter:
         return len(self._numbers)
 
     def add(self, document: Document, row: bytes) -> None:
-        """Append a document. row: its `fingerprint_row`."""
         if document.native_id is not None and str(document.native_id) != document.doc_id:
             raise ValueError(f"the native id of {document.doc_id!r} is another number, {document.native_id}")
         end = self._ends[-1]
@@ -127,7 +126,7 @@ class ShardWriter:
         self._digest.update(row)
 
     def close(self) -> str:
-        """Write the rest; return the shard's fingerprint."""
+        """Write the rest. Return the shard's fingerprint."""
         self._file.close()
         np.save(self._folder / ENDS, np.frombuffer(self._ends, np.int64))
         np.save(self._folder / NUMBERS, np.frombuffer(self._numbers, np.bool_))
@@ -138,7 +137,7 @@ class ShardWriter:
 
 
 class _Lazy(Sequence[T]):
-    """A sequence whose items are read when they are asked for, and whose slices are tuples."""
+    """A sequence that reads its items on demand. Its slices are tuples."""
 
     def _at(self, number: int) -> T:
         raise NotImplementedError
@@ -154,7 +153,7 @@ class _Lazy(Sequence[T]):
 
 
 class OpenShard(_Lazy[Document]):
-    """The documents of the shard in a folder, memory-mapped. Raises BadInput if its files are damaged."""
+    """The documents of a shard, memory-mapped. Raises BadInput if its files are damaged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -188,13 +187,13 @@ class OpenShard(_Lazy[Document]):
                 title, text = raw[b - offset : c - offset].decode(), raw[c - offset : d - offset].decode()
                 source = raw[d - offset : e - offset].decode()
                 made.append(Document(doc_id, text, title, source, _number(doc_id) if number else None))
-        except ValueError as error:  # no UTF-8, or no number
+        except ValueError as error:  # not UTF-8, or not a number
             raise _damaged(self._folder, error) from None
         return made
 
 
 class IndexedTexts(_Lazy[str]):
-    """The indexed texts of documents, each read when it is asked for."""
+    """The indexed texts of documents, each read on demand."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = documents
@@ -210,10 +209,7 @@ class IndexedTexts(_Lazy[str]):
 
 
 class CorpusWriter:
-    """Writes the table of a corpus: `add` every document in ascending order of id, `cut` after a shard.
-
-    documents: how many there will be; this bounds the memory.
-    """
+    """Write the table of a corpus of `documents` documents: `add` each, by ascending id, and `cut` after each shard."""
 
     def __init__(self, folder: Path, documents: int) -> None:
         self._folder = folder
@@ -229,7 +225,6 @@ class CorpusWriter:
         self._first_empty: list[str] = []
 
     def add(self, document: Document, row: bytes) -> None:
-        """Add a document. row: its `fingerprint_row`."""
         self._end += self._file.write(document.doc_id.encode())
         self._ends.append(self._end)
         self._digest.update(row)
@@ -239,7 +234,7 @@ class CorpusWriter:
                 self._first_empty.append(document.doc_id)
 
     def cut(self, fingerprint: str) -> None:
-        """Note that the documents since the last call were a shard with this fingerprint."""
+        """End a shard: the documents since the last call. fingerprint: from `ShardWriter.close`."""
         self._shards.append((fingerprint, len(self._ends)))
         self._ends_file.write(self._ends.tobytes())
         self._ends = array("q")
@@ -259,11 +254,7 @@ class CorpusWriter:
 
 
 class ShardedDocuments(_Lazy[Document]):
-    """The documents of a corpus on disk, in ascending order of doc_id: equal to the same documents in a tuple.
-
-    folder: written by `CorpusWriter`. find: fingerprint of a shard -> its folder. empty: number of documents without
-    text.
-    """
+    """The documents of a corpus that `CorpusWriter` wrote, by ascending doc_id. find: shard's fingerprint -> folder."""
 
     def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
         self._find = find
@@ -280,7 +271,6 @@ class ShardedDocuments(_Lazy[Document]):
         self._opened = functools.lru_cache(OPEN_SHARDS)(self.shard)
 
     def shard(self, number: int) -> Sequence[Document]:
-        """Return the documents of a shard. number: from 0."""
         shard = self.shards[number]
         documents = OpenShard(self._find(shard.fingerprint))
         if len(documents) != shard.size:
@@ -292,7 +282,7 @@ class ShardedDocuments(_Lazy[Document]):
 
     def __iter__(self) -> Iterator[Document]:
         for number in range(len(self.shards)):
-            yield from self.shard(number)  # not kept open: memory maps one shard at a time
+            yield from self.shard(number)  # not kept open: only one shard is mapped at a time
 
     def _at(self, number: int) -> Document:
         shard = bisect_right(self._firsts, number) - 1
@@ -300,7 +290,6 @@ class ShardedDocuments(_Lazy[Document]):
 
 
 def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]]:
-    """Return (fingerprint, number of empty documents, ids of the first, (fingerprint, size) of each shard)."""
     match json_file(path):
         case {"fingerprint": str(whole), "empty": {"count": int(empty), "first": [*first]}, "shards": [*shards]}:
             sizes = [(one[0], one[1]) for one in shards if isinstance(one, list) and list(map(type, one)) == [str, int]]
@@ -339,7 +328,6 @@ class _ById(Mapping[str, Document]):
             raise _damaged(self._folder, error) from None
 
     def _place(self, doc_id: str) -> int:
-        """Return the number of an id; -1 if there is none."""
         wanted = doc_id.encode("utf-8", "surrogatepass")
         place = bisect_left(range(len(self)), wanted, key=self._id)
         return place if place < len(self) and self._id(place) == wanted else -1
@@ -350,18 +338,18 @@ class _ById(Mapping[str, Document]):
 
 
 def _array(path: Path) -> np.ndarray:
-    """Return the memory-mapped array in a file. Raise ValueError unless the file is one."""
+    """Return the memory-mapped array in a file. Raise ValueError for other files."""
     _require_file(path)
     try:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
     except OSError:
         raise
-    except Exception as error:  # numpy reads the header as Python code: whatever it raises
+    except Exception as error:  # numpy evaluates the header as Python code, which may raise anything
         raise ValueError(f"{path.name}: {error}") from None
 
 
 def _require_file(path: Path) -> None:
-    """Raise FileNotFoundError for anything else, such as a pipe, which could block for ever."""
+    """Raise FileNotFoundError unless this is a file: reading a pipe could block for ever."""
     if not path.is_file():
         raise FileNotFoundError(f"{path.name} is not a file")
 
@@ -379,7 +367,6 @@ def _mapped(path: Path) -> mmap.mmap | bytes:
 
 
 def _are_ends(ends: np.ndarray, size: int) -> bool:
-    """Return whether an array says how `size` bytes are divided."""
     return bool(ends.dtype == np.int64 and ends[0] == 0 and ends[-1] == size and (ends[1:] >= ends[:-1]).all())
 
 

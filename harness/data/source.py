@@ -1,7 +1,7 @@
 """The protocol of a dataset format, and helpers for reading one.
 
-To add a format, write a class like `Source` in a module of this folder and a file in conf/dataset/. The arguments of
-its constructor are the keys of `dataset.` in a config. Errors in files are BadInput and name file and line.
+To add a format, write a class like `Source` in a module of this folder, and a file in conf/dataset/. The constructor's
+arguments are the keys of `dataset.` in a config. Errors in files are BadInput with file and line.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from retrievers.base import Document, Query, Turn
 ROLES = ("user", "assistant", "system")
 
 Grades = dict[str, dict[str, float]]  # query_id -> doc_id -> grade
-MOST_GRADE = 1_000_000  # sums over the longest list are far from overflowing, and keep the digits of small grades
+MOST_GRADE = 1_000_000  # sums over the longest list neither overflow nor lose the digits of small grades
 
 
 class Source(Protocol):
-    """The files of a dataset, read when a method is called. Methods raise BadInput for errors within one file."""
+    """The files of a dataset, read when a method is called. Methods raise BadInput for errors in their file."""
 
     @property
     def qrels_file(self) -> Path | None:
@@ -32,7 +32,7 @@ class Source(Protocol):
         ...
 
     def documents(self) -> Iterable[Document]:
-        """Return all documents, each once, in any order; `Streamed` where a corpus may be larger than memory."""
+        """Return all documents, each once, in any order. Return `Streamed` if a corpus may be larger than memory."""
         ...
 
     def queries(self) -> list[Query]:
@@ -48,12 +48,11 @@ class Source(Protocol):
 class Streamed(Iterable[Document]):
     """The documents of a file, read one at a time and again for each iteration.
 
-    Iterating remembers all ids, and raises BadInput for the first error in the file; `placed` leaves repeated ids to
-    its caller.
+    Iterating remembers all ids, and raises BadInput for the first error in the file.
 
-    form: how rows become documents; it decides the documents together with the content of the file.
-    key: the field with the ids. rows: (position, row) of every row of the file.
-    document: makes a document of (row, file:position, id, the id's number in the file or None).
+    form: name of the format; with the content of the file, it determines the documents.
+    key: the field with the ids. rows: return (position, row) of every row.
+    document: make a document from (row, file:position, id, number of the id or None).
     """
 
     path: Path
@@ -67,7 +66,7 @@ class Streamed(Iterable[Document]):
             yield self.document(row, where, doc_id, native)
 
     def placed(self) -> Iterator[tuple[str, Document]]:
-        """Yield (position in the file, document). Ids may repeat."""
+        """Yield (position in the file, document). Ids may repeat: the caller must check them."""
         position: int | str | None = None
         for position, row in self.rows():
             where = f"{self.path}:{position}"
@@ -81,7 +80,7 @@ class Streamed(Iterable[Document]):
 
 
 def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
-    """Return a grade. Raise BadInput unless it is a finite number > 0 that measures can sum."""
+    """Return a grade. Raise BadInput unless it is in (0, MOST_GRADE]."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise BadInput(f"{where}: {what} is {value!r:.60}, but must be a finite number > 0.{remedy}")
     if value > MOST_GRADE:
@@ -93,12 +92,12 @@ def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
 
 
 def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
-    """Return a query of one user turn. native_id: the id's number in the file."""
+    """Return a query of one user turn. native_id: the id as a number in the file, or None."""
     return Query(query_id, (Turn("user", text),), native_id)
 
 
 def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:
-    """Return the conversation in row[key]: objects {role, content}, at least one of them by the user."""
+    """Return the conversation in row[key]: objects {role, content}, at least one by the user."""
     conversation = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
     if not any(turn.role == "user" for turn in conversation):
         raise BadInput(f"{where}: {key} has no user turn. Add one, or remove the query.")
@@ -115,10 +114,10 @@ def _turn(turn: Any, where: str, key: str) -> Turn:
 
 
 def source_path(key: str, given: str | None, folder: str | None, name: str) -> Path:
-    """Return the path of the file for `dataset.<key>`, which may not exist.
+    """Return the path of the file for `dataset.<key>`. It need not exist.
 
-    given: value of `dataset.<key>`, which takes precedence. folder: value of `dataset.path`. name: of the file in that
-    folder, or of its gzipped NAME.gz.
+    given: value of `dataset.<key>`; takes precedence. folder: value of `dataset.path`. name: of the file in that
+    folder, which may be gzipped as NAME.gz.
     """
     if given:
         return Path(given)

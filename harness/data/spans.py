@@ -1,8 +1,8 @@
-"""Places in texts: where a document stands in its file, and which documents contain the evidence for an answer.
+"""Places in texts: where a document stands, and which documents contain the evidence for an answer.
 
 A text is extracted from a file, in Unicode NFC with `\n` as line end. Its id is the first 20 hexadecimal digits of the
-sha256 of its UTF-8 bytes. Positions count code points. Because evidence has a place in a text, labels follow another
-cut of the texts into documents.
+sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document: labels can be
+made for any cut of the texts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Span:
     end: int
 
     def overlap(self, other: Span) -> int:
-        """Return the number of code points that two spans share; 0 in different texts."""
+        """Return the number of shared code points; 0 in different texts."""
         return max(0, min(self.end, other.end) - max(self.start, other.start)) if self.text == other.text else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A passage that answers a question.
+    """A passage that answers a question, with the selectors of the W3C Web Annotation Data Model.
 
-    exact: the text at `span`. prefix, suffix: the text before and after it, which finds it again after an edit (the
-    selectors of the W3C Web Annotation Data Model). grade: of a document that contains it, > 0.
+    exact: the text at `span`. prefix, suffix: the text before and after it, to find it again after an edit.
+    grade: of a document that contains it, > 0.
     """
 
     span: Span = field(metadata=INLINE)
@@ -48,16 +48,16 @@ def cover(chunk: Span, evidence: Span) -> float:
     return chunk.overlap(evidence) / (evidence.end - evidence.start)
 
 
-HALF = 0.5  # share of the evidence from which on a document counts as containing it
+HALF = 0.5  # least share of the evidence in a document that counts as containing it
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFinding:
-    """A remark about one piece of evidence of a query.
+    """A remark about one piece of a query's evidence.
 
     what: "split": no document contains half of it, so the one that contains most is labelled. "uncovered": no document
-    contains any of it. "lost": its text is gone, and no other has it in one place alone. "moved": its text is gone, and
-    it was found again in another.
+    contains any of it. "lost": its text is gone, and no single place has it now. "moved": its text is gone, and it was
+    found in another.
     """
 
     query_id: str
@@ -79,16 +79,15 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """Return doc_id -> the greatest share of the evidence that the document contains, in (0, 1], in text order."""
+        """Return doc_id -> the greatest share of the evidence in one of its places, in (0, 1]; in text order."""
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # it moves to the end: the order is that of the places that count
+                found.pop(doc_id, None)  # move it to the end, in the order of the counting places
                 found[doc_id] = share
         return found
 
     def _near(self, evidence: Span) -> Iterator[tuple[str, Span]]:
-        """Yield every document that may overlap the evidence."""
         rows = self._of_text.get(evidence.text, [])
         first = bisect_left(rows, (evidence.start - self._longest.get(evidence.text, 0), 0, ""))
         for start, end, doc_id in rows[first : bisect_left(rows, (evidence.end, 0, ""))]:
@@ -97,7 +96,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of one query. grades: doc_id -> grade."""
+    """The labels of one query."""
 
     grades: Mapping[str, float]
     split: tuple[Evidence, ...]
@@ -105,10 +104,10 @@ class Labels:
 
 
 def label(evidence: Sequence[Evidence], places: Places) -> Labels:
-    """Return the documents that contain the evidence of one query.
+    """Return the labels of one query.
 
-    Every document that contains at least half of a piece of evidence gets its grade, or the greatest of several. If
-    none does, the document that contains most gets it, and ties go to the first.
+    Every document with at least half of a piece of evidence gets the grade of that piece, or the greatest of several.
+    If none has half, the document with most of it gets the grade; ties go to the first.
     """
     grades: dict[str, float] = {}
     split, uncovered = [], []

@@ -1,4 +1,4 @@
-"""Submissions in the contest's format: made from rankings, and validated before they are exported."""
+"""Submissions in the contest's format: making them from rankings, and validating them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.data.predictions import contest_rows
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Ranking, remembered
 
-_LISTED = 10  # the most problems that one error message lists
+_LISTED = 10  # most problems in one error message
 
 
 def submission_rows(
@@ -27,9 +27,9 @@ def submission_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    Ids keep the type of their file, and scores have six decimals.
+    Ids keep their type in the file, and scores have six decimals.
 
-    queries: as searched, in the order of the ranking's rows. texts: doc_id -> document.
+    queries: as searched, in the ranking's order. texts: doc_id -> document.
     contents: whether references contain the documents' texts (`with_contents` can add them later).
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
@@ -52,11 +52,8 @@ def submission_rows(
 
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
-    """Return the text of a submission without contents, with the first `lengths` [Q] documents of each query.
-
-    Many trials differ only in `lengths` and have most lines in common, so each line is encoded only once per ranking.
-    """
-    encoded = _encoded_lines(candidates)
+    """Return the text of a submission without contents, with the first `lengths` [Q] documents of each query."""
+    encoded = _encoded_lines(candidates)  # trials that differ only in `lengths` share most lines
     longest = int(lengths.max(initial=0))
     if longest > encoded.depth:
         encoded.rows = list(submission_rows(queries, candidates.top(longest), texts, contents=False))
@@ -72,7 +69,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """The encoded part of a ranking. depth: documents in `rows`. lines: (row, number of documents) -> line."""
+    """The lines of a ranking encoded so far. depth: documents in `rows`. lines: (row, number of documents) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -85,10 +82,7 @@ def _encoded_lines(candidates: Ranking) -> _EncodedLines:
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
-    """Return the text of a validated contest file, with the documents' texts added to references that lack them.
-
-    Raise BadInput for references that are not objects.
-    """
+    """Return the text of a validated contest file, and add documents' texts to references that lack them."""
     lines = []
     for number, row in json_lines(path):
         references = field(row, "references", list, f"{path}:{number}") if "references" in row else ()
@@ -103,7 +97,7 @@ def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
 def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collection[str], top_k: int) -> None:
     """Raise BadInput, with file:line of each problem, unless a contest file has each query once with a valid list.
 
-    A list is valid if it has at most top_k ids, all of them in `doc_ids` and none twice.
+    A valid list has at most top_k ids, all in `doc_ids` and none twice.
     """
     known_queries, submitted = set(query_ids), set[str]()
     problems = []
@@ -125,7 +119,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collectio
 
 
 def validate_against(path: Path, sample_path: Path) -> None:
-    """Raise BadInput unless a contest file has the ids of the sample submission, with the same order and types."""
+    """Raise BadInput unless a contest file has the query ids of the sample submission in the same order and types."""
     ours, theirs = _native_ids(path), _native_ids(sample_path)
     problems = []
     if missing := [query_id for query_id in theirs if query_id not in ours]:
@@ -144,7 +138,6 @@ def validate_against(path: Path, sample_path: Path) -> None:
 
 
 def _native_ids(path: Path) -> dict[str, tuple[str, int | str]]:
-    """Return query_id -> (file:line, the id with its type in the file)."""
     rows = unique_rows(path, json_lines(path), "eval_id")
     return {query_id: (where, query_id if native is None else native) for where, query_id, native, _ in rows}
 

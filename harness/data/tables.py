@@ -1,7 +1,4 @@
-"""CSV tables that the harness writes and reads back unchanged.
-
-The dialect is RFC 4180 with LF line ends: a cell with a quote, a comma, a CR or an LF is quoted.
-"""
+"""CSV tables that the harness writes and reads back unchanged: RFC 4180 with LF line ends."""
 
 from __future__ import annotations
 
@@ -24,18 +21,18 @@ AGAIN = "The file is damaged: make it again."
 
 
 def strict_reader(lines: Iterable[str]) -> Any:
-    """Return a csv.reader that raises csv.Error for broken quotes, with cells of any length."""
+    """Return a csv.reader that takes cells of any length, and raises csv.Error for broken quotes."""
     csv.field_size_limit(sys.maxsize)  # else 131,072 characters, less than some documents have
     return csv.reader(lines, strict=True)
 
 
 def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return CSV with a header. columns: name -> values, all of the same length; None becomes an empty cell."""
+    """Return CSV with a header. columns: name -> values, equally many. None becomes an empty cell."""
     return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
-    """Return name -> cells of a file with the text of `csv_text`. Raise BadInput, with file and line."""
+    """Return name -> cells of a file that `csv_text` made. Raise BadInput, with file and line, if it is damaged."""
     number = 1
     try:
         with open_unpacked(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
@@ -56,14 +53,14 @@ def read_columns(path: Path) -> dict[str, list[str]]:
 
 
 def taken(columns: dict[str, list[str]], name: str, path: Path) -> list[str]:
-    """Take a column out of those of a file. Raise BadInput if it is not there."""
+    """Remove a column from `columns` and return it. Raise BadInput if it is missing."""
     if name not in columns:
         raise BadInput(f"{path}:1: there is no column {name!r}. {AGAIN}")
     return columns.pop(name)
 
 
 def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str, ...]:
-    """Take a column of ids, as `taken` does. Raise BadInput, with the row, if one occurs twice."""
+    """Remove a column of ids and return it, like `taken`. Raise BadInput, with the rows, if an id occurs twice."""
     ids, rows = taken(columns, name, path), dict[str, int]()
     for row, one in enumerate(ids, start=1):
         if rows.setdefault(one, row) != row:
@@ -74,7 +71,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
     """Return the finite numbers in a column, float64 [n]. Raise BadInput, with the row, for anything else.
 
-    lacking: whether cells may be empty; they are NaN.
+    lacking: whether cells may be empty; they become NaN.
     """
     try:
         values = np.array([float(cell or "nan") for cell in cells], np.float64)

@@ -2,10 +2,8 @@
 
 queries.jsonl: {eval_id, msg, kind, needs, answer, docid, evidence, flags}, one line per query. Each item of `evidence`
                is {text, start, end, exact, prefix, suffix, grade}.
-testset.json:  {version, documents: {path}}, written last: a folder without it is not complete. `path` is the documents
-               folder, relative to the test set; it may be missing.
-
-Evidence in texts that have been edited is found again by its passage and the text around it.
+testset.json:  {version, documents: {path}}, written last: a folder without it is unfinished. `path` is the documents
+               folder, relative to the test set; `documents` may be missing.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from retrievers.base import Document, Query
 
 @dataclass
 class _Best:
-    """The best place of evidence so far. fit: characters around it that are unchanged. alone: no tie."""
+    """The best place of evidence so far. fit: unchanged characters around it. alone: whether no other place ties."""
 
     span: Span
     fit: int
@@ -39,9 +37,9 @@ class _Best:
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
-    """Return each piece of evidence at its new place; None if its passage is in no text, or several places tie.
+    """Return each piece of evidence at its new place; None if no text has its passage, or if several places tie.
 
-    The best place has most characters of the prefix and the suffix, counted from the passage outwards.
+    The best place keeps most characters of the prefix and suffix, counted outwards from the passage.
     lost: evidence whose text is gone. text_of: called once for each text.
     """
     found: list[_Best | None] = [None] * len(lost)
@@ -63,7 +61,7 @@ def find_again(
 
 
 def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
-    """Yield (place, unchanged characters around it) of every occurrence of the passage in a text."""
+    """Yield (place, unchanged characters around it) for every occurrence of the passage in a text."""
     start = text.find(one.exact)
     while start >= 0:
         end = start + len(one.exact)
@@ -74,13 +72,11 @@ def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return the length of the common beginning of two texts."""
     differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
 
-# Kinds of queries. The last two have no evidence: `none` needs no retrieval, and the texts have no answer to
-# `unanswerable`.
+# Kinds of queries. The last two have no evidence: `none` needs no retrieval, `unanswerable` has no answer in the texts.
 KINDS = ("fact", "search", "conversation", "none", "unanswerable")
 QUERIES, MANIFEST = "queries.jsonl", "testset.json"
 VERSION = 1
@@ -88,7 +84,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class EvidencedQuery:
-    """A query of a test set. evidence: of its answer. where: its file and line. answer: in words; "" if unknown."""
+    """A query of a test set. where: its file and line. answer: in words; "" if unknown."""
 
     query: Query
     kind: str
@@ -100,9 +96,9 @@ class EvidencedQuery:
 class SpanLabelled:
     """A test set with evidence, on the documents of `harness prepare`.
 
-    Its labels follow other documents cut from the same texts, and edits of the texts that leave the evidence.
+    Its labels remain valid for other documents cut from the same texts, and after edits that keep the evidence.
 
-    path: the folder of the test set. documents: their folder; null: the one that the test set names.
+    path: the folder of the test set. documents: the documents folder; None for the one that the test set names.
     """
 
     recorded_as = "dataset/testset"
@@ -139,17 +135,16 @@ class SpanLabelled:
 
     @cached_property
     def rows(self) -> list[EvidencedQuery]:
-        """The queries with their evidence, in the order of the file."""
         return read_queries(self.path, self.key)
 
 
 def documents_of(folder: Path, key: str = "dataset.path", other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that a test set names. key, other: config keys of the test set and the documents."""
+    """Return the documents folder that a test set names. key, other: config keys of the test set and of documents."""
     return documents_named(folder / MANIFEST, read_testset_manifest(folder, key), other)
 
 
 def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that the manifest in a file names. other: the config key for another one."""
+    """Return the documents folder that a manifest names. file: of the manifest. other: config key of documents."""
     if manifest.get("documents") is None:
         raise BadInput(f"{file} names no documents folder. Give it: {other}=FOLDER.")
     path = field(field(manifest, "documents", dict, str(file)), "path", str, str(file))
@@ -188,7 +183,7 @@ def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str
 
 
 def read_evidence(value: Any, where: str) -> Evidence:
-    """Return evidence of {text, start, end, exact, prefix, suffix, grade}; the last three may be missing."""
+    """Return evidence from {text, start, end, exact, prefix, suffix, grade}; the last three may be missing."""
     span = read_span(value, where)
     exact, grade = field(value, "exact", str, where), grade_of(value.get("grade", 1), "grade", where)
     if len(exact) != span.end - span.start:
@@ -203,8 +198,8 @@ def read_evidence(value: Any, where: str) -> Evidence:
 def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> Qrels:
     """Return the labels of these queries for the documents of a folder.
 
-    A query whose evidence is gone is not labelled: nothing tells whether the texts still answer it. Raise BadInput if
-    evidence, or a document of the same text, does not stand where it says. chunks: of the folder.
+    A query whose evidence is gone stays unlabelled, because the texts may or may not still answer it. Raise BadInput if
+    evidence, or a document in a text with evidence, differs from the text at its span.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
     places, now = Places(spans), _placed(queries, chunks, folder)
@@ -231,7 +226,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the queries have always said it: they are unlabelled and without evidence
+        counts_unanswerable=False,  # the queries already say it: they have neither labels nor evidence
         evidence=evidence,
         places=spans,
         findings=tuple(findings),
@@ -241,7 +236,6 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
 def _placed(
     queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder
 ) -> dict[Evidence, Evidence | None]:
-    """Return each piece of evidence -> the same where it stands now; None if it is lost."""
     documents: dict[str, list[tuple[Span, Document]]] = {}
     for chunk in chunks:
         for span in chunk.spans:
@@ -271,7 +265,6 @@ def _placed(
 
 
 def _check_documents(documents: Sequence[tuple[Span, Document]], text: str, folder: DocumentsFolder) -> None:
-    """Raise BadInput unless every document equals its text at its span."""
     for span, document in documents:
         if text[span.start : span.end] != document.text:
             raise BadInput(

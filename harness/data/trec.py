@@ -32,10 +32,9 @@ _NO_TEXT = (
 
 
 class Beir:
-    """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with its header.
+    """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with a header.
 
-    The queries are those with labels in the split, or all if there is no qrels folder. Grades are as in TREC labels.
-
+    Only queries with labels in the split are used, or all if there is no qrels folder. Grades are as in `Trec`.
     documents, queries, qrels: a file to use instead of the one in the folder.
     """
 
@@ -88,8 +87,8 @@ class Beir:
 class Trec:
     """TREC labels, lines `query_id iteration doc_id grade`, for scoring a TREC run; there are no texts.
 
-    Grade 0 means judged and not relevant, a grade < 0 pooled but not judged, as in trec_eval. Such labels cannot
-    express that a query needs no retrieval.
+    As in trec_eval, grade 0 means judged not relevant, and a grade < 0 means pooled but not judged. These labels cannot
+    say that a query needs no retrieval.
     """
 
     recorded_as = "dataset/trec"
@@ -138,7 +137,7 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
-    """Return labels from (query, document) pairs; a query without a relevant document stays, with no grades."""
+    """Return labels from (line number, query_id, doc_id, grade). Keep a query without relevant documents."""
     grades: Grades = {}
     not_relevant: dict[str, set[str]] = {}
     pooled: dict[str, set[str]] = {}
@@ -165,10 +164,9 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
 
 
 def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
-    """Yield (query_id, doc_id, grade) of every judged document, 0 if it is not relevant, and -1 of every pooled one.
+    """Yield (query_id, doc_id, grade) by ascending doc_id: grade 0 if judged not relevant, -1 if only pooled.
 
-    Documents are in ascending order of doc_id. Queries that need no retrieval, and those without judged or pooled
-    documents, are left out: these formats cannot express them.
+    Leave out queries that need no retrieval or have no such documents: TREC and BEIR files cannot express them.
     """
     for query_id, grades in qrels.grades.items():
         if not qrels.needs_retrieval(query_id):
@@ -179,11 +177,11 @@ def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
 
 
 def trec_qrels_lines(qrels: Qrels) -> Iterator[str]:
-    """Yield the `judged_pairs` as lines `query_id 0 doc_id grade`, with white space in ids percent-encoded."""
+    """Yield a line `query_id 0 doc_id grade` for each of `judged_pairs`, with white space in ids percent-encoded."""
     for query_id, doc_id, grade in judged_pairs(qrels):
         yield f"{one_word(query_id)} 0 {one_word(doc_id)} {grade_text(grade)}"
 
 
 def grade_text(grade: float) -> str:
-    """Return a grade as text, from which the same number is read: whole numbers without a decimal point."""
+    """Return a grade as text that reads back as the same number, without a decimal point if it is whole."""
     return str(int(grade)) if grade.is_integer() else repr(grade)
