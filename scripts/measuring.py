@@ -204,7 +204,6 @@ class Peak:
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function of a module in a fresh process; return its result."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 

@@ -48,7 +48,6 @@ class CheckedValues:
 
     @property
     def outside(self) -> bool:
-        """Whether the lists of checked queries show documents that no person has judged."""
         return any(np.nansum(counts) > 0 for counts in self.unjudged.values())
 
     def take(self, rows: np.ndarray) -> CheckedValues:
@@ -65,7 +64,6 @@ class CheckedValues:
         return self.take(np.array([one in wanted for one in self.query_ids], bool))
 
     def estimate(self, name: str) -> Estimate | None:
-        """Return the estimated mean of a measure; None if it has no value for each query."""
         if name not in self.people:
             return None
         missing, sample = self._unjudged_note(name), self._sample(name)

@@ -70,7 +70,6 @@ class Shown(ListedDocuments):
         return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in places]
 
     def _rows(self, k: int | None) -> Iterator[tuple[int, list[tuple[Span, ...]], list[Span]]]:
-        """Yield (row, spans of each of the first k documents, union of the evidence) of queries with evidence."""
         places, unions = self.labels.places or {}, _unions(self.labels)
         for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs[:, :k].tolist(), strict=True)):
             if query_id in unions:
@@ -156,12 +155,10 @@ class Judged:
 
     gains: float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
     repeats: bool [Q, K], whether a relevant document is already earlier in the list.
-    returned: int64 [Q], the length of each list.
+    returned: int64 [Q], the length of each list. needs: bool [Q], whether the query needs retrieval.
     ideal: float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
-    needs: bool [Q], whether the query needs retrieval.
     signal: float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
-    shown: places of documents and evidence; None unless the labels are made of evidence.
-    holes: which documents were judged; None unless the labels say so.
+    shown: None unless the labels are made of evidence. holes: None unless the labels say which documents were judged.
     """
 
     gains: np.ndarray
@@ -235,7 +232,6 @@ class Judged:
 
     @cached_property
     def relevant(self) -> np.ndarray:
-        """The number of relevant documents, float64 [Q]."""
         return (self.ideal > 0).sum(axis=1).astype(np.float64)
 
     @cached_property
@@ -369,7 +365,6 @@ def _match(
 
 
 def running_totals(values: np.ndarray) -> np.ndarray:
-    """Return the running totals of each row, starting with 0."""
     totals = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=totals[:, 1:])
     return totals

@@ -136,7 +136,6 @@ class Measure:
         return self.compute(judged)
 
     def pooled(self, judged: Judged) -> tuple[float, int]:
-        """Return the value and the number of queries that enter it; for the family POOLED."""
         return self.compute(judged)
 
 
@@ -177,7 +176,6 @@ def grows_with(name: str, key: str) -> bool:
 
 
 def of_holes(name: str) -> bool:
-    """Return whether a measure asks which documents were judged."""
     base = name.partition("@")[0]
     return base in OF_HOLES or base.endswith((CONDENSED, UPPER))
 

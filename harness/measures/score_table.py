@@ -23,9 +23,8 @@ LOSS = "loss"  # column
 class ScoreTable:
     """The content of a run's `scores.csv`, for Q queries.
 
-    needs, multi_turn, public: bool [Q]: needs retrieval, has several user turns, is in the public part.
-    values: measure -> float64 [Q], NaN where it does not apply.
-    oof: the same, out of fold; empty unless the run learnt from labels.
+    values: measure -> float64 [Q], NaN where it does not apply. oof: the same, out of fold; empty if nothing was
+        learnt.
     loss: the kind of loss of each query's list as written, one of `KINDS`; None without the column.
     """
 

@@ -42,10 +42,8 @@ DEEP = 100  # a list this long counts as whole even if it may be cut; the defaul
 class ShownLists:
     """The lists shown for each query, and the lists they were made from. All have the same queries in the same rows.
 
-    deep: the gated lists before the cut to `top_k`; None if unknown.
-    candidates: the full-depth lists before the gate, for losses and ceilings; None if unknown.
-    keep: bool [rows of final], whether the gate shows documents.
-    signal: float64 [rows of final], the gate's signal.
+    deep: the gated lists before the cut to `top_k`. candidates: the full-depth lists before the gate. None if unknown.
+    keep: bool [rows], whether the gate shows documents. signal: float64 [rows], the gate's signal.
     rankings: component rankings, for the oracle fusion.
     complete: False for lists that may have been cut, such as lists of a file.
     """
@@ -77,7 +75,6 @@ class ShownLists:
 
     @property
     def are_cut(self) -> bool:
-        """Whether the lists may be cut where the score ends: found documents may be missing."""
         return not self.complete and self._longest <= SHOWN
 
     @property
@@ -131,12 +128,12 @@ class Scores:
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
     public, private: over one part, without intervals; public has them with select_on=public.
-    losses: kind -> mean loss; they add up to 1 - modified_map@3. ceilings: name -> mean modified_map@3.
-    loss: the kind of loss of each query, one of `KINDS`; None for an average of several Scores.
+    losses: kind -> mean loss. ceilings: name -> mean modified_map@3. loss: of each query, one of `KINDS`; None for
+        averages.
     missing: labelled queries without a row. duplicates: query_id -> documents listed more than once.
     unanswerable: share of empty lists among the unanswerable queries with a row; no other number includes these.
-    checked: scores by people's and by the model's labels; None for labels of one origin. With a model's labels, the
-        means above have no interval, since it could not know the model's errors; `estimates` have one.
+    checked: scores by people's and by the model's labels; None for labels of one origin. The means above then have no
+        interval: it could not know the model's errors. `estimates` have one.
     """
 
     query_ids: tuple[str, ...]
@@ -159,7 +156,6 @@ class Scores:
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> its estimate over all queries; empty for labels of one origin."""
         return self.checked.estimates() if self.checked else {}
 
     def estimate(self, name: str, public: bool = False) -> Estimate | None:
@@ -221,10 +217,9 @@ def score_lists(
     """Score lists on the labelled queries.
 
     Measures of rankings with k > top_k or without k, and measures of condensed lists, read `lists.deep`; all others
-    read `lists.final`. Raise BadInput if a name in `metrics` is unknown, if the labels do not suffice for a measure, or
-    if no predicted query is labelled.
+    read `lists.final`. Raise BadInput if a measure is unknown, if the labels do not suffice for it, or if no predicted
+    query is labelled.
 
-    split: the public part, and the seed of the bootstrap.
     multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
     missing: leave labelled queries without a row out ("skip"), or score them as wrong ("zero").
     detailed: measures that get an interval or estimate, and a public and a private part, which is slow; None: all.
@@ -281,7 +276,6 @@ def _first_hit(judged: Judged) -> np.ndarray:
 
 
 def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
-    """Return the share of empty lists among the unanswerable queries with a row. seed: None for no interval."""
     length_of = dict(zip(final.query_ids, (final.docs >= 0).sum(axis=1).tolist(), strict=True))
     empty = np.array([length_of[one] == 0 for one in qrels.unanswerable if one in length_of], np.float64)
     if not len(empty):

@@ -19,11 +19,10 @@ _PRODUCT = 1 << 18  # multiplications in one matrix product; BLAS computes produ
 class Resampled:
     """M statistics of n items, and the input of their BCa intervals.
 
-    observed: float64 [M], the statistics of the items.
-    values: float64 [M, resamples], the statistics of items drawn with replacement.
+    observed: float64 [M]. values: float64 [M, resamples], of items drawn with replacement.
     influence: float64 [M, n], the mean of the leave-one-out values minus the item's own, up to a positive factor.
-    constant: bool [M], whether every draw gives the same value.
-    slack: float64 [M]; smaller differences are rounding errors.
+    constant: bool [M], whether every draw gives the same value. slack: float64 [M]; smaller differences are rounding
+        errors.
     """
 
     observed: np.ndarray

@@ -246,13 +246,11 @@ class Planned:
 class TellingApart:
     """The observed difference of two runs, and how many queries find it.
 
-    sd: standard deviation of the differences (ddof 1).
-    wanted: the power, 0 to 1. alpha: the test finds a difference up to this p.
+    sd: standard deviation of the differences (ddof 1). wanted: the power, 0 to 1.
     queries_needed: for the observed difference and the wanted power; None if more than MOST are needed.
     low, high: 95 % interval of `queries_needed`. None: the effect may be 0, or more than MOST are needed.
-    smallest_difference: found by today's queries with the wanted power; None if there is none.
-    power_now: of today's queries for the observed difference.
-    curve: the same for other numbers of queries.
+    smallest_difference: found by today's queries with the wanted power, or None.
+    power_now: of today's queries for the observed difference. curve: the same for other numbers of queries.
     """
 
     found: Difference

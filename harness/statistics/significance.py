@@ -32,10 +32,9 @@ class Difference:
     low, high: 95 % bootstrap interval; NaN if there is none.
     effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all are 0; NaN if
         all others are equal, or for fewer than two items; None if the measure is not a mean over items.
-    p: two-sided randomisation test, in (0, 1].
+    p: two-sided randomisation test, in (0, 1]. exact: whether it counts all ways to swap items, not a sample of them.
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before it.
     p_t: paired t-test; 1 if all differences are 0, NaN or None where `effect` is.
-    exact: whether p counts all ways to swap items, not a sample of them.
     note: what limits the interval or the test; "" if nothing does.
     """
 

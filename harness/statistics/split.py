@@ -79,7 +79,6 @@ class ShakeUp:
 
     @property
     def winner_loses(self) -> float:
-        """Share of the draws in which no public winner wins the private leaderboard too."""
         won = (ranks(self.public) == 1) & (ranks(self.private) == 1)
         return float(1 - won.any(axis=0).mean())
 

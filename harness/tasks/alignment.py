@@ -1,23 +1,19 @@
-"""Corrections judged edit by edit: texts are aligned word by word, differences are edits, each edit gets a verdict.
+"""Corrections judged edit by edit, as docs/measures.md defines it: align texts word by word, make edits, give verdicts.
 
-Words are separated by white space and compared after Unicode NFC. A target (a reference or a prediction) is aligned
-with its source by a longest common subsequence (Wagner & Fischer 1974): the one that matches the common beginning, then
-the common end. Between these it goes from left to right, matches equal words, and otherwise skips the source word if
-that costs no match, else the target word. For n and m words between common beginning and end it takes O(n * m) time,
-and n * m bits of memory: 12.5 MB for 10,000 words each.
+A target (a reference or a prediction) is aligned with its source by a longest common subsequence (Wagner & Fischer
+1974): the one that matches the common beginning, then the common end; between these it goes from left to right, matches
+equal words, and otherwise skips the source word if that costs no match, else the target word. n and m words between
+common beginning and end take O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
 
-An edit has a place, a position in the source, and the words that it puts there. Between two matched words,
-
-- scheme `token` pairs the words of source and target from left to right, one edit per pair. Surplus target words join
-  the last pair; surplus source words are deleted. Without a source word between, the target words are inserted at the
-  position of the next source word; after the last word that is n.
-- scheme `span` makes everything between one edit, at its first source position. An edit that begins at most `merge_gap`
-  positions after the previous one joins it, and so on; the matched words between do not belong to it.
+An edit has a place, a position in the source, and the words that it puts there. Between two matched words, scheme
+`token` pairs source and target words from left to right, one edit per pair. Surplus target words join the last pair;
+surplus source words are deleted; without a source word, target words are inserted at the position of the next one (n
+after the last). Scheme `span` makes everything between one edit, at its first source position; an edit that begins at
+most `merge_gap` positions after the previous one joins it.
 
 The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but differently; `fn`,
-only the reference edits; `fr`, only the prediction edits. Under `token` a text never has two edits at one place: a word
-before which something is inserted is matched. Only the place and the words put there are compared, not whether they
-replace words, or how many.
+only the reference edits; `fr`, only the prediction edits. Whether the words replace others, or how many, does not
+count.
 """
 
 from __future__ import annotations
@@ -95,10 +91,8 @@ class _Aligned(NamedTuple):
 class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
-    counts: int64 [N, 4], how many places of each sentence have the verdict tp, fp, fn, fr. Under `token`, but not under
-        `span`, a place with fr counts as fp too.
-    wanted: bool [N], whether the reference differs from the source.
-    made: bool [N], whether the prediction differs from the source.
+    counts: int64 [N, 4], places with tp, fp, fn, fr. Under `token`, but not under `span`, fr counts as fp too.
+    wanted, made: bool [N], whether the reference, the prediction differs from the source.
     """
 
     counts: np.ndarray
@@ -111,7 +105,6 @@ class JudgedEdits:
     _verdicts: np.ndarray
 
     def show(self, row: int) -> ShownAlignment:
-        """Return the edits of one sentence in the order of their places, and its texts in pieces."""
         first, last = self._source.starts[row : row + 2] + row
         verdicts = self._verdicts[first : last + 1].tolist()
         source = self._words(self._source, row)

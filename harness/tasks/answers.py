@@ -131,8 +131,8 @@ class Reference:
 class Scheme:
     """How answers are compared: in groups of items with different measures. An item may be in several groups.
 
-    measures: group -> its measures. The item count of a group's name is 1 for its items, else 0.
-    compare: (reference, predicted answer) -> the item's groups, with the texts to compare.
+    measures: group -> its measures. compare: (reference, predicted answer) -> the item's groups, with the texts to
+        compare.
     left_out: whether the final score leaves out an empty group, its measures NaN; otherwise they are 0.
     """
 
@@ -173,14 +173,12 @@ SCHEMES = {
 class Answers:
     """Free-text answers, as in the Korean language contest of 2025 (AI 말평).
 
-    Under scheme rag_qa an answer is `... 가/이 옳다` and a reason. `exact_match` compares the answers of all items; the
-    text measures (`rouge_1`, `bertscore`, `bleurt`) compare the reasons where prediction and reference both give one.
-    Under culture_qa the question type decides: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text measures, of
-    whole answers. Only `exact_match` knows alternatives (`#`).
+    Under scheme rag_qa an answer is `... 가/이 옳다` and a reason. `exact_match` compares the answers of all items, the
+    text measures (`rouge_1`, `bertscore`, `bleurt`) the reasons where both sides give one. Under culture_qa the
+    question type decides: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text measures, of whole answers.
 
     tokenizer: of ROUGE-1: all of kiwi's morphemes, or words separated by white space.
-    bertscore, bleurt: the model, None for none. Without the model, its measure and the averages that need it are
-        absent.
+    bertscore, bleurt: None for none. Without the model, its measure and the averages that need it are absent.
     """
 
     recorded_as = "task/answers"
@@ -238,9 +236,8 @@ class Answers:
             under culture_qa.
         descriptive_avg: (rouge_1 + bertscore + bleurt) / 3.
         final_score: (exact_match + descriptive_avg) / 2 under rag_qa; under culture_qa the mean of accuracy,
-            exact_match and descriptive_avg without those that have no items. NaN if a sum that it needs is missing.
-        Source: the contest's code and its published table. Example: exact_match .3454, rouge_1 .2603, bertscore .7036,
-            bleurt .5313 -> descriptive_avg .4984, final_score .4219.
+            exact_match and descriptive_avg without those that have no items. NaN if a sum is missing.
+        Example of the contest's table: .3454, .2603, .7036, .5313 -> descriptive_avg .4984, final_score .4219.
         """
         found: dict[str, np.ndarray] = {}
         means, present = [], []

@@ -61,12 +61,11 @@ class _Expected(NamedTuple):
 class Corrections:
     """Predictions {id, prediction} compared with references {id, source, reference}, in CSV or JSON lines.
 
-    A CSV file has a header; cells may be quoted. `error_type` in references gives the kind of a sentence; without it,
-    the kind is whether the sentence needs correction. A blank prediction deletes all words; a blank source or reference
-    is refused. Other columns are ignored.
+    A CSV file has a header. `error_type` in references gives the kind of a sentence; without it, the kind is whether
+    the sentence needs correction. A blank prediction deletes all words; a blank source or reference is refused.
 
     scheme, merge_gap: as in `tasks.alignment`; merge_gap, in words, only for scheme `span`.
-    columns: the files' names of id, source, reference, prediction and type, if they differ from the defaults.
+    columns: names in the files of id, source, reference, prediction and type, if they differ from the defaults.
     """
 
     recorded_as = "task/corrections"

@@ -267,11 +267,9 @@ class ModelAbsent(Exception):
 class PairMeasure:
     """The base of both measures: the model's arguments, its identity, batches, and the cache.
 
-    model: a name on the hub. revision: branch, tag or commit; None: main.
-    path: a folder instead of model and revision.
-    device: such as cpu or cuda:1; None: the best available. It changes only time and rounding.
-    batch_tokens: tokens computed at a time, with padding; None: see `models.NeuralModel`. It changes only time and
-        rounding.
+    revision: None: main. path: a folder instead of model and revision.
+    device: None: the best available. batch_tokens: with padding; None: see `models.NeuralModel`. Both change only time
+        and rounding.
     """
 
     version = 1

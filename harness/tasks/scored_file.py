@@ -31,10 +31,9 @@ ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not change its
 class ScoredFile:
     """Predictions with their scores.
 
-    public: bool [N], the items of the public part.
-    summary: measure -> its value over all items, with its interval.
-    objective: the measure that ranks submissions.
-    ranked_by: its value, over the public part with select_on=public; None if it is absent.
+    public: bool [N], the items of the public part. summary: over all items, with intervals.
+    objective: the measure that ranks submissions. ranked_by: its value, over the public part with select_on=public;
+        None if absent.
     """
 
     task: TextTask
@@ -86,7 +85,6 @@ class ScoredFile:
         return self.task.measure(self.judged.item_counts)[self.shown]
 
     def means_by_kind(self, measure: str) -> dict[str, tuple[int, float]]:
-        """Return kind of items -> (how many enter the measure, its value)."""
         return {kind: (means[measure].n, means[measure].mean) for kind, means in self.by_kind.items()}
 
     def _over(self, rows: np.ndarray, measure: Callable[..., dict[str, float]]) -> dict[str, Summary]:
@@ -172,7 +170,6 @@ def task_of(node: Node) -> TextTask:
 
 
 def task_rules(node: Node) -> dict[str, Any]:
-    """Return the arguments of a task that decide its scores."""
     return {name: value for name, value in arguments(node).items() if name not in ELSEWHERE}
 
 
@@ -185,7 +182,6 @@ def check_measure(task: TextTask, key: str, name: str) -> None:
 
 
 def strata(kinds: Sequence[str]) -> np.ndarray:
-    """Return the kinds as numbers, int [N]."""
     return np.unique(np.array(kinds, dtype=object), return_inverse=True)[1]
 
 

@@ -21,10 +21,8 @@ Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, "" for 
 class JudgedItems:
     """Predictions compared with references: N items, in the order of the references.
 
-    kinds: such as question types; the public part has the same share of each kind.
-    item_counts: finite; 0 where a count does not apply to an item.
-    table: column -> N cells (text, number or None), for people to read.
-    marked: column of the table -> N texts in pieces with marks.
+    kinds: such as question types; the public part has the same share of each. item_counts: 0 where one does not apply.
+    table: column -> N cells (text, number or None), for people. marked: column -> N texts in pieces with marks.
     absent: measure -> why it could not be computed.
     """
 

@@ -83,7 +83,6 @@ def program(word: str, folder: Path, environment: Mapping[str, str]) -> bool:
 
 
 def serves(words: Sequence[str]) -> bool:
-    """Return whether a command runs until it is interrupted."""
     reviews = words[:2] == ["testset", "review"] and not any(one.startswith("via=") for one in words)
     return words[:1] == ["ui"] or reviews
 

@@ -29,7 +29,6 @@ SERVICES = {**{name: name for name in ("elasticsearch", "solr", "fastapi", "own"
 
 
 def search(query: str, k: int) -> list[tuple[Any, Any]]:
-    """Rank documents by the number of the query's characters that they contain."""
     scored = [(text["docid"], float(len({*query} & {*text["content"]}))) for text in TEXTS]
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:k]
 

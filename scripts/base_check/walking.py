@@ -143,7 +143,6 @@ def _called(walk: Walk, command: str, what: str) -> Done:
 
 
 def _in_a_copy(walk: Walk, shown: Shown, command: str, done: Done) -> Iterator[Outcome]:
-    """Run the hints in a copy of the folder."""
     new = [hint for hint in hints(done.text, command) if _claimed(walk, hint)]
     if not new:
         return

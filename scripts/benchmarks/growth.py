@@ -149,7 +149,6 @@ STEPS = {"read": _read, "bm25": _bm25, "bm25_shards": _bm25_shards, FLAT: _flat,
 
 
 def measured(name: str, size: int, width: int) -> Measured:
-    """Run a step once, after a small one that imports and compiles."""
     with tempfile.TemporaryDirectory(prefix="growth-") as scratch:
         folder, own = Path(scratch), Path(scratch) / "own"
         (folder / "small").mkdir()

@@ -82,7 +82,6 @@ class Service:
     answers: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, _: Any) -> None:
-        """Wait long enough for an interruption; without end while the service is silent."""
         self.asked.set()
         time.sleep(0.01)
         self.answers.wait(LIMIT)
@@ -140,7 +139,6 @@ class World:
         return f"{name}={self.services[value]}" if value in self.services else word
 
     def outcome(self, child: Child, moment: str = "") -> Outcome:
-        """Wait for the end of a command and its workers. Kill one that hangs; its exit code is then 124."""
         if not watched(child.ended, LIMIT):
             child.kill()
             watched(child.ended, LIMIT)

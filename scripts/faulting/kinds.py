@@ -53,8 +53,8 @@ class Case:
 class Fault:
     """A way to disturb a command.
 
-    disturb: disturb the command, and undo the disturbance.
-    codes: right exit codes. used: whether it needs a used folder.
+    disturb: disturb the command, and undo the disturbance. codes: right exit codes. used: whether the folder must be
+        used.
     only, never: names of commands that can, or cannot, be disturbed in this way; empty: no restriction.
     leaves: whether the disturbed command may leave things for the next one to put in order.
     """

@@ -67,7 +67,6 @@ class Nodes:
         return [pid for one in started if one.poll() is None for pid in family(one.pid)]
 
     def repair(self) -> None:
-        """Replace each killed node, and wait for the new ones."""
         for number in range(self.count):
             if not self.pids(number):
                 self._cluster.remove_node(self._nodes[number], allow_graceful=False)

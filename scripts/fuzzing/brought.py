@@ -177,7 +177,6 @@ def _predictions(file: Path, qrels: Qrels | None = None, metrics: Sequence[str] 
 
 
 def _repeated(file: Path) -> None:
-    """Compare stored predictions with repeated ones, as `harness reproduce` does."""
     rows = bare_rows(file)
     empty = [{**row, "topk": []} for row in map(json.loads, ROWS.decode().strip().split("\n"))]
     with contextlib.suppress(BadInput):  # names no file

@@ -62,7 +62,6 @@ def mutated(content: bytes, syntax: str, draw: random.Random) -> Content:
 
 
 def _bytes(content: bytes, draw: random.Random) -> bytes:
-    """Flip, cut, repeat, move or insert bytes."""
     start = draw.randrange(len(content) + 1)
     end = min(len(content), start + draw.choice((1, 1, 2, 8, 64, 1024)))
     piece = content[start:end]
@@ -122,7 +121,6 @@ class Pairs(list[list[Any]]):
 
 
 def _json(content: bytes, draw: random.Random) -> bytes:
-    """Replace, leave out, repeat, wrap or move a value somewhere in the JSON."""
     try:
         root = [json.loads(content, object_pairs_hook=lambda pairs: Pairs(map(list, pairs)))]
         _change(root, draw)
@@ -182,7 +180,6 @@ def _dump(node: Any) -> str:
 
 
 def _parquet(content: bytes, draw: random.Random) -> bytes:
-    """Replace a value in the rows, or a column by nulls of another type."""
     import pyarrow as pa
     from pyarrow import parquet
 

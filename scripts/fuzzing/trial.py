@@ -48,9 +48,8 @@ class Format:
 
     files: return name -> valid content. fixed: names that are not mutated.
     read: read the files of a folder, write them again where possible, and compare. Raise `refusals` or Wrong.
-    named: whether a refusal must name a file of the folder.
-    changes: whether reading may change the folder. ended: endings of temporary files that it may leave.
-    command: whether it is a whole command, which takes long.
+    named: whether a refusal must name a file. ended: endings of temporary files that reading may leave.
+    changes: whether reading may change the folder. command: whether it is a whole command, which takes long.
     """
 
     name: str
@@ -97,7 +96,6 @@ def again(write: Callable[[Path], Any], read: Callable[[Path], Any], expected: A
 
 
 def text_again(said: str, read: Callable[[Path], Any], expected: Any, name: str) -> None:
-    """Raise Wrong unless a text is read as expected from another file with this name."""
     again(lambda into: (into / name).write_text(said, "utf-8", newline=""), lambda into: read(into / name), expected,
           name)  # fmt: skip
 
@@ -220,7 +218,6 @@ def _limited() -> Iterator[None]:
 
 
 def _signature(error: BaseException) -> str:
-    """Return the type of an error and the innermost function of the harness that it passed."""
     if isinstance(error, Wrong):
         return error.what
     frames = [(found[0], one.name) for one in traceback.extract_tb(error.__traceback__)

@@ -36,7 +36,6 @@ def coverage(shares: dict[float, float], queries: int, experiments: int, seed: i
 def false_positives(
     shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 10_000
 ) -> float:
-    """Return the share of the experiments without a difference whose randomisation test has p <= 0.05."""
     generator = np.random.default_rng(seed)
     sizes = generator.choice(list(shares), (experiments, queries), p=list(shares.values()))
     rows = sizes * generator.choice([-1.0, 1.0], sizes.shape)

@@ -42,7 +42,6 @@ def populations() -> dict[str, Population]:
 
 
 def drawn(population: Population, queries: int, samples: int, seed: int = 0) -> np.ndarray:
-    """Draw differences from a population, float64 [samples, queries]."""
     shares = np.append(population.shares, max(1 - population.differ, 0.0))
     values = np.append(population.values, 0.0)
     return np.random.default_rng(seed).choice(values, (samples, queries), p=shares / shares.sum())
