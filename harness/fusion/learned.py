@@ -1,7 +1,7 @@
 """The fusion that learns from labels: a fixed fusion, learnt weights, or a small ranker, as held-out queries justify.
 
-For out-of-fold results, normalisation, weights, coefficients and the choice among the three are learnt again without
-each fold of the queries.
+For out-of-fold results, everything is learnt again without each fold of the queries: normalisation, weights,
+coefficients and the choice among the three.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ TRIED = (FIXED, WEIGHTS, *(f"ranker, strength {strength:g}" for strength in STRE
 class LearnedFusion:
     """Learns from labels how to fuse two or more component rankings.
 
-    It starts from a fixed fusion, the sum of z-scores with the weights given. It moves to other weights and another
-    normalisation, or to a logistic regression that corrects them, only if that earns more on held-out queries by over
-    one standard error.
+    It starts from a fixed fusion: the sum of z-scores with the given weights. It changes weights and normalisation, or
+    corrects them by a logistic regression, only if that earns more on held-out queries by over one standard error.
 
-    weights: ranking name -> weight in the fixed fusion, 0 to 1e9; default weight 1.
-    folds: of the labelled queries, for out-of-fold lists. repeats: how often the queries are split anew. A gate that
-        learns gives its own folds and repeats to both.
+    weights: ranking name -> weight in the fixed fusion, 0 to 1e9; default 1.
+    folds: of the labelled queries, for out-of-fold lists. repeats: how often they are split anew. With a gate that
+        learns, the gate's folds and repeats are used for both.
     """
 
     recorded_as = "fusion/learned"
@@ -49,7 +48,7 @@ class LearnedFusion:
         self._weights, self.folds, self.repeats = weights or {}, folds, repeats
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput for a single ranking, where a weight names none, or where all have weight 0."""
+        """Raise BadInput for a single ranking, if a weight names no ranking, or if all weights are 0."""
         if len(names) < 2:
             raise BadInput(
                 f"fusion=learned learns how to fuse several rankings, and the retriever has only {', '.join(names)}. "
@@ -58,7 +57,6 @@ class LearnedFusion:
         self._fixed.check(names)
 
     def learn(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> Learning:
-        """Return what is learnt from the labels. depth: of a fused list."""
         start = {name: float(self._weights.get(name, 1.0)) for name in sorted(rankings)}
         return Learning(rankings, depth, labels, start)
 
@@ -74,10 +72,7 @@ class Learnt:
 
 
 class Learning:
-    """Rules from the labels of any part of the queries, each learnt once.
-
-    n queries have labels to learn from: `pool.rows`, rows of the rankings.
-    """
+    """Rules from the labels of any part of the n queries `pool.rows`, each learnt once."""
 
     def __init__(
         self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels, start: Mapping[str, float]
@@ -95,23 +90,23 @@ class Learning:
         return np.ones(len(self.pool.rows), bool)
 
     def split(self, count: int, number: int, used: np.ndarray | None = None) -> np.ndarray:
-        """Return the fold of each query, int [n], -1 for those not used. Each number gives another split."""
+        """Return the fold of each query, int [n]; -1: not used. Each number gives another split."""
         rows = np.flatnonzero(self.every if used is None else used)
         fold = np.full(len(self.pool.rows), -1)
         fold[rows] = calibration.split(self.pool.needs[rows], count, self.pool.seed, number)
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
-        """Return what some queries alone teach. used: bool [n]."""
+        """Return what the queries `used`, bool [n], teach."""
         key = np.packbits(used).tobytes()
         if key not in self._learnt:
             self._learnt[key] = self._learn(used)
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return lists of queries to learn from, by rules learnt without their fold, and of others by the last rule.
+        """Fuse each query to learn from by a rule learnt without its fold, and all others by the final rule.
 
-        fold: int [n], -1 for queries that no rule may learn from, whose lists stay empty.
+        fold: int [n]; -1: not used. If any is -1, the lists of all queries without a fold are empty.
         """
         rules: dict[FusionRule, list[int]] = {}
         for training, held_out in calibration.held_out(fold):
@@ -122,17 +117,14 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Return lists of some queries, each by a rule learnt from the others of them, as a gate may see them.
-
-        used: bool [n]. The lists of other queries to learn from are empty.
-        """
+        """Fuse each query `used`, bool [n], by a rule learnt from the others of them. All other lists are empty."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
         return self.learnt(self.every).rule.fuse(self._rankings, self._depth)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of fusion.json: the rule of all labels and how it does on them."""
+        """Return the content of fusion.json: the rule learnt from all labels, and its score on them."""
         every = self.every
         found, needs = self.learnt(every), self.pool.needs
         rows = np.arange(len(needs))
@@ -190,14 +182,12 @@ class Learning:
         return Learnt(FusionRule.of(self._names, weights), chosen, held, why)
 
     def _correct(self, point: int, used: np.ndarray) -> list[Weights]:
-        """Return the weights of a point of the grid, corrected by the ranker with each of STRENGTHS."""
         key = np.packbits(used).tobytes(), point
         if key not in self._corrected:
             self._corrected[key] = self._ranker.learn(self._grid.points[point], used)
         return self._corrected[key]
 
     def _by_rules(self, rules: Mapping[FusionRule, Sequence[int]]) -> Ranking:
-        """Return the fused lists of some rows by each rule; other rows are empty."""
         docs = np.full((len(self._ids), self._depth), -1, np.int32)
         scores = np.zeros(docs.shape)
         doc_ids: tuple[str, ...] = ()

@@ -21,10 +21,7 @@ from retrievers.combine.fusion import pool_candidates
 
 @dataclass(frozen=True, eq=False)
 class FusionLabels:
-    """The labels that a fusion learns from, all or the public part by `split`, and its objective.
-
-    objective: a mean over queries that no gate changes. top_k: documents shown for a query.
-    """
+    """The labels to learn from (by `split`, all or the public part), and the objective. top_k: documents to show."""
 
     qrels: Qrels
     objective: str
@@ -34,12 +31,10 @@ class FusionLabels:
 
 
 class CandidatePool:
-    """The candidates of n queries: all documents that a component ranking returned for them, C columns at most.
+    """The candidates of n queries: all documents that a component ranking returned for them, at most C per query.
 
-    rows:    int [n], the rows of the rankings: the queries to learn from.
-    needs:   bool [n], whether a query needs retrieval.
-    seed:    of the folds.
-    present: bool [n, C]; the other columns are padding.
+    rows: int [n], the queries to learn from, as rows of the rankings. needs: bool [n], whether a query needs retrieval.
+    present: bool [n, C]; the other columns are padding. seed: of the folds.
     """
 
     def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> None:
@@ -64,11 +59,10 @@ class CandidatePool:
 
     @property
     def relevant(self) -> np.ndarray:
-        """Which candidates are relevant, bool [n, C]."""
         return self._judged.gains > 0
 
     def feature(self, ranking: str, name: str) -> np.ndarray:
-        """Return a feature of each candidate by a ranking, float64 [n, C]; computed once."""
+        """Return a ranking's feature of each candidate, float64 [n, C]; computed once."""
         if (ranking, name) not in self._columns:
             points = FEATURES[name](self._rankings[ranking])
             every = np.empty(self._candidates.docs.shape)
@@ -85,16 +79,13 @@ class CandidatePool:
         return total
 
     def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the objective of queries whose candidates are shown in the order of the scores, float64 [m].
-
-        scores: float64 [m, C]. rows: int [m], the queries, numbered as in this pool.
-        """
+        """Return the objective of the queries `rows`, with candidates in the order of `scores`, float64 [rows, C]."""
         ranked = np.argsort(np.where(self.present[rows], -scores, np.inf), axis=1, kind="stable")[:, : self._length]
         returned = np.minimum(self.present[rows].sum(axis=1), self._length)
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))
 
     def near(self, first: int) -> np.ndarray:
-        """Return which candidates are among the first documents of a ranking, bool [n, C]."""
+        """Return which candidates are among the first documents of any ranking, bool [n, C]."""
         found = np.zeros(self._candidates.docs.shape, bool)
         for slots in self._slots.values():
             found.ravel()[slots[:, :first]] = True

@@ -17,7 +17,7 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
-VERSION = 1  # of fusion.json: raise it when a rule of before would fuse otherwise
+VERSION = 1  # of fusion.json: raise it when an earlier rule would fuse differently
 
 
 def _returned(ranking: Ranking) -> RankPoints:
@@ -25,20 +25,18 @@ def _returned(ranking: Ranking) -> RankPoints:
     return RankPoints(present)
 
 
-# Features of a candidate by a ranking. A document that it did not return gets 0, or for z_score the lowest z-score.
+# A ranking's features of a candidate. A document that it did not return gets 0, or for z_score the lowest z-score.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
     "reciprocal_rank_60": partial(reciprocal_ranks, 60),  # 1 / (60 + rank), as in `RRF`
     "reciprocal_rank_10": partial(reciprocal_ranks, 10),
-    "returned": _returned,  # 1: the sum over rankings says how many of them agree
+    "returned": _returned,  # 1: the sum over rankings is the number that agree
 }
 
 
 @dataclass(frozen=True)
 class WeightedFeature:
-    """A feature of a candidate by a ranking, and its weight. feature: a name in FEATURES."""
-
     ranking: str
     feature: str
     weight: float
@@ -51,10 +49,7 @@ class WeightedFeature:
 
 @dataclass(frozen=True)
 class FusionRule:
-    """The score of a candidate: a weighted sum of its features by the component rankings.
-
-    rankings: their names, ascending. All documents that one of them returned are candidates.
-    """
+    """A candidate's score: a weighted sum of its features by the component rankings. Their names ascend."""
 
     rankings: tuple[str, ...]
     features: tuple[WeightedFeature, ...]
@@ -85,7 +80,6 @@ class FusionRule:
         return _Applied(self).fuse(rankings, k)
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput unless the rule was learnt for these component rankings."""
         lacking = [name for name in self.rankings if name not in names]
         if lacking or len(names) != len(self.rankings):
             more = [name for name in names if name not in self.rankings]
@@ -97,10 +91,7 @@ class FusionRule:
 
 
 class FittedFusion:
-    """Applies the rule that another run has learnt. file: the fusion.json of that run.
-
-    weights: what retrievers with several rankings give, 1 each; anything else is refused.
-    """
+    """Applies the rule of another run. file: its fusion.json. weights: None, or 1 for each ranking."""
 
     recorded_as = "fusion/fitted"
     learns = False
@@ -116,7 +107,7 @@ class FittedFusion:
 
     @staticmethod
     def identify(file: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
-        """Return the content of the file, which identifies the fusion; its path does not."""
+        """Return the content of the file: its path is not part of the identity."""
         return {"rule": encoded(read_rule(file))}
 
     def check(self, names: Collection[str]) -> None:
@@ -149,8 +140,6 @@ def read_rule(file: str) -> FusionRule:
 
 
 class _Applied(SumOfPoints):
-    """A rule as the sum of the points of each ranking."""
-
     recorded_as = "fusion/rule"
 
     def __init__(self, rule: FusionRule) -> None:

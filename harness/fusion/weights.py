@@ -1,11 +1,11 @@
 """How a fusion learns: weights from a grid, and a small ranker that corrects them.
 
-A point of the grid is a normalisation of scores or ranks and a weight for each ranking. The objective of each query at
-each point is computed once; learning from a part of the queries is then arithmetic on a table.
+A grid point is a normalisation of scores or ranks, and a weight for each ranking. The objective of each query at each
+point is computed once, so learning from a part of the queries is arithmetic on a table.
 
-The ranker is a logistic regression of "relevant" over the features of a candidate. The fusion's score is one of them,
-which the regularisation hardly holds back, while it holds all others near 0: with few labels the ranker orders as the
-fusion does.
+The ranker is a logistic regression of "relevant" over a candidate's features. One feature is the fusion's score, which
+the regularisation hardly restrains; it holds all others near 0. So with few labels the ranker orders as the fusion
+does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.fusion.pool import CandidatePool
 from harness.gates.calibration import CLOSE
 from harness.progress import watch
 
-START = "z_score"  # the normalisation of the fixed fusion, as of fusion=weighted_sum
+START = "z_score"  # the normalisation of the fixed fusion and of fusion=weighted_sum
 NORMALISATIONS = (START, "min_max", "reciprocal_rank_60", "reciprocal_rank_10")
 POINTS = 100  # weightings tried with each normalisation, at most
 FINEST = 20  # steps from 0 to 1, at most
@@ -32,7 +32,6 @@ class WeightGrid:
     """Points of the grid, (ranking, feature) -> weight, the fixed fusion first. values: float64 [G, n], objectives."""
 
     def __init__(self, pool: CandidatePool, start: Mapping[str, float]) -> None:
-        """start: ranking -> weight in the fixed fusion."""
         names, total = list(start), sum(start.values())
         places = [(START, np.array([start[name] / total for name in names]))]
         places += [(kind, weights) for kind in NORMALISATIONS for weights in simplex(len(names))]
@@ -51,9 +50,9 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Return the point nearest to the fixed fusion among those within one standard error of the best.
+        """Return the point nearest to the fixed fusion among the points within one standard error of the best.
 
-        The error is that of the paired difference (after Breiman et al. 1984). used: bool [n].
+        The error is of the paired difference (after Breiman et al. 1984). used: bool [n].
         """
         count = int(used.sum())
         if count < 2:
@@ -69,7 +68,7 @@ class WeightGrid:
 
 
 def simplex(size: int) -> Iterator[np.ndarray]:
-    """Yield weights of at least 0 that add up to 1, at most POINTS of them, float64 [size] each."""
+    """Yield at most POINTS weightings, float64 [size] each, at least 0 and adding up to 1."""
     finer = (steps for steps in range(FINEST, 1, -1) if math.comb(steps + size - 1, size - 1) <= POINTS)
     steps = next(finer, 1)
     for walls in itertools.combinations(range(steps + size - 1), size - 1):
@@ -83,16 +82,16 @@ def _named(names: Sequence[str], kind: str, weights: np.ndarray) -> Weights:
 
 FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # of each ranking
 STRENGTHS = (0.1, 1.0)  # inverse regularisation strengths to choose from
-FIRST = 20  # documents of each ranking that it learns from
-MOST = 500  # queries that it learns from: a few coefficients need no more
-ANCHORED = 10.0  # how much less than the other features the fusion's score is held back
+FIRST = 20  # documents to learn from, per ranking
+MOST = 500  # queries to learn from: a few coefficients need no more
+ANCHORED = 10.0  # factor by which the fusion's score is penalised less than the other features
 STEPS = 100  # of Newton's method, at most; some ten are enough
 
 
 class Ranker:
     """Learns from the candidates near the top of any ranking.
 
-    Each query weighs the same, and so do its relevant candidates together and the others together.
+    Each query has the same weight, half for its relevant candidates and half for the others.
     """
 
     def __init__(self, pool: CandidatePool, names: list[str]) -> None:
@@ -111,7 +110,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """Return a correction of a fusion for each of STRENGTHS, learnt from some queries. used: bool [n]."""
+        """Return a correction of a fusion for each of STRENGTHS, learnt from the queries `used`, bool [n]."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)
@@ -145,9 +144,8 @@ class Ranker:
 def regress(columns: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the coefficients of a logistic regression with a free intercept and L2 penalty, float64 [F].
 
-    By Newton's method with halved steps; scikit-learn's LogisticRegression finds the same in five times the time.
-
-    columns: float64 [m, F]. labels: 1 or 0, float64 [m]. weights: float64 [m].
+    By Newton's method with halved steps: five times as fast as scikit-learn's LogisticRegression, with the same result.
+    columns: float64 [m, F]. labels: 1 or 0, float64 [m].
     """
     columns = np.column_stack([np.ones(len(columns)), columns])
     held = np.array([0.0, *np.ones(columns.shape[1] - 1)])

@@ -1,9 +1,9 @@
-"""Fitting thresholds to labels: exactly, for many weightings of the queries at once, and evaluated on held-out queries.
+"""Fit thresholds to labels, exactly, for many weightings of the queries at once, and evaluate them on held-out queries.
 
-A rule turns a query's signal into how many of its documents are shown. It is a list of *levels* from the most to the
-least confident, such as (3, 0) for a gate or (1, 2, 3, 0), with a threshold between neighbours: a query gets the first
-level whose threshold its signal reaches. What each level would earn each query is known in advance, so one sort is
-enough to try all thresholds. Bootstrap samples and training folds are simply weights.
+A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
+confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbours. A query gets the first level
+whose threshold its signal reaches. It is known in advance what each level earns each query, so one sort is enough to
+try all thresholds. Bootstrap samples and training folds are weightings.
 
 Shapes: B weightings, n queries, L levels.
 """
@@ -18,17 +18,17 @@ import numpy as np
 from harness.errors import BadInput
 from harness.statistics.bootstrap import draws
 
-_CELLS = 1 << 20  # weights processed at once: bounds the memory
+_CELLS = 1 << 20  # weights processed at once: limits the memory
 CLOSE = 1e-9  # sums of objectives that differ by less count as equal
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The objective at every threshold.
+    """The mean objective at every threshold.
 
     edges: float64 [T], the distinct values of the signal, descending.
-    values: float64 [T + 1]; values[i] is the mean objective for any threshold in (edges[i], edges[i - 1]].
+    values: float64 [T + 1]; values[i] belongs to thresholds in (edges[i], edges[i - 1]].
     """
 
     edges: np.ndarray
@@ -36,10 +36,7 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """Return the objective at every threshold.
-
-    signal: float64 [n]. payoff: float64 [n, 2], what showing and withholding documents earn each query.
-    """
+    """Return the objective at every threshold. payoff: float64 [n, 2], what showing and withholding earn each query."""
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     gain = np.concatenate([[0.0], np.cumsum((payoff[:, 0] - payoff[:, 1])[order])])
@@ -50,13 +47,12 @@ def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
 def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarray:
     """Return the best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
-    Dynamic programming over the sorted queries finds exactly the borders between levels that earn the most. Each
+    Dynamic programming over the sorted queries finds the borders between levels that earn the most, exactly. Each
     border then moves to the middle of its plateau: the neighbouring borders that earn less by at most one standard
     error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no
-    more than the next is left out; if withholding from no query earns as much as the best, the last threshold is -inf.
+    more than the next is left out. If withholding from no query earns as much as the best, the last threshold is -inf.
 
-    weights: float64 [B, n], how often each query counts; 0 = held out. signal: float64 [n].
-    payoff: float64 [n, L], what each level earns each query.
+    weights: float64 [B, n], how often each query counts; 0 = held out. payoff: float64 [n, L], what each level earns.
     """
     step = max(1, _CELLS // len(signal))
     blocks = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
@@ -70,7 +66,6 @@ def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, fl
 
 
 def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return thresholds as `fit`, and the ends of the last threshold's plateau, float64 [B] each."""
     order = np.argsort(-signal, kind="stable")
     ordered, earned = signal[order], payoff[order]
     weights = weights[:, order]
@@ -92,13 +87,13 @@ def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[n
 
 
 def counts_at(signal: np.ndarray, thresholds: np.ndarray, levels: Sequence[int]) -> np.ndarray:
-    """Return how many documents each query gets, int [..., Q]. signal: float64 [Q]. thresholds: [..., L - 1]."""
+    """Return how many documents each query gets, int [..., Q]. thresholds: [..., L - 1]."""
     level = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
     return np.array(levels)[level]
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the fold of each query, int [n]; those that need retrieval, and the others, are spread evenly."""
+    """Return the fold of each query, int [n]. Queries that need retrieval, and the others, are spread evenly."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0
@@ -115,19 +110,18 @@ def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
 
 
 def check_splits(folds: int, repeats: int) -> None:
-    """Raise BadInput unless there are two folds or more, and a repetition."""
     for key, value, least in (("folds", folds, 2), ("repeats", repeats, 1)):
         if value < least:
             raise BadInput(f"{key}={value}: at least {least} is needed.")
 
 
 def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return for each fold which queries are learnt from and which are held out, bool [n] each; fold -1 is neither."""
+    """Return (queries to learn from, queries held out) for each fold, bool [n] each. Fold -1 is in neither."""
     return [((fold >= 0) & (fold != number), fold == number) for number in range(fold.max() + 1)]
 
 
 def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """Return the weighted sum of the objective with thresholds fitted without each query's fold, float64 [B]."""
+    """Return the weighted sum of the objective, with thresholds fitted without each query's fold; float64 [B]."""
     training, evaluation = (weights[:, None] * np.stack(parts) for parts in zip(*held_out(fold), strict=True))
     thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
@@ -136,7 +130,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """Return 95 % percentile intervals of the last "threshold" and the mean "objective" of RESAMPLES samples."""
+    """Return 95 % percentile intervals of the last "threshold" and the mean "objective", from RESAMPLES samples."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
@@ -153,18 +147,16 @@ def _cuts(ordered: np.ndarray) -> np.ndarray:
 
 
 def _running(values: np.ndarray) -> np.ndarray:
-    """Return the totals of the first i values of each row, float64 [B, n + 1]."""
     return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
 
 
 def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Return the value of each row at its column `place`, float64 [B]."""
     return np.take_along_axis(values, place[:, None], axis=1)[:, 0]
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
     """Return how many queries lie above each border between levels, int [B, L - 1], for the greatest total."""
-    # Ties go to the first border, which leaves useless levels empty; those of the last border withhold least.
+    # Ties go to the first border, which leaves useless levels empty. The last border withholds as little as possible.
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
     best, came_from = totals[0], []
@@ -201,7 +193,6 @@ def _plateau(
 
 
 def _middle(ordered: np.ndarray, present: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return the middle between two borders, float64 [B], bounded by the signals of queries that count."""
     highest = ordered[present.argmax(axis=1)]
     lowest = ordered[len(ordered) - 1 - present[:, ::-1].argmax(axis=1)]
     top = np.where(first > 0, ordered[first - 1], highest)

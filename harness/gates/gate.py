@@ -1,6 +1,6 @@
 """The no-retrieval gate: which queries get documents, and how many.
 
-The gates of this module have a fixed threshold on a signal (`gates.signals`); `gates.learned` learns from labels.
+Gates in this module have a fixed threshold on a signal (`gates.signals`); `gates.learned` learns from labels.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a gate decides for Q queries; None for what it has not read or not learnt.
+    """What a gate decides for Q queries. A field is None if the gate has not read or learnt it.
 
-    shown: int64 [Q], the most documents each query gets; 0: they are withheld.
-    signal: float64 [Q], on which the decision rests; higher = more likely to need retrieval.
+    shown: int64 [Q], the most documents each query gets; 0: none.
+    signal: float64 [Q], what the decision rests on; higher = more likely to need retrieval.
     fitted: what was learnt from labels, as plain JSON.
-    out_of_fold: int64 [R, Q], `shown` from rules learnt without the query's own label, in R repetitions.
-    folds: int64 [R, n], the fold of each query to learn from (`Payoff.rows`) in each repetition.
-    curve: the objective at every threshold on the signal.
+    out_of_fold: int64 [R, Q], `shown` by rules learnt without the query's label, in R repetitions.
+    folds: int64 [R, n], the fold of each query in `Payoff.rows`, in each repetition.
+    curve: the objective at every threshold.
     """
 
     shown: np.ndarray
@@ -43,7 +43,6 @@ class Decision:
 
     @property
     def keep(self) -> np.ndarray:
-        """Whether a query gets documents, bool [Q]."""
         return self.shown > 0
 
 
@@ -51,7 +50,7 @@ class Gate(Protocol):
     """Decides which queries get documents. To add one, write a class like this and a file in conf/gate/.
 
     learns: whether `decide` needs a payoff.
-    parts:  the shared components of a config that the gate uses, of "tokenizer", "encoder" and "llm".
+    parts: the shared components of a config that the gate uses, from "tokenizer", "encoder" and "llm".
     """
 
     learns: bool
@@ -61,7 +60,7 @@ class Gate(Protocol):
         """Raise BadInput if the gate does not fit component rankings with these names."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
-        """Decide for all queries of `inputs`; `payoff` has their labels."""
+        """Decide for all queries of `inputs`. `payoff` has their labels."""
 
 
 class NoGate:
@@ -81,10 +80,10 @@ class NoGate:
 
 @dataclass(eq=False)
 class ScoreGate:
-    """Gives a query its documents if its signal is at least the threshold, and something was found for it.
+    """Gives a query its documents if its signal is at least the threshold and any document was found.
 
-    source: the component ranking to read; None: the only one. A signal that reads only the query ignores it.
-    k: number of top ranks that some signals read, at least 2.
+    source: the component ranking to read; None: the only one. Ignored if the signal reads only the query.
+    k: number of top ranks to read, for some signals; at least 2.
     """
 
     recorded_as = "gate/score"
@@ -122,14 +121,12 @@ class ScoreGate:
 
 
 def check_signal(name: str, k: int) -> None:
-    """Raise BadInput for an unknown signal, and for too few ranks."""
     signal_spec(name)
     if k < 2:
         raise BadInput(f"k={k} is too small: a mean or a z-score needs at least 2 documents.")
 
 
 def check_comparable(signal: str, names: Collection[str]) -> None:
-    """Raise BadInput if the signal compares rankings and `names` has only one."""
     if signal_spec(signal).reads == "rankings" and len(names) < 2:
         raise BadInput(
             f"gate.signal={signal} compares component rankings, and there is only one. Choose another signal, or a "
@@ -138,7 +135,6 @@ def check_comparable(signal: str, names: Collection[str]) -> None:
 
 
 def check_source(source: str, names: Collection[str], key: str) -> None:
-    """Raise BadInput unless `source` names a component ranking. key: its config key."""
     if source == "fused" and len(names) > 1:
         first = next(iter(names))
         raise BadInput(

@@ -1,8 +1,8 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
-A gate learns a *rule*, which turns signals into how many documents a query gets. The run saves it as JSON; it applies
-to unlabelled queries too. For out-of-fold results, everything about a rule is learnt again without each fold of the
-queries: the choice of signal and source, coefficients, thresholds.
+A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves it as JSON; it
+applies to unlabelled queries too. For out-of-fold results, everything is learnt again without each fold of the queries:
+the choice of signal and source, coefficients, thresholds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retrievers.base import AtMost
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
-INNER = 5  # folds within the queries to learn from, for choosing by cross-validation
+INNER = 5  # folds within the queries to learn from, for choices by cross-validation
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to choose from, for the logistic regression
 
 
@@ -34,7 +34,7 @@ class Learner:
     """Base class of gates that learn. To add one, write a subclass with `rules` and a file in conf/gate/.
 
     signals: None: all fast ones. sources: component rankings to read; None: all.
-    k: number of top ranks that some signals read, at least 2.
+    k: number of top ranks to read, for some signals; at least 2.
     folds: of the labelled queries, for out-of-fold decisions. repeats: how often they are split anew.
     """
 
@@ -114,13 +114,12 @@ class Learner:
         folds: Sequence[np.ndarray],
         shown: np.ndarray,
     ) -> np.ndarray:
-        """Return `Decision.out_of_fold`; unlabelled queries get the decision of the final rule, `shown`."""
         out_of_fold = np.tile(shown, (self.repeats, 1))
         for repeat, fold in enumerate(folds):
             training, held_out = zip(*calibration.held_out(fold), strict=True)
             if payoff.unseen is None:
                 rules = self.rules(inputs, payoff, np.stack(training).astype(float), [inner[repeat]])
-            else:  # each fold has payoffs of its own
+            else:  # payoffs differ by fold
                 parts = [(payoff.within(used), used[None].astype(float)) for used in training]
                 rules = [self.rules(inputs, known, row, [inner[repeat]])[0] for known, row in parts]
             for held, rule in zip(held_out, rules, strict=True):
@@ -129,7 +128,6 @@ class Learner:
         return out_of_fold
 
     def _summary(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> dict[str, Any]:
-        """Return the content of gate.json: the rule, and its score on the queries that it was learnt from."""
         rows, earned = payoff.rows, payoff.levels(rule.levels)
         level = (signal[rows, None] < np.array(rule.thresholds)).sum(axis=1)
         needs = payoff.needs[rows]
@@ -149,7 +147,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule.plain:  # learnt coefficients depend on the queries too, which these resamplings ignore
+        if rule.plain:  # learnt coefficients depend on the queries too, which the resampling ignores
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
@@ -157,7 +155,7 @@ class Learner:
 
 
 class AutoGate(Learner):
-    """One signal and a threshold on it, both chosen by the objective on held-out queries. Arguments of `Learner`."""
+    """One signal and a threshold on it, both chosen by the objective on held-out queries. Arguments as in `Learner`."""
 
     recorded_as = "gate/auto"
 
@@ -178,7 +176,7 @@ class AutoGate(Learner):
 
 
 class DepthGate(AutoGate):
-    """Like AutoGate, but with a level for each number of documents: 1 if most confident, 2, ... up to top_k, or none.
+    """As AutoGate, with a level for each number of documents: 1 if most confident, then 2, up to top_k, then none.
 
     The contest's MAP divides by the number of hits shown: a miss after the last hit costs nothing, a miss before it
     does. So fewer documents can score higher.
@@ -194,8 +192,8 @@ class DepthGate(AutoGate):
 class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, and a threshold on its logit.
 
-    The regularisation strength is the one with the least log loss on held-out queries; the threshold is fitted to the
-    objective on their logits.
+    The regularisation strength has the least log loss on held-out queries. The threshold is fitted to the objective
+    there.
 
     embedding: whether to use the query's embedding, too; all its values together weigh as much as one signal.
     """
@@ -236,11 +234,7 @@ class ClassifierGate(Learner):
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Fit a logistic regression to the queries `used`, bool [n].
-
-    Return centre, scale and weights, float64 [3, F], the intercept, and a threshold on the logit, which is
-    (x - centre) / scale @ weights + intercept. columns: float64 [n, F]. share: [F], of the scales. earned: [n, 2].
-    """
+    """Return centre, scale and weights (float64 [3, F]), intercept, and threshold on the logit, learnt from `used`."""
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share
@@ -262,7 +256,6 @@ def _logistic(
 
 
 def _regress(scaled: np.ndarray, needs: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
-    """Return weights and intercept; if one class is missing, only the smoothed share of the other."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(needs.tolist())) < 2:

@@ -42,7 +42,7 @@ class LlmGate:
     """Gives a query its documents if a language model says that its conversation needs them.
 
     prompt: the instruction before the conversation; None: PROMPT.
-    request: fields of its requests, over those of `llm.request`; None: REQUEST. A field that is None is left out.
+    request: fields of its requests, over those in `llm.request`; None: REQUEST. A field that is None is left out.
     """
 
     recorded_as = "gate/llm"
@@ -60,10 +60,10 @@ class LlmGate:
         self.request = checked_request(REQUEST if self.request is None else self.request, "gate.request")
 
     def check(self, names: Collection[str]) -> None:
-        """Accept any rankings: none is read."""
+        """Accept any rankings: the gate reads none."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
-        """Give documents where the model says yes; the signal is 1.0 or 0.0. Raise Failed if a query has no answer."""
+        """Give documents if the model says yes; the signal is 1.0 or 0.0. Raise Failed if a query gets no answer."""
         queries = inputs.conversations
         replies = inputs.chat(self.llm).ask([self._prompt(query) for query in queries], read_answer, "gate=llm")
         wrong = {query.query_id: one.problem for query, one in zip(queries, replies, strict=True) if one.problem}
@@ -82,7 +82,7 @@ class LlmGate:
 
 
 def transcript(query: Query) -> str:
-    """Return a conversation as a model reads it: one line `role: content` per turn."""
+    """Return a conversation for the model: one line `role: content` per turn."""
     return "\n".join(f"{turn.role}: {turn.content}" for turn in query.turns)
 
 

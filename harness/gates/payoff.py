@@ -1,4 +1,4 @@
-"""What showing each number of documents earns a query: the data that gates learn from."""
+"""The data that gates learn from: what a query earns if a number of its documents are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retrievers.base import Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:
-    """Return the measure. Raise BadInput unless it is a mean over a set of queries that no gate can change."""
+    """Return the measure. Raise BadInput unless it is a mean over queries that no gate can change."""
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
@@ -35,10 +35,7 @@ def payoffs(
     split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
 ) -> Payoff:
-    """Return what showing the first 0 to `top_k` of the candidates is worth for every query.
-
-    objective: as `fixed_mean` takes it. split: says whether all labelled queries are learnt from, or the public part.
-    """
+    """Return what each query earns if the first 0 to `top_k` candidates are shown. objective: see `fixed_mean`."""
     measure = fixed_mean(objective)
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
     place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
@@ -60,7 +57,7 @@ def payoffs(
 def queries_to_learn_from(
     query_ids: Collection[str], qrels: Qrels, objective: str, split: Split, multi_turn: Mapping[str, bool]
 ) -> Payoff:
-    """Return the payoff of empty lists, whose `rows` say which queries can teach. Raise BadInput if there are none."""
+    """Return the payoff of empty lists, with `rows` to learn from. Raise BadInput if there are none."""
     nothing = Ranking.from_scores({query_id: {} for query_id in query_ids})
     payoff = payoffs(nothing, qrels, objective, 0, split=split, multi_turn=multi_turn)
     payoff.require_queries()
@@ -75,8 +72,8 @@ class Payoff:
         unlabelled or not part of the objective's mean.
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs: bool [Q], whether a query needs retrieval. name: of the objective. seed: of the folds and the bootstrap.
-    unseen: where the order of the candidates was learnt from the same labels: some of the queries to learn from, bool
-        [n] -> values [Q, N + 1] in an order learnt from them alone, and for each query without its own label.
+    unseen: given if a fusion learnt the candidates' order from the same labels: some queries to learn from, bool [n] ->
+        values [Q, N + 1] in an order learnt from them alone, and for each query without its own label.
     """
 
     values: np.ndarray
@@ -87,11 +84,10 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff as the labels of some queries alone tell it; only their values count. used: bool [n]."""
+        """Return the payoff by the labels of some queries only; only their values count. used: bool [n]."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
-        """Raise BadInput if there are no queries to learn from."""
         if not len(self.rows):
             raise BadInput(
                 "There is no query to learn from: the part that select_on names has no labelled query. "
@@ -99,5 +95,5 @@ class Payoff:
             )
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """Return the values of the queries to learn from at these numbers of documents, float64 [n, levels]."""
+        """Return what the queries to learn from earn at these numbers of documents, float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

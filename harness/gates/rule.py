@@ -20,18 +20,18 @@ from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
 from harness.storage.typed import encoded, row_as
 
-# Lists of a rule, and those that are as long.
+# Lists of a rule -> other lists of the same length.
 _PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
 _INFINITE = ("inf", "-inf")  # as `json_number` writes them
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How many documents a query gets, by thresholds on a weighted sum of signals.
+    """The number of documents a query gets, by thresholds on a weighted sum of signals.
 
-    The sum is `intercept` plus (value - centre) / scale * weight of each feature and each value of the embedding.
+    The sum is `intercept` plus (value - centre) / scale * weight for each feature and each value of the embedding.
 
-    features: (source, signal) each. k: number of top ranks that some signals read.
+    features: (source, signal) each. k: number of top ranks to read, for some signals.
     levels: numbers of documents shown, from the most to the least confident.
     thresholds: between neighbouring levels, descending.
     embedding: weights of the embedding's values; empty if the rule reads no embedding.
@@ -68,7 +68,6 @@ class Rule:
             raise BadInput("scale and embedding_scale must be greater than 0.")
 
     def signal(self, inputs: GateInputs) -> np.ndarray:
-        """Return the weighted sum for each query, float64 [Q]."""
         columns = np.stack([signal_of(inputs, name, source, self.k) for source, name in self.features], axis=1)
         if self.plain:
             return columns[:, 0]
@@ -85,7 +84,6 @@ class Rule:
         return self == Rule(self.features[:1], self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
-        """Return how many documents each query gets, int64 [Q]. signal: float64 [Q]."""
         return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
@@ -93,14 +91,13 @@ class Rule:
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
-        """Return the rule that `to_json` wrote. Raise BadInput, with the field, for anything else."""
+        """Read what `to_json` wrote. Raise BadInput, with the field, for anything else."""
         thresholds = content.get("thresholds") if isinstance(content, dict) else None
         if isinstance(thresholds, list):
             content = content | {"thresholds": [float(one) if one in _INFINITE else one for one in thresholds]}
         return row_as(cls, content, where)
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput if the rule does not fit component rankings with these names."""
         for source, signal in self.features:
             check_signal(signal, self.k)
             if source is not None:
@@ -111,7 +108,7 @@ class Rule:
 
 
 class FittedGate:
-    """Applies the rule that another run has learnt. file: the gate.json of that run."""
+    """Applies the rule of another run. file: the gate.json of that run."""
 
     recorded_as = "gate/fitted"
     learns = False
@@ -125,7 +122,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """Return the content of the file, which identifies the gate, unlike its path."""
+        """Return the content of the file: its path is not part of the identity."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:

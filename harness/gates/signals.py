@@ -1,10 +1,10 @@
-"""The signals that a no-retrieval gate reads: one number per query, higher where the query more likely needs retrieval.
+"""Signals for no-retrieval gates: one number per query, higher if the query more likely needs retrieval.
 
-Each signal is a published predictor of query performance, or close to one, oriented so that higher means easier: a
-query about nothing in the corpus retrieves documents with low, flat scores that other retrievers do not retrieve. A
-rank beyond the end of a list counts as a document with score 0, one that shares nothing with the query.
+Each is a published predictor of query performance, or close to one. A query about nothing in the corpus finds documents
+with low, flat scores, and other retrievers find different ones. A rank beyond the end of a list counts as a document
+with score 0.
 
-To add a signal, write a function under `@signal` in this module. Its name becomes the signal's name in configs.
+To add a signal, write a function under `@signal` in this module. Its name is the signal's name in configs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _FLAT = 1e-12  # a spread below this share of the scores is rounding error
 
 
 class GateInputs(Protocol):
-    """What a gate may read. All rankings and signals have one row per query (Q).
+    """What a gate may read. Rankings and signals have one row per query (Q).
 
-    An implementation computes nothing slow before a method is called. Slow signals are remembered for as long as their
-    `GateInputs` lives, the others for as long as their ranking lives.
+    Implementations compute nothing slow before a method is called. Slow signals are kept while their `GateInputs`
+    exists, the others while their ranking exists.
     """
 
     @property
@@ -45,26 +45,26 @@ class GateInputs(Protocol):
         """name -> component ranking."""
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """Return the terms of each text, by the tokenizer of the config."""
+        """Return the terms of each text, by the config's tokenizer."""
 
     def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
         """Return the indexed text of each document."""
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Return random queries, and how the retriever `source` ranks documents for them."""
+        """Return random queries, and their ranking by the retriever `source`."""
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return the slow signal of `compute`, float64 [Q]; it may come from a cache.
+        """Return the result of `compute`, float64 [Q]; it may come from a cache.
 
-        decides: all that determines the signal, as plain JSON, with digests of the texts and scores that enter. The
-        implementation adds the identities of the tokenizer, the retriever and the documents.
+        decides: everything that determines it, as plain JSON, with digests of texts and scores. The implementation adds
+            the identities of the tokenizer, the retriever and the documents.
         """
 
     def chat(self, model: ChatModel) -> Chat:
-        """Ask a language model; replies may come from a cache. Raise BadInput if the model cannot be asked."""
+        """Return a connection to a language model; replies may come from a cache. Raise BadInput if it is unusable."""
 
     def embeddings(self) -> np.ndarray:
-        """Return embeddings of the queries by the encoder of the config, float64 [Q, D]."""
+        """Return the queries' embeddings by the config's encoder, float64 [Q, D]."""
 
 
 Reads = Literal["ranking", "rankings", "query"]
@@ -75,9 +75,9 @@ Compute = Callable[..., np.ndarray]
 class SignalSpec:
     """A registered signal.
 
-    reads: the component ranking `source`; that one and all others; or the query only.
-    places: whether it depends on k, the number of top ranks it reads.
-    slow: whether it needs tokens, texts or a search; such a signal is cached on disk.
+    reads: the component ranking `source`; that one and all others; or only the query.
+    places: whether it depends on k, the number of top ranks to read.
+    slow: whether it needs tokens, texts or a search; it is then cached on disk.
     compute: (inputs, source=, k=) -> float64 [Q].
     """
 
@@ -91,11 +91,10 @@ SIGNALS: dict[str, SignalSpec] = {}
 
 
 def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
-    """Register a function as the signal of its name; the arguments are those of `SignalSpec`.
+    """Register a function as the signal of its name. The arguments are fields of `SignalSpec`.
 
-    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking, and higher
-    where retrieval is more likely needed. A slow one computes inside `inputs.remember`. Its docstring gives the
-    formula, the degenerate cases and the source.
+    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow one
+    computes inside `inputs.remember`. Its docstring gives the formula, the degenerate cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -106,7 +105,6 @@ def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callabl
 
 
 def signal_spec(name: str) -> SignalSpec:
-    """Return the registered signal. Raise BadInput if there is none."""
     if name not in SIGNALS:
         raise BadInput(
             f"{name!r:.60} is not a gate signal. Choose one of {', '.join(SIGNALS)}.{did_you_mean(name, SIGNALS)}"
@@ -115,16 +113,16 @@ def signal_spec(name: str) -> SignalSpec:
 
 
 def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.ndarray:
-    """Return the values of a signal, float64 [Q], finite. Callers must not change the array.
+    """Return the values of a signal, float64 [Q], finite, not to be changed. Raise BadInput if it is unknown or
+    unusable.
 
-    source: name of a component ranking; a signal that reads only the query ignores it. k: ranks to read, at least 1.
-    Raise BadInput for an unknown signal, and for `agreement` if there is only one ranking.
+    source: a component ranking, ignored if the signal reads only the query. k: ranks to read, at least 1.
     """
     return signal_spec(name).compute(inputs, source=source, k=k)
 
 
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
-    """Return all (source, signal) pairs worth trying; a signal that reads only the query has the source None."""
+    """Return all (source, signal) pairs to try. If a signal reads only the query, its source is None."""
     all_sources = list[str | None](sources)
     compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # the agreement of two rankings is symmetric
     tried: dict[Reads, list[str | None]] = {
@@ -139,7 +137,7 @@ def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[s
 
 
 class _Head(NamedTuple):
-    """First and second score, mean and population standard deviation of the first k scores; float64 [Q] each."""
+    """First and second score, and mean and population standard deviation of the first k scores; float64 [Q] each."""
 
     top: np.ndarray
     second: np.ndarray
@@ -161,7 +159,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the corpus, the mean over all K columns, float64 [Q], and whether it is about 0, bool [Q]."""
+    """Return the score of the corpus, the mean over all K columns, and whether it is about 0; [Q] each."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -175,7 +173,7 @@ def top_score(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("ranking")
 def margin(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Score of the first document minus that of the second."""
+    """Score of the first document minus the score of the second."""
     head = _head(inputs.rankings[source], k=1)
     return head.top - head.second
 
@@ -194,7 +192,7 @@ def std_top_k(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("ranking", places=True)
 def zscore(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """(First score - mean of the first k) / their standard deviation; 0 where these are all equal."""
+    """(First score - mean of the first k) / their standard deviation; 0 if they are all equal."""
     head = _head(inputs.rankings[source], k=k)
     flat = head.std <= _FLAT * np.abs(head.top)
     return np.where(flat, 0.0, (head.top - head.mean) / np.where(flat, 1.0, head.std))
@@ -204,8 +202,8 @@ def zscore(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Normalised query commitment (Shtok, Kurland, Carmel, Raiber and Markovits 2012).
 
-    Standard deviation (population) of the first k scores / |score of the corpus|; 0 where the latter is 0. The score
-    of the corpus is estimated by the mean of all K retrieved columns.
+    Standard deviation (population) of the first k scores / |score of the corpus|; 0 if the corpus scores 0. The score
+    of the corpus is estimated by the mean over all K retrieved columns.
     """
     ranking = inputs.rankings[source]
     corpus, zero = _corpus(ranking)
@@ -216,8 +214,8 @@ def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Weighted information gain (Zhou and Croft 2007).
 
-    (Mean of the first k scores - score of the corpus) / sqrt(words of the query, at least 1). The score of the corpus
-    is estimated by the mean of all K retrieved columns.
+    (Mean of the first k scores - score of the corpus) / sqrt(words of the query, at least 1), with the score of the
+    corpus as in `nqc`.
     """
     ranking = inputs.rankings[source]
     return (_head(ranking, k=k).mean - _corpus(ranking)[0]) / np.sqrt(_lengths(inputs.queries))
@@ -228,10 +226,10 @@ def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("rankings", places=True)
 def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Overlap of the first k documents with those of each other component ranking, averaged; in [0, 1].
+    """Overlap of the first k documents with the first k of each other component ranking, averaged; in [0, 1].
 
-    The overlap of two lists of at most k documents is |both| / the length of the longer list; 0 if both are empty.
-    Disagreement indicates a query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).
+    The overlap of two lists is |both| / length of the longer list; 0 if both are empty. Little overlap indicates a
+    query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).
     """
     others = [ranking for name, ranking in inputs.rankings.items() if name != source]
     if not others:
@@ -245,7 +243,6 @@ def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @remembered
 def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
-    """Return the overlap of the first k documents of two rankings, matched by doc_id, float64 [Q] in [0, 1]."""
     one, other = one.top(k), other.top(k)
     index_of = {doc_id: i for i, doc_id in enumerate(one.doc_ids)}
     # The last entry maps the padding, -1, to itself.
@@ -260,7 +257,7 @@ def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
 
 @signal("query")
 def query_words(inputs: GateInputs, *, source: str | None, k: int) -> np.ndarray:
-    """Number of white-space separated words of the query."""
+    """Number of words of the query, separated by white space."""
     return np.array([len(query.text.split()) for query in inputs.queries], np.float64)
 
 
@@ -271,7 +268,6 @@ def query_characters(inputs: GateInputs, *, source: str | None, k: int) -> np.nd
 
 
 def _lengths(queries: Sequence[Query]) -> np.ndarray:
-    """Return the white-space separated words of each query, at least 1, int64 [Q]."""
     return np.array([max(len(query.text.split()), 1) for query in queries], np.int64)
 
 
@@ -280,10 +276,7 @@ def _lengths(queries: Sequence[Query]) -> np.ndarray:
 
 @signal("ranking", slow=True)
 def coverage(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Share of the query's distinct terms that occur in its first document, in [0, 1].
-
-    0 for a query without documents or without terms.
-    """
+    """Share of the query's distinct terms that occur in its first document, in [0, 1]; 0 without documents or terms."""
     head = inputs.rankings[source].top(1)
     first_texts = iter(inputs.texts([head.doc_ids[doc] for doc in head.docs[head.docs >= 0].tolist()]))
     documents = [next(first_texts) if length else "" for length in head.lengths.tolist()]
@@ -299,11 +292,11 @@ def coverage(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("ranking", slow=True)
 def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """How far the top score lies above that of random queries of the same length, by the same retriever.
+    """How far the top score lies above the top scores of random queries of the same length, by the same retriever.
 
-    (top - a - b sqrt(words)) / s. a and b are the least-squares fit of the random queries' top scores on the square
-    root of their number of words (at least 1); s is the standard deviation of the residuals. If all random queries
-    are equally long, b = 0. If s = 0, the signal is 0.
+    (top - a - b sqrt(words)) / s. a and b are the least-squares fit of the random queries' top scores to the square
+    root of their number of words (at least 1); s is the standard deviation of the residuals. If all random queries are
+    equally long, b = 0. If s = 0, the signal is 0.
     """
     top, words = _head(inputs.rankings[source], k=1).top, _lengths(inputs.queries)
 
@@ -323,10 +316,10 @@ def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
-    """Return meaningless queries made of the corpus's words, with ids "random-0", "random-1", ...; deterministic.
+    """Return meaningless queries with words of the corpus, with ids "random-0", "random-1", ...; deterministic.
 
-    Each has as many white-space separated words as a real query drawn at random (at least 1). Each word is drawn from a
-    document drawn at random. Raise BadInput if no document has words.
+    Each has as many words (at least 1) as a real query drawn at random, and each word comes from a document drawn at
+    random. Raise BadInput if no document has words.
     """
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))
     if not len(worded):

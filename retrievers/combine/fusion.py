@@ -122,21 +122,21 @@ class RRF(SumOfPoints):
 class WeightedSum(SumOfPoints):
     """The sum of weight * normalised score. Scores are normalised per query and ranking, over the n documents returned.
 
-    - `min_max`: (s - min) / (max - min); 1 where all scores are equal. Absent documents get 0.
+    Absent documents get 0, except by `z_score`.
+
+    - `min_max`: (s - min) / (max - min); 1 where all scores are equal.
     - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get the
       ranking's lowest normalised score for the query, 0 if it returned nothing.
     - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval): (s -
       floor) / (max - floor), where `floors` gives the lowest possible score: 0 for BM25, -1 for cosine. A score at the
-      floor becomes 0, even if it is the best. Absent documents get 0. `fuse` raises BadInput for a score below its
-      floor.
-    - `rank`: 1 - (rank - 1) / n, ranks from 1. Absent documents get 0.
+      floor becomes 0, even if it is the best. `fuse` raises BadInput for a score below its floor.
+    - `rank`: 1 - (rank - 1) / n, ranks from 1.
     - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high 3
       standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
-      outliers are not clipped to 0 and 1. Absent documents get 0.
+      outliers are not clipped to 0 and 1.
 
     weights: ranking name -> weight, as in RRF.
-    floors: ranking name -> lowest possible score, -1e9 to 1e9. Only `theoretical_min_max` uses it, and needs it for
-        each ranking.
+    floors: ranking name -> lowest possible score, -1e9 to 1e9. Only `theoretical_min_max` needs it, for each ranking.
     """
 
     recorded_as = "fusion/weighted_sum"
@@ -150,7 +150,6 @@ class WeightedSum(SumOfPoints):
         self._floors = _by_name("floors", self.floors, least=-LARGEST)
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput as in SumOfPoints, if a floor names no ranking, or if `theoretical_min_max` lacks one."""
         super().check(names)
         _check_names("floors", self._floors, names)
         lacking = [name for name in names if name not in self._floors]
@@ -243,7 +242,6 @@ def normalised(name: str, ranking: Ranking) -> RankPoints:
 
 
 def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
-    """Return 1 / (k + rank)."""
     queries, depth = ranking.docs.shape
     points = 1.0 / (k + np.arange(1, depth + 1))
     return RankPoints(np.broadcast_to(points, (queries, depth)))

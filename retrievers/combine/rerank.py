@@ -23,12 +23,10 @@ class NoRerank:
 class CrossEncoder(models.NeuralModel):
     """Scores a pair by a classifier with one label over both texts, as sentence-transformers' CrossEncoder does.
 
-    The score passes through the activation that the model names, by default the sigmoid, which makes it comparable
-    across queries.
+    The model's activation, by default the sigmoid, makes scores comparable across queries.
 
     max_length: tokens of both texts together; the longer text is cut first.
-    depth: documents to score per query, at least 1.
-    The other arguments are those in `models.NeuralModel`.
+    depth: documents to score per query, at least 1. The other arguments are those in `models.NeuralModel`.
     """
 
     max_length: models.MaxLength | None = 1024
@@ -43,7 +41,6 @@ class CrossEncoder(models.NeuralModel):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """As in Reranker, batch by batch, the longest pairs first. Raise BadInput if a score is not finite."""
         texts = [(encodable(query), encodable(document)) for query, document in pairs]
         batches = models.batches_by_length(
             [len(query) + len(document) for query, document in texts],

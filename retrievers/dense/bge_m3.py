@@ -47,9 +47,7 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], positions to
-    use.
-    """
+    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], what counts."""
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
     order = np.lexsort((-values, tokens, where))
@@ -241,7 +239,6 @@ class Sparse(_Head):
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`. Raise ValueError if it was made with another model or max_length."""
         require_identity(folder / "sparse.json", self._identity())
         self._postings = Postings.load(folder)
         self._doc_ids = DocIds(folder)
@@ -283,7 +280,6 @@ class Sparse(_Head):
         Postings.of(Weights.joined(Weights(**part) for part in blocks.read()), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
-        """Yield token weights batch by batch. done: as in `batches`. name: row -> its name, for errors."""
         import torch
 
         encoded = done.copy()
@@ -324,7 +320,6 @@ class MultiVector(_Head):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """As in Reranker, document by document, the longest first. Raise BadInput if a score is not finite."""
         done = 0
         for places in _query_groups(pairs):
             queries, query_of = _numbered([pairs[place][0] for place in places.tolist()])
@@ -360,7 +355,6 @@ def _late_interaction(queries: Sequence[torch.Tensor], document: torch.Tensor) -
 
 
 def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
-    """Yield indices of pairs, int64 [n], in groups whose query vectors fit into memory together."""
     queries, query_of = _numbered([query for query, _ in pairs])
     group = np.cumsum([len(query) + 2 for query in queries], dtype=np.int64) // QUERY_CHARACTERS
     for number in np.unique(group):

@@ -45,9 +45,8 @@ Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 class Dense:
     """Ranks by the inner product of the query's and the document's vector.
 
-    If the encoder normalises, that is the cosine, and scores are comparable across queries. A query whose vector is all
-    zeros finds nothing. A document cut into passages has the score of its best passage; each passage starts with the
-    title.
+    If the encoder normalises, scores are cosines and comparable across queries. A query whose vector is all zeros finds
+    nothing. A document cut into passages has the score of its best passage; each passage starts with the title.
 
     passages: none: encode whole documents; sentences: encode each sentence; window: encode runs of sentences. All but
         `none` need index=flat.
@@ -175,14 +174,12 @@ class Passages:
             raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the passages; {} if documents are not cut."""
         sizes = {"window": self.window, "overlap": self.overlap} if self.kind == "window" else {}
         return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
 
     def of(self, documents: Sequence[Document]) -> tuple[list[str], np.ndarray]:
-        """Return the passages of N documents, each starting with the document's title, and `starts`.
-
-        starts: int64 [N + 1]. Document n has passages starts[n] to starts[n + 1] - 1, at least one.
+        """Return passages with titles, and starts: document n has passages starts[n] to starts[n + 1] - 1, at least
+        one.
         """
         texts, ends = list[str](), [0]
         for document in documents:
@@ -236,8 +233,8 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as in VectorHits.
 
-    Passages are ordered by descending score, then ascending number; the first k different documents among them are the
-    k best. Queries whose first passages belong to fewer than k documents search for more passages, up to all.
+    Passages are ordered by score, then number: the first k different documents among them are the best. Queries whose
+    first passages belong to fewer documents search for more passages, up to all.
 
     search: exact; (queries float32 [n, D], number of passages) -> the best passages, as in `VectorHits`.
     starts: int64 [N + 1], as in `Passages.of`.
@@ -258,7 +255,6 @@ def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: i
 
 
 def _first(documents: np.ndarray, scores: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first `width` different documents of each row and their scores, padded with -1 and 0."""
     order = np.argsort(documents, axis=1, kind="stable")
     ordered = np.take_along_axis(documents, order, axis=1)
     new = np.ones(documents.shape, bool)

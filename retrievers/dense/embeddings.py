@@ -36,7 +36,6 @@ def write_embeddings(
     After an interruption, a call with the same folder and texts encodes only the texts that are not yet on disk. Raise
     BadVector if a vector is not finite or not as long as the others.
 
-    folder: exists; empty, or left by an interrupted call.
     encode: called once with the rows of distinct texts (int64 [n]); yields the vectors of each row once.
     progress: called as progress(done, total, "documents"), first with the number already on disk.
     """
@@ -109,16 +108,12 @@ def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) ->
 
 
 def _owners(texts: Sequence[str]) -> np.ndarray:
-    """Return the row of the first equal text for each text, int64 [N]."""
     first: dict[str, int] = {}
     return np.fromiter((first.setdefault(text, row) for row, text in enumerate(texts)), np.int64, len(texts))
 
 
 class Blocks:
-    """Arrays on disk, added part by part: one file per few seconds of work, named by its checksum.
-
-    Leaving the context writes all added parts, even after an error.
-    """
+    """Arrays on disk: one file per few seconds of work, named by its checksum. Leaving the context writes the rest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

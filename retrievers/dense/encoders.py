@@ -50,10 +50,8 @@ class Encoder(Protocol):
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Write folder/embeddings.npy (float32 [N, D]) and any files that encode_queries needs.
 
-        Equal texts get equal vectors. Resume an interrupted call with the same texts. Raise BadVector if one is not
-        finite.
-
-        folder: exists; empty, or left by an interrupted call.
+        Equal texts get equal vectors. `folder` exists and is empty, or an interrupted call with the same texts left it
+        and is resumed. Raise BadVector if a vector is not finite.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -64,8 +62,7 @@ class Encoder(Protocol):
 class SentenceEncoder(models.NeuralModel):
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
-    Prompts in the model's files are ignored. Vectors are always float32; device and batch size change only their
-    rounding.
+    Its own prompts are ignored. Vectors are always float32; device and batch size change only their rounding.
 
     query_prefix, document_prefix: text put before each query or document, such as "query: ".
     normalise: scale vectors to length 1, so inner products are cosines.

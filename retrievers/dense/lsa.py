@@ -58,7 +58,6 @@ class LSA:
         self._low, self._high, self._dimensions, self._seed = low, high, dimensions, seed
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """As in Encoder. Learns from `texts`; an interrupted call starts again."""
         if progress:
             progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
         prepared = [_prepared(text) for text in texts]

@@ -73,7 +73,6 @@ class MilvusIndex(Approximate):
         self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
-        """As in Approximate. Raise BadInput or Failed, too, if Milvus cannot be reached."""
         super().check_size(count, k)
         connect_milvus()
 
@@ -178,10 +177,7 @@ class Milvus:
 
 
 def connect_milvus() -> Milvus:
-    """Return this process's connection to the Milvus that the environment names, opened at the first call.
-
-    Raise BadInput for an unusable address or a missing package, Failed if no server answers or it refuses the token.
-    """
+    """Return this process's connection to the environment's Milvus. Raise BadInput or Failed if there is none."""
     uri, token = os.environ.get(URI, "").strip(), os.environ.get(TOKEN, "").strip()
     if not uri:
         raise BadInput(f"the environment variable {URI} is not set: {ADDRESSES}. A token goes into {TOKEN}.")

@@ -119,10 +119,7 @@ def check_depth(depth: int) -> None:
 
 
 def locate_model(source: ModelSource) -> Path:
-    """Return the folder of a model: `path`, or the hub's snapshot, downloaded unless it is in the cache.
-
-    A cached branch is not checked for updates. Raise BadInput, with remedies, if there is no model.
-    """
+    """Return the folder of a model, downloaded unless in the cache. Raise BadInput, with remedies, if there is none."""
     if source.path is None:
         if cached := _cached(source):
             return cached
@@ -185,10 +182,7 @@ def device_for(device: str | None) -> str:
 
 
 def dtype_for(dtype: str, device: str | None) -> str:
-    """Return `dtype`; for `auto`, float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
-
-    Raise BadInput for float16 on cpu, which is a hundred times slower there.
-    """
+    """Return `dtype`; for `auto`, float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16."""
     if dtype == "float32":
         return dtype
     device = device_for(device)
@@ -204,10 +198,7 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Yield indices of texts (int64 [n]) in batches of at most `limit` tokens, padding included, or of one text.
-
-    The longest texts come first, to show early whether memory suffices. lengths: int [N], tokens per text.
-    """
+    """Yield indices of texts, longest first, in batches of at most `limit` tokens, padding included, or of one text."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):

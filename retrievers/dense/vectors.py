@@ -76,7 +76,6 @@ class VectorIndex(Protocol):
         """Return the k best documents per query, none for a query of zeros. A smaller k gives a prefix of a larger one.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
-        vectors: the same as in `build`.
         measure: whether to measure the index's quality too, which takes time.
         """
 
@@ -163,9 +162,7 @@ class Approximate(ABC):
 
 
 class HNSW(Approximate):
-    """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320).
-
-    Built by one thread: with several, the graph depends on their timing.
+    """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320), built by one thread.
 
     m: links per document, twice as many on the lowest layer; 2 to 512.
     ef_construction: candidates considered when a document is linked.
@@ -188,7 +185,7 @@ class HNSW(Approximate):
         index = faiss.IndexHNSWFlat(vectors.shape[1], self._m, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = self._ef_construction
         threads = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(1)
+        faiss.omp_set_num_threads(1)  # with several, the graph depends on their timing
         try:
             index.add(vectors)
         finally:

@@ -21,18 +21,15 @@ Tokenize = Callable[[str], list[str]]
 
 
 def langchain(retriever: Any, key: str | None = None) -> Search:
-    """Adapt a LangChain `BaseRetriever`, called by `invoke`. Set it to find enough documents: k is not passed on.
-
-    key: metadata key that holds the doc_id; None: the document's `id`.
-    """
+    """Adapt a LangChain `BaseRetriever`, set to find enough documents. key: metadata key of the doc_id; None: `id`."""
 
     return _each(lambda text, k: _best(((_doc_id(one, "metadata", key), None) for one in retriever.invoke(text)), k))
 
 
 def llama_index(retriever: Any, key: str | None = None) -> Search:
-    """Adapt a LlamaIndex `BaseRetriever`, called by `retrieve`. Set it to find enough nodes: k is not passed on.
+    """Adapt a LlamaIndex `BaseRetriever`, set to find enough nodes.
 
-    key: key of the node's metadata that holds the doc_id; None: the id of the node's document, else of the node.
+    key: key in the node's metadata that holds the doc_id; None: the id of the node's document, else of the node.
     """
 
     def doc_id(node: Any) -> str:
@@ -42,10 +39,7 @@ def llama_index(retriever: Any, key: str | None = None) -> Search:
 
 
 def haystack(component: Any, key: str | None = None) -> Search:
-    """Adapt a Haystack component with `run(query=..., top_k=...)`, such as `InMemoryBM25Retriever`.
-
-    key: key of the document's meta that holds the doc_id; None: the document's `id`.
-    """
+    """Adapt a Haystack component with `run(query=..., top_k=...)`. key: meta key of the doc_id; None: `id`."""
 
     def find(text: str, k: int) -> Found:
         documents = component.run(query=text, top_k=k)["documents"]

@@ -58,8 +58,7 @@ class TooLarge(Exception):
 class Connections:
     """The open connections of one client, through the environment's proxy unless the server is this machine.
 
-    The socket's timeout at the start of a reply is the deadline of the whole reply. All bytes count: status lines,
-    interim replies, headers, chunks, trailers.
+    The socket's timeout at the start of a reply is the deadline of the whole reply. All bytes count, headers included.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
@@ -82,7 +81,6 @@ class Connections:
         pool.ConnectionCls = connection  # type: ignore[assignment]
 
     def end(self) -> None:
-        """Stop all replies under way: the threads that read them get an error."""
         self.ended = True
         for one in list(self.reading):
             one.end()

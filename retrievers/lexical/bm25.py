@@ -40,10 +40,9 @@ class BM25:
     With N documents, of which n have the term, tf its count in the document and norm = 1 - b + b * length / mean:
 
     - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. Without the constant factor (k1 +
-      1), which Lucene dropped in version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
-    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). The idf is negative for a term in more
-      than half of the documents; it becomes `epsilon` times the mean idf of all terms (itself negative in tiny
-      corpora).
+      1), as in Lucene since version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
+    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). A negative idf (the term is in more than
+      half of the documents) becomes `epsilon` times the mean idf of all terms, itself negative in tiny corpora.
     - `l`: ln((N + 1) / (n + .5)) * tf * (k1 + 1) * c / (k1 + c) with c = tf / norm + delta.
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
       not in the document adds its idf * delta too.
@@ -52,10 +51,8 @@ class BM25:
     multiplies by tf once more, and `plus` counts absent terms.
 
     variant: lucene, okapi, l or plus.
-    k1: how slowly repeated terms saturate, at least 0.
-    b: how much long documents are penalised, 0 to 1.
-    delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0.
-    epsilon: for `okapi`, at least 0.
+    k1: how slowly repeated terms saturate, at least 0. b: how much long documents are penalised, 0 to 1.
+    delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0. epsilon: for `okapi`, at least 0.
     engine: `sparse`, or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
     threads: number of search threads, at least 1; None: one per core.
     """
@@ -123,7 +120,6 @@ class BM25:
         return doc_ids.ranking(queries, *self._engine.search(tokens, width))
 
     def check_sharding(self) -> None:
-        """Raise BadInput for engine=rank_bm25, whose index cannot be cut."""
         if not isinstance(self._engine, SparseEngine):
             raise BadInput(
                 f"engine={self.engine} keeps one index of the whole corpus: use cluster.shard=null, or engine=sparse."

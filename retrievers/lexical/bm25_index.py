@@ -157,7 +157,6 @@ class CorpusStatistics:
         return load_array(self._folder, hashlib.sha256((survey / "vocabulary.json").read_bytes()).hexdigest())
 
     def _look_up(self, terms: tuple[str, ...]) -> np.ndarray:
-        """Return the number of each term, int64; -1 for terms that the corpus lacks."""
         return np.fromiter(map(self._number, terms), np.int64, len(terms))
 
     def _number(self, text: str) -> int:
@@ -253,7 +252,6 @@ class SparseEngine:
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
 
         def columns(vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
-            """Return a column per term, empty if only other shards have it, and the term's place; -1 if unknown."""
             numbers = corpus.numbers(vocabulary)
             places = np.searchsorted(mine, numbers)
             inside = np.minimum(places, max(len(mine) - 1, 0))
