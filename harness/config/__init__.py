@@ -1,1 +1,1 @@
-"""Which keys a command has, what is refused, and which components a config names."""
+"""The keys of each command, the checks of a config, and the components that a config names."""

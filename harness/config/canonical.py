@@ -15,7 +15,7 @@ def digest(value: Any) -> str:
 
 
 def digest_texts(texts: Iterable[str]) -> str:
-    """Return the sha256 of a sequence of texts, reading one at a time."""
+    """Return the sha256 of a sequence of texts. Only one text is in memory at a time."""
     found = hashlib.sha256()
     for text in texts:
         found.update(json.dumps(text).encode() + b"\n")
@@ -23,7 +23,7 @@ def digest_texts(texts: Iterable[str]) -> str:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return dotted name -> value, of every leaf; lists are leaves."""
+    """Return dotted name -> value for every leaf. Lists are leaves."""
     found: dict[str, Any] = {}
     for key, inner in value.items():
         found |= flatten(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": inner}
@@ -31,7 +31,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def mappings_in(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (path, mapping) of every mapping in a config, outermost first."""
+    """Yield (path, mapping) for every mapping in a config, outermost first."""
     if isinstance(value, Mapping):
         yield where, value
         for key, inner in value.items():

@@ -1,4 +1,4 @@
-"""Checks of a composed config: what no command can mean is refused before anything starts."""
+"""Check a composed config before anything starts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ OTHERS = "outputs=FOLDER, store.path=FOLDER"
 class Invocation:
     """The command line behind a config.
 
-    choices: config group -> choice. overrides: the arguments key=value. defaults: the overrides of `harness.yaml` and
-    of recipes. config_dir: the folder of `--config-dir`.
+    choices: config group -> choice. defaults: the overrides from `harness.yaml` and from recipes.
     """
 
     choices: Mapping[str, str]
@@ -35,14 +34,14 @@ class Invocation:
 
 
 def primary(command: str) -> str:
-    """Return the name of a command's primary config, its words joined by an underscore: Hydra takes no bare words."""
+    """Return the name of a command's primary config: its words joined by underscores."""
     return command.replace(" ", "_")
 
 
 def check_values(document: Node, name: str) -> dict[str, Any]:
-    """Return the config in which each value has one spelling, such as 1.0 for 1 where a float is expected.
+    """Check a config, and return it with one spelling for each value, such as 1.0 for 1 where a float is expected.
 
-    Trial keys, params and results in the cache are made of this form. Arguments and errors as for `check_config`.
+    Trial keys, params and cache keys are made from this form. Arguments and errors: see `check_config`.
     """
     check_config(document, name)
     return components.spelled(document, keys(config_class(name)))
@@ -51,7 +50,7 @@ def check_values(document: Node, name: str) -> dict[str, Any]:
 def check_config(document: Node, name: str) -> None:
     """Raise BadInput for unknown or missing keys, wrong values, forbidden classes, and keys that exclude each other.
 
-    document: the composed config as plain dicts and lists. name: of its primary config.
+    document: the composed config as plain dicts and lists. name: the primary config.
     """
     plugins.check_allowed((document.get("plugins") or {}).get("allow"))
     for where, node in mappings_in(document):
@@ -79,14 +78,14 @@ def check_config(document: Node, name: str) -> None:
 
 
 def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the config with the shipped measures for `metrics=all`; None for those of a text task's scheme."""
+    """Replace `metrics=all` with the shipped measures, or with None for a text task: all measures of its scheme."""
     if document.get("metrics") != "all":
         return document
     return document | {"metrics": None if "task" in document else shipped("task", "retrieval")["metrics"]}
 
 
 def _check_places(values: Mapping[str, Any]) -> None:
-    """Check where to write, and that no other key repeats the tracking address, whose secrets would then be logged."""
+    """Refuse places that cannot hold files, and keys that repeat the tracking address: its secrets would be logged."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
         raise BadInput("outputs must be a folder of this machine, not an address: only store.path may lie in a bucket.")
@@ -104,7 +103,6 @@ def _check_places(values: Mapping[str, Any]) -> None:
 
 
 def _check_retrieval(document: Node) -> None:
-    """Check the retrievers, and that gate, fusion and depth fit them."""
     retrievers = document["retriever"]
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
@@ -124,7 +122,6 @@ def _check_retrieval(document: Node) -> None:
 
 
 def _check_keys(document: Node, cls: type[Config]) -> None:
-    """Compare the names of groups and plain keys with those of the command; components check their own keys."""
     known, groups = keys(cls), {name: one for name, one in schema_groups(cls).items() if not one.recipe}
     inner: dict[str, list[str]] = {}
     for name in known:

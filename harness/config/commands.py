@@ -1,6 +1,6 @@
-"""The commands and every key that they take: the one place that a new key is added to.
+"""The commands and all their keys. Add a new key here.
 
-The config of a command `a b` is composed from `conf/a_b.yaml`, which lists its groups, and from the defaults here.
+The config of the command `a b` is composed from `conf/a_b.yaml`, which lists its groups, and from the defaults here.
 """
 
 from __future__ import annotations
@@ -483,10 +483,9 @@ class InitConfig(RunConfig):
 class Command:
     """A command.
 
-    config: the class of its values; its docstring says what the command does. function: module:name. first: the keys
-        that
-    its help begins with; a word without a key is taken for the first of them. composed: whether the function takes a
-    checked config; otherwise it takes the request, of which it composes many.
+    config: the class of its values; its docstring is the help text. function: module:name.
+    first: the keys at the top of its help; messages suggest the first one for a word without a key.
+    composed: whether the function takes a checked config; else it takes the request and composes many.
     """
 
     config: type[Config]
@@ -598,18 +597,18 @@ PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()
 
 
 def config_class(name: str) -> type[Config]:
-    """Return the class of the config with a primary config's name, `common` included."""
+    """Return the class of a primary config, `common` included."""
     return PRIMARY[name].config if name in PRIMARY else CommonConfig
 
 
 def base_class(cls: type[Config]) -> type[Config] | None:
-    """Return the class of the primary config that another one builds on; None for `common`."""
+    """Return the class that a primary config builds on; None for `common`."""
     known = [command.config for command in PRIMARY.values()]
     return next((one for one in cls.__mro__[1:] if one in known or one is CommonConfig), None)
 
 
 def keys_by_name() -> Mapping[str, Sequence[Key]]:
-    """Return dotted name -> the plain keys of that name, of all commands."""
+    """Return dotted name -> the plain keys with that name in all commands."""
     found: dict[str, list[Key]] = {}
     for command in COMMANDS.values():
         for name, one in keys(command.config).items():

@@ -1,8 +1,8 @@
-"""The components that a config names: finding their classes, checking and building them, and their identities.
+"""Find, check, build and identify the components that a config names.
 
-A component is a mapping with a `_target_`: a class of `retrievers.`, `harness.` or a plug-in that declares the name
-under which it is recorded, nothing else. Its other keys are the constructor's arguments. Those under `runtime:`
-(workers, device, batch size) are arguments too, but they change no result and so do not enter its identity.
+A component is a mapping with a `_target_`: a class of `retrievers.`, `harness.` or a plug-in that declares
+`recorded_as`. Its other keys are the constructor's arguments. Arguments under `runtime:` (workers, device, batch size)
+change no result and stay out of its identity.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from retrievers.base import AtMost
 LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
 
-# Called for each component inside a component as wrap(key, config, make); returns the object to use for it.
+# Called as wrap(key, config, make) for each component inside a component. Returns the object to use.
 Wrap = Callable[[str, Node, Callable[[], Any]], Any]
 Change = Callable[[Key, Any], Any]
 
 SHARED = ("tokenizer", "encoder", "index", "llm")  # groups that other components refer to by interpolation
-# The protocols that arguments of components are annotated with -> the group of the components that have them.
+# Protocol in the annotation of an argument -> the group of the components that the argument takes.
 KINDS = {
     "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm",
     "PairMeasure": "measure",
@@ -46,8 +46,8 @@ GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer"
 def target_class(node: Node, where: str) -> type:
     """Return the class that `_target_` names by its path or its recorded name.
 
-    Raise BadInput unless it is a public one of `retrievers.`, `harness.` or an installed plug-in. where: the config
-        key.
+    Raise BadInput unless it is a public class of `retrievers.`, `harness.` or an installed plug-in.
+    where: the config key.
     """
     target = node["_target_"]
     if isinstance(target, str) and RECORDED.fullmatch(target):
@@ -80,7 +80,6 @@ def _own_class(target: str, where: str) -> type:
 
 
 def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
-    """Return a class of a plug-in. Raise BadInput, naming the plug-in, if it cannot be used."""
     if plugin.problem:
         raise plugin.broken(plugin.problem)
     module_name, _, name = target.rpartition(".")
@@ -102,17 +101,17 @@ def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
 
 
 def recorded_name(cls: type) -> str:
-    """Return the name of a class in identities, trial keys and logged configs, wherever its module moves.
+    """Return the name that stands for a class in identities, trial keys and logged configs.
 
-    A class declares it as `recorded_as`, its group and a name in it such as `retriever/bm25`; subclasses do not inherit
-    it. A class without one is recorded under its path, and no config can name it.
+    A class declares it as `recorded_as`, such as `retriever/bm25`, and keeps it when its module moves. Subclasses do
+    not inherit it. A class without it is recorded under its path, and no config can name it.
     """
     name: str | None = vars(cls).get("recorded_as")
     return name or f"{cls.__module__}.{cls.__qualname__}"
 
 
 def recorded(value: Any) -> Any:
-    """Return a config as it is logged: every `_target_` is the recorded name of its class."""
+    """Return a config for the log: every `_target_` is the recorded name of its class."""
     if isinstance(value, list):
         return [recorded(inner) for inner in value]
     if not isinstance(value, Mapping):
@@ -122,13 +121,13 @@ def recorded(value: Any) -> Any:
 
 
 def arguments(node: Node) -> dict[str, Any]:
-    """Return the constructor's arguments in a component's config, those under `runtime:` included."""
+    """Return the constructor's arguments, including those under `runtime:`."""
     runtime = node.get("runtime") or {}
     return {k: v for k, v in node.items() if k not in ("_target_", "runtime")} | dict(runtime)
 
 
 def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
-    """Make the object that a component's config describes, components inside it first."""
+    """Build a component from its config, and the components inside it first."""
     made = {}
     for key, value in arguments(node).items():
         if isinstance(value, Mapping) and "_target_" in value:
@@ -150,10 +149,10 @@ def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
 
 
 def component_identity(node: Node) -> dict[str, Any]:
-    """Return what decides a component's results: class, version, packages, and arguments outside `runtime:`.
+    """Return everything that decides a component's results: class, version, packages, arguments outside `runtime:`.
 
-    Defaults are filled in: writing one out changes nothing. A class may have `identify(**arguments)` to replace its
-    arguments, such as a model's path by the checksum of its weights.
+    Defaults are filled in, so writing one out changes nothing. A class may replace its arguments with
+    `identify(**arguments)`, such as a model's path by the checksum of its weights.
     """
     cls: Any = target_class(node, "config")
     runtime = dict(node.get("runtime") or {})
@@ -178,10 +177,7 @@ def component_identity(node: Node) -> dict[str, Any]:
 
 
 def changed_values(document: Node, known: Mapping[str, Key], change: Change, prefix: str = "") -> dict[str, Any]:
-    """Return the config with the value of every known key changed, in the components inside it too.
-
-    known: dotted name -> key. prefix: of the names in `document`.
-    """
+    """Return the config with `change` applied to every known key, including the keys of its components."""
     found: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Mapping) and "_target_" in value:
@@ -195,12 +191,12 @@ def changed_values(document: Node, known: Mapping[str, Key], change: Change, pre
 
 
 def spelled(document: Node, known: Mapping[str, Key]) -> dict[str, Any]:
-    """Return a checked config in which each value has one spelling, such as 1.0 for 1 where a float is expected."""
+    """Return a checked config with one spelling for each value, such as 1.0 for 1 where a float is expected."""
     return changed_values(document, known, lambda key, value: one_spelling(value, key.hint))
 
 
 def with_absolute_paths(document: Node) -> dict[str, Any]:
-    """Return the config of a run with the full paths of its data files, with the same meaning in any folder."""
+    """Return the config of a run with absolute paths, so that it means the same in any folder."""
 
     def full(key: Key, value: Any) -> Any:
         stays = isinstance(value, Mapping) or is_address(value)
@@ -210,7 +206,7 @@ def with_absolute_paths(document: Node) -> dict[str, Any]:
 
 
 def reusable(node: Node) -> bool:
-    """Return whether other processes may reuse a retriever's results: unless its argument `cache` is false."""
+    """Return whether other processes may reuse a retriever's results; not if its argument `cache` is false."""
     return arguments(node).get("cache") is not False
 
 
@@ -227,7 +223,7 @@ def _recorded_class(name: str, where: str) -> type:
 
 
 def plugin_of(cls: type) -> plugins.Plugin | None:
-    """Return the plug-in that a component's class is of; None for the harness."""
+    """Return the plug-in of a component's class; None for a class of the harness."""
     return None if cls.__module__.startswith(LEASH) else plugins.owner(cls.__module__)
 
 
@@ -239,7 +235,7 @@ def _plugin_classes(group: str) -> Iterator[type]:
 
 
 def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
-    """Return the dotted paths of the plug-in's own classes that its configs name, in one group or all."""
+    """Return the dotted paths of the plug-in's classes that its configs name. group: "" for all groups."""
     if plugin.problem:
         return []
     files = [path for path in plugin.files if not group or path.parent.name == group]
@@ -249,7 +245,6 @@ def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
 
 @functools.cache
 def _recorded_classes() -> dict[str, type]:
-    """Return recorded name -> class, of all components that a shipped config names."""
     return {recorded_name(cls): cls for cls in _shipped_classes("**")}
 
 
@@ -270,9 +265,9 @@ def _installed(package: str, target: str) -> str:
 
 
 def check_component(node: Any, where: str) -> None:
-    """Raise BadInput where keys or values do not fit the constructor's signature, or the constructor refuses them.
+    """Raise BadInput if keys or values do not fit the constructor's signature, or the constructor refuses them.
 
-    where: the config key, which begins with the component's group. Constructors load nothing, so this is quick.
+    where: the config key; it begins with the component's group.
     """
     _check_arguments(node, where, where.partition(".")[0])
     build(node, where=where)
@@ -284,14 +279,14 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 def classes_of(group: str) -> list[type]:
-    """Return the classes of a group's components, shipped or of plug-ins that can be used."""
+    """Return the classes of a group's components, shipped and of working plug-ins."""
     shipped = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
     return [*shipped, *_plugin_classes(group)]
 
 
 @functools.cache
 def argument_keys(cls: type) -> dict[str, Key]:
-    """Return the values that each argument of a constructor accepts; in a group of keys, as group.key."""
+    """Return argument -> the key that describes its values. Keys of a group are named group.key."""
     hints, found = typing.get_type_hints(cls.__init__), {}  # type: ignore[misc]
     for name, annotated in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
         notes = list(_notes(annotated))
@@ -306,7 +301,6 @@ def argument_keys(cls: type) -> dict[str, Key]:
 
 
 def _notes(hint: Any) -> Iterator[Any]:
-    """Yield the annotations anywhere in a hint."""
     for one in typing.get_args(hint):
         yield from _notes(one)
     if typing.get_origin(hint) is typing.Annotated:
@@ -314,7 +308,6 @@ def _notes(hint: Any) -> Iterator[Any]:
 
 
 def _kind_in(hint: Any) -> str | None:
-    """Return the group of the components that an argument takes; None for plain values."""
     names = [getattr(one, "__name__", "") for one in (hint, *typing.get_args(hint))]
     return next((KINDS[name] for name in names if name in KINDS), None)
 

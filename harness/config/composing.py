@@ -1,4 +1,4 @@
-"""The one road through Hydra: from a command line to a checked config, for a shell, for Python and for sweeps."""
+"""Compose a checked config from a command line with Hydra: for a shell, for Python and for sweeps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONE = threading.RLock()  # Hydra's state belongs to the whole process
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of a command line. show: the part of the config to print. package: the key below which to print."""
+    """The flags of a command line. show: the part of the config to print. package: print only what is below it."""
 
     show: str | None
     resolve: bool
@@ -46,7 +46,7 @@ class Flags:
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Flags:
-        """Read the words after a command. Raise BadInput for flags that do not exist or do not go together."""
+        """Read the words after a command. Raise BadInput for flags that do not exist or exclude each other."""
         parser = _Parser(prog="harness", add_help=False)
         parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
         parser.add_argument("--resolve", action="store_true")
@@ -73,9 +73,9 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """The overrides of a command, as Hydra's lexer reads them.
+    """The overrides of a command, quoted for Hydra's lexer.
 
-    before: of `harness.yaml` and of recipes. given: of the words. allowed: the modules that the words allow.
+    before: from `harness.yaml` and recipes. given: from the command line. allowed: modules from `plugins.allow`.
     """
 
     command: str
@@ -86,10 +86,7 @@ class Request:
 
     @classmethod
     def of(cls, command: str, words: Sequence[str], silent: bool = False) -> Request:
-        """Read a command line. Raise BadInput for bad flags, defaults and recipes.
-
-        silent: whether not to say that `harness.yaml` counts.
-        """
+        """Read a command line. Raise BadInput for bad flags, defaults and recipes. silent: print no note about them."""
         flags, name = Flags.of(words), primary(command)
         plugins.permit(allowed := tuple(plugins.allowed_by(flags.overrides)))
         from_file = () if command == "init" else _defaults(name, words, silent)
@@ -106,7 +103,7 @@ class Request:
         return [*self.before, *self.given]
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
-        """Return the checked config, and its command line. given: the overrides of the words, or of one job of them."""
+        """Return the checked config and its command line. given: the overrides, or those of one job of a multirun."""
         plugins.permit(self.allowed)  # this may be a worker
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
@@ -118,12 +115,11 @@ Checked = tuple[dict[str, Any], Invocation]
 
 
 def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked:
-    """Return the checked config that a command line stands for. Raise BadInput and Hydra's errors.
+    """Return the checked config of a command line. Raise BadInput and Hydra's errors.
 
-    The process stays as it is: arguments, working folder, logging, and Hydra's own state, which the caller may use for
-    other things. Threads compose one after another.
+    The process stays unchanged: arguments, working folder, logging, Hydra's state. Threads wait for each other.
 
-    words: overrides, and `--config-dir=FOLDER`. silent: whether not to say that `harness.yaml` counts.
+    words: overrides, and `--config-dir=FOLDER`. silent: print no note that `harness.yaml` counts.
     """
     check_flags(words)
     with hydras_state():
@@ -131,22 +127,22 @@ def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked
 
 
 def check_flags(words: Sequence[str], refused: tuple[str, ...] = ("-", "hydra.", "hydra/")) -> None:
-    """Raise BadInput for what only the command line takes. refused: how such words begin."""
+    """Raise BadInput for words that only the command line takes. refused: their beginnings."""
     for word in words:
         if word.startswith(refused) and not word.startswith("--config-dir="):
             raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
 
 
 def compose_request(request: Request) -> Checked:
-    """Return the checked config that a request stands for; within `hydras_state`."""
+    """Return the checked config of a request. Call it within `hydras_state`."""
     plain, choices = composer(primary(request.command), request.flags.folders)((), request.overrides)
     return request.checked(plain, choices, request.given)
 
 
 def master(request: Request, multirun: bool = True) -> tuple[DictConfig, LeashedLoader]:
-    """Return Hydra's whole config of a request, and the loader that made it; within `hydras_state`.
+    """Return Hydra's whole config of a request, and its loader. Call it within `hydras_state`.
 
-    multirun: whether overrides of several values are left for Hydra's launchers to apply.
+    multirun: leave overrides of several values to Hydra's launchers.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -159,9 +155,9 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
 
 
 def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
-    """Return Hydra's whole config of a sweep without what is swept, and a loader; within `hydras_state`.
+    """Return Hydra's whole config of a sweep without the swept keys, and a loader. Call it within `hydras_state`.
 
-    The composer keeps it: the trials need not compose it again.
+    The composer keeps the config for the trials.
     """
     from hydra.core.hydra_config import HydraConfig
 
@@ -176,7 +172,7 @@ def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
 
 @contextmanager
 def hydras_state() -> Iterator[None]:
-    """Let the block use what Hydra and OmegaConf keep for the whole process, and give it back to the caller."""
+    """Give the block the process-wide state of Hydra and OmegaConf, and restore the caller's state afterwards."""
     from hydra import version
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import setup_globals
@@ -196,7 +192,7 @@ def hydras_state() -> Iterator[None]:
 
 
 def shown_config(request: Request) -> str:
-    """Return the config of a request as YAML, as `--cfg` prints it; within `hydras_state`."""
+    """Return the YAML that `--cfg` prints. Call it within `hydras_state`."""
     from omegaconf import OmegaConf
 
     whole, _ = master(request, multirun=request.command == "sweep")
@@ -215,9 +211,9 @@ def shown_config(request: Request) -> str:
 class Composed:
     """Hydra's config for a set of choices.
 
-    plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all its nodes.
-    interpolations: the values that refer to other keys, as they are written. section: Hydra's, for `${hydra:...}`.
-    with_values: overrides of plain values -> the same with these values set.
+    plain: the resolved config. choices: config group -> choice. keys: dotted keys of all nodes.
+    interpolations: unresolved values with `${...}`. section: Hydra's config, for `${hydra:...}`.
+    with_values: overrides of plain values -> this config with the values set.
     """
 
     config: DictConfig
@@ -230,7 +226,6 @@ class Composed:
 
     @classmethod
     def of(cls, whole: DictConfig) -> Composed:
-        """whole: the config with Hydra's own section, to which values may refer."""
         from hydra.core.hydra_config import HydraConfig
 
         HydraConfig.instance().set_config(whole)
@@ -258,7 +253,7 @@ class Composed:
         )
 
     def changed(self, values: Mapping[str, Any]) -> Composed:
-        """Return the config with other values of keys that it has; values that refer to these follow."""
+        """Return the config with other values of existing keys. Values that refer to them follow."""
         config = copy.deepcopy(self.config)
         for key, value in values.items():  # before resolving
             _set_in(config, key, value)
@@ -266,19 +261,16 @@ class Composed:
 
 
 class Composer:
-    """Makes configs. Hydra composes once for each set of choices; plain values are set in copies.
-
-    load: overrides -> Hydra's whole config. is_group: whether a key is a config group.
-    """
+    """Composes once with Hydra for each set of choices, and sets plain values in copies."""
 
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
         self.is_group = functools.cache(is_group)
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config, and the choices. Raise Hydra's exceptions.
+        """Return the resolved config and the choices. Raise Hydra's exceptions.
 
-        fixed: overrides that several configs share. overrides: of this one; they come last.
+        fixed: overrides that several configs share. overrides: applied after `fixed`.
         """
         from hydra.core.hydra_config import HydraConfig
 
@@ -295,7 +287,7 @@ class Composer:
         return config, dict(composed.choices)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
-        """Return Hydra's whole config, without the keys inside groups that the choices do not have."""
+        """Return Hydra's whole config, without the overrides that are not `applicable`."""
         from omegaconf import open_dict
 
         kept = self.applicable(overrides)
@@ -309,9 +301,9 @@ class Composer:
         return whole
 
     def applicable(self, overrides: Sequence[str]) -> list[str]:
-        """Return the overrides of a trial without the keys inside groups that its choices do not have.
+        """Return the overrides of a trial, without keys that its choices do not have. Raise Hydra's exceptions.
 
-        So gate.threshold applies to gate=score, and not to gate=none. Raise Hydra's exceptions.
+        So gate.threshold applies to gate=score, but not to gate=none.
         """
         inner = {one for one in overrides if is_inner(one, self.is_group)}
         if not inner:
@@ -320,9 +312,9 @@ class Composer:
         return [one for one in overrides if one not in inner or _key(one) in keys]
 
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return key that not all swept choices have -> those that have it, as group=choice.
+        """Return key -> the swept choices that have it (group=choice), for keys that only some of them have.
 
-        swept: key -> its overrides. Raise Hydra's exceptions, also for a key inside a group that no choice has.
+        swept: key -> its overrides. Raise Hydra's exceptions, also for a key that no choice has.
         """
         first = {key: overrides[0] for key, overrides in swept.items()}
         inner = [_key(one) for one in (*fixed, *first.values()) if is_inner(one, self.is_group)]
@@ -343,11 +335,9 @@ class Composer:
         return [_key(one) for one in self.applicable(overrides)]
 
     def _hydras(self, overrides: Sequence[str]) -> Composed:
-        """Return the config as Hydra composes it."""
         return self._composed(tuple(overrides), _environment())
 
     def _shared(self, hydras: Sequence[str], others: Sequence[str]) -> Composed:
-        """Return the config as Hydra composes `hydras`, with the plain values of `others` set."""
         composed = self._hydras(hydras)
         if not others:
             return composed
@@ -356,14 +346,13 @@ class Composer:
         return composed.with_values[words]
 
     def _values(self, overrides: Sequence[str], composed: Composed) -> dict[str, Any]:
-        """Return key -> plain value. Raise Hydra's exception for a key that the config does not have."""
         values = {_key(one): _parsed(one).value() for one in overrides}
         if unknown := next((key for key in values if key not in composed.keys), None):
             raise _unknown(unknown)
         return values
 
     def _sets_value(self, override: Override) -> bool:
-        """Return whether an override only replaces a plain value: Hydra need not compose again."""
+        """Return whether an override only replaces a plain value, so that Hydra need not compose again."""
         value, key = override.value(), override.key_or_group
         scalars = value if isinstance(value, list) else [value]
         plain = all(isinstance(one, bool | int | float | str | None) for one in scalars)
@@ -373,7 +362,7 @@ class Composer:
 
 
 def composer(name: str, folders: Sequence[Path] = ()) -> Composer:
-    """Return the composer of a primary config. It is kept unless there are further folders, whose files may change."""
+    """Return the composer of a primary config. It is kept unless further folders are given: their files may change."""
     return _composer(name, folders) if folders else _kept(name, tuple(plugins.folders()))
 
 
@@ -410,7 +399,6 @@ def _loader(folders: Sequence[Path]) -> LeashedLoader:
 
 
 def _defaults(name: str, words: Sequence[str], silent: bool) -> tuple[Any, ...]:
-    """Return the settings of `harness.yaml`; they come first, so the command line overrides them."""
     found = command_defaults(name, words)
     if not silent and (note := found.note()):
         print(note, file=sys.stderr)  # noqa: T201
@@ -441,7 +429,6 @@ def _key(override: str) -> str:
 
 
 def _environment() -> tuple[tuple[str, str], ...]:
-    """Return the variables that configs may read."""
     return tuple(one for one in os.environ.items() if one[0].startswith("HARNESS_") or one[0] == "MLFLOW_TRACKING_URI")
 
 

@@ -1,8 +1,7 @@
-"""Which keys only the command line may set, since `harness.yaml` and the config of a logged run may be a stranger's.
+"""Decide which keys only the command line (or a call in Python) may set.
 
-The command line is what the user types, or the call in Python. A key needs it if its role is `ACTS` or its name says
-that it decides where data or secrets go. Keys with the role `WRITES` may be set elsewhere as long as they stay inside
-the working folder.
+`harness.yaml` and the config of a logged run may come from a stranger. They may not set keys with the role `ACTS`, or
+keys whose name says where data or secrets go. Keys with the role `WRITES` must stay inside the working folder.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from harness.config.commands import keys_by_name
 from harness.config.places import is_address
 from harness.config.schema import Role
 
-# Names that say where something is sent, or which secret: of any part of any key, those of plug-ins included.
+# Parts of key names that say where data are sent, or which secret is used. They hold for plug-ins too.
 SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",
 )  # fmt: skip
-CHOICES = {"tracking": ("mlflow", "csv", "none")}  # of a group, those that send nothing to where the user has not said
-ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # which say the same
+CHOICES = {"tracking": ("mlflow", "csv", "none")}  # choices that send data only where the user has said
+ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # key -> its variable
 
 
 def sends(key: str) -> bool:
-    """Return whether a key decides which server gets data or a secret."""
+    """Return whether a key decides which server gets data or secrets."""
     return any(fnmatchcase(part, name) for part in key.split(".") for name in SENDS)
 
 
@@ -42,7 +41,6 @@ def writes(key: str) -> bool:
 
 
 def _roles(key: str) -> Role:
-    """Return the roles that a key has in any command, or as an argument of any choice of its group."""
     found = keys_by_name().get(key, ())
     if not found and "." in key:
         group, *_, argument = key.split(".")
@@ -52,7 +50,7 @@ def _roles(key: str) -> Role:
 
 
 def consent_refusal(key: str, value: object, folder: Path) -> str:
-    """Return why a file in a folder may not set a key to a value, as a sentence without its end; empty if it may."""
+    """Return why a file in a folder may not set a key to a value: a sentence without its end, or "" if it may."""
     said = f"the command line{f' or in {ENVIRONMENT[key]}' if key in ENVIRONMENT else ''}"
     if needs_command_line(key):
         return f"{key} can only be given on {said}"

@@ -1,13 +1,12 @@
-"""`harness.yaml` in the working folder: what every command here is given unless the command line says otherwise.
+"""Read `harness.yaml` in the working folder: defaults for every command here.
 
 Each line is `key: value`, with the keys of the command line:
 
     dataset: contest
     dataset.path: data
-    experiment_name: first
 
-The file may come from a stranger. It can only set keys that our own configs have, to plain values, and none of those
-that need the command line (`consent`).
+The file may come from a stranger. It may only set keys of shipped configs, to plain values, and no key that needs the
+command line (`consent`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SIZE_LIMIT = 100_000  # bytes
 
 @dataclass(frozen=True)
 class Setting:
-    """A line of the file. value: a plain value or a list of them. text: as it is written. where: file:line."""
+    """A line of the file. value: a plain value or a list of them. text: the raw value. where: file:line."""
 
     key: str
     value: Any
@@ -41,7 +40,6 @@ class Setting:
 
     @property
     def is_choice(self) -> bool:
-        """Whether it chooses a component or a recipe."""
         return self.key in _groups()
 
 
@@ -49,24 +47,23 @@ class Setting:
 class Defaults:
     """The settings of the file that a command takes.
 
-    replaced: keys that are left out because the command line chooses another component; a sweep over several keeps them
-        if
-    the component of the file is among them.
+    replaced: keys that are dropped because the command line chooses another component. A sweep keeps them if it also
+    tries the component of the file.
     """
 
     settings: tuple[Setting, ...] = ()
     replaced: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """Return the line that says that the file is used; empty if nothing of it counts."""
+        """Return the note that the file is used; "" if no line of it counts."""
         without = f", without {', '.join(self.replaced)}" if self.replaced else ""
         return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
 
 
 def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
-    """Return the defaults of a command. Raise BadInput, with file and line, for what no command can mean.
+    """Return the defaults of a command. Raise BadInput, with file and line, for a bad file.
 
-    name: of its primary config. words: the command line. folder: of the file; None: the working folder.
+    name: the primary config. words: the command line. folder: the folder of the file; None: the working folder.
     """
     settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)
@@ -89,7 +86,7 @@ def command_defaults(name: str, words: Sequence[str], folder: Path | None = None
 
 
 def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
-    """Return group -> choice of a command: by the command line, else by the file, else its default."""
+    """Return group -> choice of a command: from the command line, else from the file, else the default."""
     known = manual.manual(name).groups
     found = {group: entry.value for group, entry in known.items()}
     found |= {one.key: one.text for one in file_settings(words).values() if one.is_choice}
@@ -98,12 +95,12 @@ def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def file_settings(words: Sequence[str]) -> dict[str, Setting]:
-    """Return key -> setting, of the file in the working folder."""
+    """Return key -> setting for the file in the working folder."""
     return {one.key: one for one in read_defaults(Path(FILE), config_folders(words))}
 
 
 def commands_with(key: str) -> list[str]:
-    """Return the primary configs that have a plain key or a group of this name, or a group with such a key."""
+    """Return the primary configs that have this key or group, or a group with this key."""
     groups = [group for group in sorted(_groups()) if key in manual.all_keys(group) and group not in manual.RECIPES]
     return [
         name for name, one in _manuals().items() if key in one.keys or key in one.groups or {*groups} & {*one.groups}
@@ -111,7 +108,7 @@ def commands_with(key: str) -> list[str]:
 
 
 def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """Return the settings of a file, () if there is none. folders: of further configs, whose choices are known too."""
+    """Return the settings of a file; () without a file. folders: further folders of configs."""
     if not path.is_file():
         return ()
     if path.stat().st_size > SIZE_LIMIT:
@@ -120,7 +117,7 @@ def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ..
 
 
 def parse_defaults(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """Return the settings in the text of a file. Arguments and errors as for `read_defaults`."""
+    """Return the settings in the text of a file. Raise BadInput, with file and line, for a bad line."""
     settings = tuple(_parsed(text, path))
     first: dict[str, Setting] = {}
     for one in settings:
@@ -142,7 +139,7 @@ def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """Return group -> choice, or choices with commas, and all keys that a command line and its recipes give."""
+    """Return group -> choice (several with commas), and all keys that a command line and its recipes give."""
     folders = config_folders(words)
     pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
     chosen: dict[str, str] = {}
@@ -179,7 +176,6 @@ def every_key(folders: Sequence[Path] = ()) -> list[str]:
 
 
 def _parsed(text: str, path: Path) -> Iterator[Setting]:
-    """Yield the lines of a file as settings. Raise BadInput unless it is a flat YAML mapping of plain values."""
     import yaml
 
     with yaml_files.refusing(path):
@@ -197,7 +193,6 @@ def _parsed(text: str, path: Path) -> Iterator[Setting]:
 
 
 def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
-    """Return a scalar, or a list of scalars, refusing what a config would look up or run."""
     import yaml
 
     if isinstance(node, yaml.MappingNode):
@@ -222,7 +217,6 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
 
 
 def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
-    """Raise BadInput for unknown keys and choices, and for what the command line must say. here: folder of the file."""
     if one.is_choice:
         known = manual.choice_files(one.key, folders)
         if one.value is not None and (not isinstance(one.value, str) or one.value not in known):

@@ -1,7 +1,4 @@
-"""`harness COMMAND --help`: each key with its value and comment, and the choices of each group, from `conf/`.
-
-Tab completion of the command line.
-"""
+"""`harness COMMAND --help`, and tab completion of the command line."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ from harness.config.schema import keys
 LEAST, MOST = 60, 100  # characters of a line
 COLUMN = 27  # where comments begin
 CHOICES = 17  # where descriptions of choices begin
-ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how what uses it refers to it
-REFUSED = (("run", "task"),)  # (command, group): inherited, but of one choice alone
+ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> the reference of its users
+REFUSED = (("run", "task"),)  # (command, group): inherited groups with only one possible choice
 LONGEST = 40  # characters of a value that is shown whole
 
 
 def help_page(command: str, words: Sequence[str]) -> str:
-    """Return the help of a command, with the values that `words`, its command line, and `harness.yaml` give."""
+    """Return the help of a command. Values come from `words`, the command line, and from `harness.yaml`."""
     name, folders = primary(command), config_folders(words)
     own, from_file = manual.manual(name), command_defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
@@ -74,7 +71,6 @@ def _group(
     folders: Sequence,
     brief: bool = False,
 ) -> Iterator[str]:
-    """Yield the choices of a group, and the keys of the chosen one unless brief."""
     yield from _wrapped(entry.comment, f"{group}={picked[group]}")
     for choice, path in manual.choice_files(group, folders).items():
         mark = "*" if choice == picked[group] else " "
@@ -104,7 +100,6 @@ def _width() -> int:
 
 
 def _wrapped(text: str, head: str) -> list[str]:
-    """Return `head`, and beside it the text in a column."""
     if not head:
         return textwrap.wrap(text, _width())
     if not text:
@@ -131,7 +126,7 @@ complete -c harness -f -a '(__harness)'""",
 
 
 def candidates(line: str) -> list[str]:
-    """Return what the last word of a line may be: commands first, then keys and groups, then the values of a key."""
+    """Return the completions of the last word of a line: commands, then keys and groups, then values of a key."""
     typed = line.split()[1:]
     word = typed.pop() if typed and not line.endswith(" ") else ""
     before = " ".join(typed[:2])

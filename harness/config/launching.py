@@ -1,4 +1,4 @@
-"""Hydra's launchers: many jobs from one command line, in this process or in others."""
+"""Launch many jobs from one command line with Hydra's launchers, in this process or in others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandJob:
-    """Runs the command of a request with the config that a launcher has composed for one job."""
+    """Runs the command of a request with the config of one job."""
 
     request: Request
 
@@ -37,7 +37,7 @@ class CommandJob:
 
 
 def multirun(request: Request) -> None:
-    """Run a command once for each combination of its overrides' values, as `-m` asks; within `hydras_state`."""
+    """Run a command once for each combination of values (`-m`). Call it within `hydras_state`."""
     from hydra.core.plugins import Plugins
 
     whole, loader = master(request)
@@ -48,7 +48,7 @@ def multirun(request: Request) -> None:
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:
-    """Return the launcher that a config names. task: called with the config of each of its jobs."""
+    """Return the launcher that a config names. task: called with the config of each job."""
     from hydra.core.plugins import Plugins
 
     found = Plugins.instance().instantiate_launcher(
@@ -60,7 +60,7 @@ def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictC
 
 
 def log_as_configured() -> None:
-    """Set up logging as Hydra's section of the composed config says."""
+    """Set up logging from Hydra's section of the composed config."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import configure_log
     from omegaconf import OmegaConf
@@ -80,7 +80,7 @@ def _context(loader: LeashedLoader, whole: DictConfig) -> HydraContext:
 
 
 def _isolate() -> None:
-    """Let Hydra's launcher start Ray with workers that import nothing from the working folder."""
+    """Make Hydra's launcher start Ray with workers that import nothing from the working folder."""
     from hydra_plugins.hydra_ray_launcher import _core
     from omegaconf import OmegaConf
 

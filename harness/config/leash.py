@@ -1,9 +1,9 @@
-"""Hydra on the leash: what flags, config files and overrides may decide about Hydra itself.
+"""Limit what flags, config files and overrides may decide about Hydra itself.
 
-Hydra imports, opens and calls what its own section of a config names: logging factories, launchers, callbacks, packages
+Hydra imports, opens and calls whatever its section of a config names: logging factories, launchers, callbacks, packages
 of configs. That section must be the shipped one, except for the launcher, the sweeper and the verbosity.
 
-Imports Hydra at the top, since a launcher sends the loader to its workers: import this module only where it is used.
+Import this module only where it is used: it imports Hydra at the top, since a launcher sends the loader to its workers.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
 def check_size(document: Mapping[str, Any]) -> None:
-    """Raise BadInput for a key whose references `${...}` stand for more than MOST characters, before any is resolved.
+    """Raise BadInput if the references `${...}` of a key would resolve to more than MOST characters.
 
-    document: a config as plain dicts and lists, unresolved.
+    document: the unresolved config, plain dicts and lists.
     """
     values = dict(_values(document, ()))
     sizes: dict[tuple[str, ...], int] = {}
@@ -71,7 +71,6 @@ def check_size(document: Mapping[str, Any]) -> None:
 
 
 def _values(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (path, value) of everything in a config: groups and lists as they are, other values as text."""
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     yield path, value if isinstance(value, Mapping | list) else str(value)
     for name, one in inner:
@@ -79,7 +78,6 @@ def _values(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _target(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the path that a reference names: from the root, or with dots at its front, from where it stands."""
     bare = name.strip().lstrip(".")
     up = len(name.strip()) - len(bare)
     return (*(path[:-up] if up else ()), *re.findall(r"[^.\[\]]+", bare))
@@ -108,7 +106,7 @@ NUMBERS = {
     "launcher.signal_delay_s": Key(int, least=0),
     "launcher.max_num_timeout": Key(int, least=0),
 }
-# Of Hydra's section, what a command line may set, what a file of --config-dir may, and what Hydra itself fills in.
+# Keys of Hydra's section that a command line may set, that a file of --config-dir may set, and that Hydra fills in.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
 FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
@@ -116,7 +114,7 @@ FREE = ("launcher", "sweeper", "verbose")
 
 
 class Repository(ConfigRepository):
-    """The sources of config files. Raises BadInput, with its name, for a file that is not YAML or endless."""
+    """The sources of config files. Raises BadInput with the file name for a file that is not YAML or has no end."""
 
     def __deepcopy__(self, _: Any) -> Repository:
         return copy.copy(self)  # Hydra copies it for each config that it composes, in case other sources replace these
@@ -132,7 +130,7 @@ class Repository(ConfigRepository):
 
 @contextmanager
 def _parsing_in_c() -> Iterator[None]:
-    """Let OmegaConf parse YAML with libyaml, which is eight times as fast as PyYAML's Python."""
+    """Let OmegaConf parse YAML with libyaml: eight times as fast."""
     slow, fast = omegaconf._utils.get_yaml_loader, _loader_in_c()
     omegaconf._utils.get_yaml_loader = lambda: fast
     try:
@@ -157,10 +155,7 @@ def _loader_in_c() -> Any:
 
 
 class LeashedLoader(ConfigLoaderImpl):
-    """Hydra's loader of configs, which refuses what the leash does not allow. Raises BadInput.
-
-    Every config goes through it before Hydra uses it in any way, in workers too.
-    """
+    """Hydra's loader of configs. Raises BadInput for a config that the leash refuses, in workers too."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         for folder in plugins.folders():
@@ -242,7 +237,6 @@ def _check_override(override: Override) -> None:
 
 
 def _check_choice(override: Override, repo: Any) -> None:
-    """Raise BadInput for a group that is set to something else than a name."""
     group, value = override.key_or_group, override.value()
     if not group:
         raise BadInput(f"{override.input_line!r} has no key. Overrides are key=value.")
@@ -269,7 +263,6 @@ def _check_file(content: Any, file: str) -> None:
 
 
 def _check_section(section: DictConfig, config_name: str | None) -> None:
-    """Raise BadInput unless Hydra's section is the shipped one in all that is not free."""
     for name, targets in PLUGINS.items():
         _check_plugin(section, name, targets)
     content: Any = OmegaConf.to_container(section, resolve=False)
@@ -287,7 +280,6 @@ def _check_section(section: DictConfig, config_name: str | None) -> None:
 
 
 def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> None:
-    """Refuse what Hydra would instantiate: other launchers and sweepers, and every `_target_` inside them."""
     content: Any = section[name]
     if not isinstance(content, DictConfig) or content.get("_target_") not in targets:
         known = ", ".join(target.rpartition(".")[2] for target in targets)
@@ -305,7 +297,6 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
 
 @functools.cache
 def _shipped(config_name: str | None) -> dict[str, Any]:
-    """Return Hydra's section of a command as shipped: Hydra's own defaults, then those of our configs."""
     stock = Path(next(iter(hydra.conf.__path__))) / "hydra"
     sections = [OmegaConf.structured(hydra.conf.HydraConf), OmegaConf.load(stock / "output" / "default.yaml")]
     for group in ("help", "hydra_help", "hydra_logging", "job_logging"):
@@ -318,7 +309,7 @@ def _shipped(config_name: str | None) -> dict[str, Any]:
 
 
 def _environment(name: str, default: Any = oc._DEFAULT_MARKER_, *, _node_: Node) -> str | None:
-    """Resolve `${oc.env:NAME}`, for variables that hold no secret: whatever it reads may be logged."""
+    """Resolve `${oc.env:NAME}`, but only for variables without secrets: the value may be logged."""
     key = str(_node_._get_full_key(None))
     if not str(name).startswith("HARNESS_") and (name, key) != ("MLFLOW_TRACKING_URI", "tracking.uri"):
         raise BadInput(

@@ -1,6 +1,6 @@
-"""What each command takes, with words about it: its keys from the schema, and the choices of its groups from `conf/`.
+"""Describe what each command takes: its keys, from the schema, and the choices of its groups, from `conf/`.
 
-Hydra is not needed for that, so help and the checks of `harness.yaml` take milliseconds.
+It needs no Hydra, so help and the checks of `harness.yaml` take milliseconds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from harness.errors import BadInput
 if TYPE_CHECKING:
     from yaml import Node
 
-RECIPES = ("experiment", "sweep")  # groups whose choices set keys and choices of others
+RECIPES = ("experiment", "sweep")  # groups whose choices set other keys and groups
 GLOBAL = "# @package _global_"
-SWEPT = "hydra.sweeper.params."  # where a named sweep has the keys that it sets
+SWEPT = "hydra.sweeper.params."  # before the keys that a named sweep sets
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A key as a config has it. value: as it is written there. comment: the text beside it."""
+    """A key in a config. value: the raw text. comment: the comment beside it."""
 
     value: str
     comment: str
@@ -37,11 +37,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Page:
-    """One file of configs.
+    """One config file.
 
-    about: its first comment. keys: dotted key -> entry, of every leaf. groups, bases: of its defaults list, the choices
-        and
-    the other configs. package: whether its keys are those of the whole config. targets: names of the classes in it.
+    about: the first comment. keys: dotted key -> entry, for every leaf. groups, bases: the choices and the other
+    configs in its defaults list. package: whether its keys start at the root (`_global_`). targets: class names.
     """
 
     about: str
@@ -66,14 +65,14 @@ class Manual:
 
 
 def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
-    """Return whether an override sets a key inside a group: only some choices of the group may have it."""
+    """Return whether an override sets a key inside a group, which only some choices may have."""
     key = override.partition("=")[0]
     group, dot, _ = key.partition(".")
     return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)
 
 
 def manual(name: str) -> Manual:
-    """Return the manual of the command whose primary config has this name."""
+    """Return the manual of a command. name: its primary config."""
     cls, of_groups = config_class(name), dict(_groups_of(name))
     own = {key: Entry(one.written, one.help) for key, one in keys(cls).items()}
     if (task := of_groups.get("task")) and (path := choice_files("task").get(task.value)):
@@ -85,7 +84,6 @@ def manual(name: str) -> Manual:
 
 
 def _groups_of(name: str) -> dict[str, Entry]:
-    """Return the groups of a primary config, inherited ones first."""
     page = read_manual(conf_folder() / f"{name}.yaml")
     inherited: dict[str, Entry] = {}
     for base in page.bases:
@@ -94,13 +92,13 @@ def _groups_of(name: str) -> dict[str, Entry]:
 
 
 def shipped(group: str, choice: str) -> dict[str, Any]:
-    """Return the content of a shipped choice."""
+    """Return the content of a shipped choice's file."""
     found: dict[str, Any] = yaml_files.load_yaml(conf_folder() / group / f"{choice}.yaml")
     return found
 
 
 def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return choice -> its file. folders: of further configs, which come first."""
+    """Return choice -> file. folders: further folders of configs; they win over shipped ones."""
     found: dict[str, Path] = {}
     for folder in (conf_folder(), *plugins.folders(), *folders):
         found |= {path.stem: path for path in sorted((folder / group).glob("*.yaml"))}
@@ -108,9 +106,9 @@ def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
-    """Return dotted key in the whole config -> entry, of every key that a choice brings; {} for an unknown choice.
+    """Return dotted key -> entry for every key that a choice brings; {} for an unknown choice.
 
-    above: the choices that build on this one. Raise BadInput if it is one of them.
+    above: the choices that build on this one. Raise BadInput if the choice is among them.
     """
     path = choice_files(group, folders).get(choice)
     if path is None:
@@ -125,7 +123,7 @@ def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Se
 
 
 def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
-    """Return the names of the classes in a choice and in its bases; [] for an unknown choice."""
+    """Return the class names in a choice and its bases; [] for an unknown choice."""
     if (path := choice_files(group, folders).get(choice)) is None:
         return []
     page = read_manual(path)
@@ -134,7 +132,7 @@ def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
 
 
 def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
-    """Return the keys that any choice of a group brings."""
+    """Return the keys of all choices of a group."""
     found: dict[str, Entry] = {}
     for choice in choice_files(group, folders):
         found = manual_keys(group, choice, folders) | found
@@ -143,7 +141,7 @@ def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
 
 @functools.cache
 def read_manual(path: Path) -> Page:
-    """Read a file of configs with its comments. Raise BadInput, with file and line, if it is none."""
+    """Read a config file with its comments. Raise BadInput, with file and line, if it is not one."""
     import yaml
 
     text = yaml_files.text_of(path)
@@ -166,7 +164,6 @@ def read_manual(path: Path) -> Page:
 
 
 def _pairs(node: Node) -> list[tuple[Node, Node]]:
-    """Return the (key, value) pairs of a mapping. Raise MarkedYAMLError for other nodes, and keys without a name."""
     from yaml import MappingNode, MarkedYAMLError, ScalarNode
 
     if not isinstance(node, MappingNode):
@@ -178,7 +175,6 @@ def _pairs(node: Node) -> list[tuple[Node, Node]]:
 
 
 def _entries(node: Node, text: str, lines: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """Yield (dotted key, entry) of every leaf below a mapping; lists are leaves."""
     from yaml import MappingNode
 
     for key, value in _pairs(node):
@@ -205,7 +201,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    """Return the comment that follows a place in a line, with the lines of comment right below it."""
+    """Return the comment after a place in a line, and its continuation lines below."""
     place = lines[line].find("#", column) if line < len(lines) else -1  # a block of text may end below the last line
     if place < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Errors as messages for people: Hydra's and OmegaConf's in plain words, and what was probably meant."""
+"""Turn errors into messages for people: Hydra's and OmegaConf's in plain words, with suggestions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multir
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return Hydra's flags with their values, and the other words: its parser wants all overrides side by side."""
+    """Return Hydra's flags with their values, and the other words."""
     flags: list[str] = []
     others: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -31,10 +31,7 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_words(command: str, words: Sequence[str], commands: Collection[str]) -> None:
-    """Raise BadInput for a word that is neither KEY=VALUE nor a flag of Hydra's, saying what to write instead.
-
-    commands: the names of all commands.
-    """
+    """Raise BadInput for a word that is neither KEY=VALUE nor a flag of Hydra. The message says what to write."""
     flags, others = split_flags(words)
     for flag in flags:
         if flag.startswith("-") and not _names(flag.partition("=")[0], FLAGS):
@@ -53,7 +50,6 @@ def check_words(command: str, words: Sequence[str], commands: Collection[str]) -
 
 
 def _check_objective(command: str) -> None:
-    """Raise BadInput if the command reads runs that have an objective already."""
     own = manual.manual(primary(command)).keys
     if "metric" in own and "objective" not in own:
         raise BadInput(
@@ -63,12 +59,12 @@ def _check_objective(command: str) -> None:
 
 
 def _names(word: str, flags: Collection[str]) -> bool:
-    """Return whether a word is one of the flags, or the beginning of a long one, as Hydra accepts."""
+    """Return whether a word is a flag, or the beginning of a long one: Hydra accepts both."""
     return word in flags or (word[:2] == "--" and len(word) > 2 and any(flag.startswith(word) for flag in flags))
 
 
 def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
-    """Return the command line with its command first, if something precedes it; None without a command."""
+    """Return the command line with its command moved to the front; None without a command."""
     for n in (2, 1):
         for place in range(1, len(words) - n + 1):
             name = " ".join(words[place : place + n])
@@ -79,7 +75,7 @@ def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
 
 
 def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
-    """Return the message for a key that a composed config does not have, and what to do about it."""
+    """Return the message for a key that a composed config does not have, with a remedy."""
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
@@ -106,7 +102,6 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
 
 
 def _near(key: str, known: Sequence[str]) -> str | None:
-    """Return the known key with the same last name, else one that is spelt alike."""
     same = [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
     return next(iter([*same, *difflib.get_close_matches(key, known, n=1, cutoff=0.6)]), None)
 
@@ -116,7 +111,7 @@ def _any_of(names: Sequence[str]) -> str:
 
 
 def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple[str, list[str]] | None:
-    """Return a group and its choices that bring the key; None if no choice of a component does."""
+    """Return a group and its choices that have the key; None if no choice has it."""
     for group in own.groups:
         if group not in manual.RECIPES:
             found = [
@@ -145,7 +140,6 @@ def _option(flag: str, words: Sequence[str], command: str) -> str:
 
 
 def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> str:
-    """Return the message for words without a key."""
     own, (word, *rest) = manual.manual(primary(command)), bare
     key = word.rstrip(":")
     if near := did_you_mean(f"{command} {word}", [one for one in subcommands if one.startswith(f"{command} ")]):
@@ -173,7 +167,7 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def explain(error: BaseException, command: str, words: Sequence[str]) -> str | None:
-    """Return the message for bad input or a bad config; None for a failure of the run."""
+    """Return the message for bad input or a bad config; None for other errors."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -192,7 +186,7 @@ _ERRNO = re.compile(r"\[Errno (\d+)\] [^\n:]+: '([^'\n]+)'(?: -> '([^'\n]+)')?")
 
 
 def failure(error: BaseException) -> str | None:
-    """Return the message for a failed run whose reason is known, such as a full disk; None for others."""
+    """Return the message for a failure with a known reason, such as a full disk; None for others."""
     if isinstance(error, Failed):
         return str(error)
     if type(error).__module__.startswith("mlflow.") and (said := _ERRNO.search(str(error))):

@@ -1,4 +1,4 @@
-"""Overrides `key=value`: as people type them, and as Hydra's lexer reads them."""
+"""Convert overrides `key=value` between the form that people type and the form that Hydra's lexer reads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """Return a function from a dotted key to its entry in the schema; None for a key that no chosen component has.
+    """Return a function: dotted key -> its schema entry, or None if no chosen component has the key.
 
-    name: of the primary config. words: the command line, which chooses the components.
+    name: the primary config. words: the command line, which chooses the components.
     """
     known, folders = keys(config_class(name)), config_folders(words)
 
@@ -42,9 +42,9 @@ def lookup(name: str, words: Sequence[str]) -> KeyOf:
 
 
 def quoted_override(word: str, key_of: KeyOf, multirun: bool = False) -> str:
-    """Return an override that Hydra's lexer accepts: values of text keys, and others that it would refuse, are quoted.
+    """Quote the value of a text key, and any value that Hydra's lexer would refuse.
 
-    In a multirun, commas separate values, and each is quoted.
+    In a multirun, commas separate values, and each value is quoted.
     """
     key, equals, value = word.partition("=")
     if not equals or word.startswith("-") or _is_plain(value):
@@ -67,7 +67,7 @@ def unquoted(word: str) -> str:
 
 
 def override_of(one: Setting, key_of: KeyOf) -> str:
-    """Return a setting as an override, never of several values."""
+    """Return a setting as an override with one value."""
     if one.is_choice:
         return f"{one.key}={'null' if one.value is None else one.value}"
     about = key_of(one.key)
@@ -76,12 +76,12 @@ def override_of(one: Setting, key_of: KeyOf) -> str:
 
 
 def as_typed(key: str, value: Any) -> str:
-    """Return the override that sets a key to a plain value, as people type it."""
+    """Return the override that sets a key to a plain value, in the form that people type."""
     return unquoted(f"{key}={_literal(value)}")
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether Hydra reads a value as this text, whatever the key: a name or a path of Latin letters."""
+    """Return whether Hydra reads a value as this very text: a name or a path of Latin letters."""
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 
@@ -89,7 +89,6 @@ _WORDS = ("null", "true", "false", "nan", "inf")
 
 
 def _literal(value: Any) -> str:
-    """Return a plain value, or a list of them, as Hydra's lexer reads it."""
     if isinstance(value, list):
         return f"[{','.join(map(_literal, value))}]"
     if value is None or isinstance(value, bool):

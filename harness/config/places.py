@@ -1,4 +1,4 @@
-"""Where the cache may be, a folder or a prefix in a bucket of an object store; and where the shipped configs are."""
+"""The places of the cache (a folder, or a prefix in a bucket) and of the shipped configs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harness.errors import BadInput
 KEY = "store.path"
 SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_S3 = ("s3", "s3a", "s3n")  # names that other tools have for the same
+_S3 = ("s3", "s3a", "s3n")  # names of the same scheme in other tools
 
 
 @dataclass(frozen=True)
 class BucketPlace:
-    """A place in an object store. prefix: of the names of all objects; may be ""."""
+    """A place in an object store. prefix: the beginning of all object names; may be ""."""
 
     bucket: str
     prefix: str
@@ -29,7 +29,7 @@ class BucketPlace:
 def bucket_place(path: str) -> BucketPlace | None:
     """Return the place in an object store that `store.path` names; None if it names a folder.
 
-    Raise BadInput for other addresses, and for secrets in one, which the message does not repeat.
+    Raise BadInput for other addresses, and for an address with secrets; the message does not repeat them.
     """
     if not (scheme := _SCHEME.match(path)):
         return None
@@ -48,16 +48,16 @@ def bucket_place(path: str) -> BucketPlace | None:
 
 
 def is_address(path: object) -> bool:
-    """Return whether a value is meant as an address, right or wrong, not as a folder."""
+    """Return whether a value looks like an address, valid or not."""
     return isinstance(path, str) and bool(_SCHEME.match(path))
 
 
 def full_place(path: str) -> str:
-    """Return a place as every process understands it, whatever its working folder."""
+    """Return a place in a form that does not depend on the working folder."""
     return place.url if (place := bucket_place(path)) else str(Path(path).absolute())
 
 
 def conf_folder() -> Path:
-    """Return the folder of the shipped configs: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the shipped configs: in the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"

@@ -1,8 +1,8 @@
-"""Plug-ins of other distributions, and the modules of the user that may be imported.
+"""Find plug-ins of other distributions, and the user's modules that may be imported.
 
-A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`:
-its yaml files are choices of config groups, and its classes are components. It is found without importing it. Only
-commands that use a broken one say so, and `harness doctor`.
+A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`.
+Its yaml files are choices of config groups; its classes are components. It is found without importing it. A broken
+plug-in is reported by `harness doctor` and by commands that use it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.external.function import open_here, spec_of
 
 GROUP = "retrieval_harness.components"
-GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")  # that may be added to
-PROVIDER = "plug-in"  # what Hydra calls their folders of configs
-ALLOW = "plugins.allow"  # the key with the modules that a config may name functions of
+GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")  # open to plug-ins
+PROVIDER = "plug-in"  # Hydra's name for their folders of configs
+ALLOW = "plugins.allow"  # the key that lists modules whose functions a config may name
 OURS = ("harness", "retrievers")
 
 _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
@@ -32,9 +32,9 @@ _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plug-in. name: of the entry point. folder: of its configs.
+    """An installed plug-in. name: the entry point. folder: its configs.
 
-    problem: why it cannot be used, a sentence without its end; empty if nothing is wrong with its configs.
+    problem: why it cannot be used, a sentence without its end; "" if its configs are valid.
     """
 
     name: str
@@ -53,12 +53,11 @@ class Plugin:
 
     @property
     def choices(self) -> list[tuple[str, str]]:
-        """(group, choice) of each of its files."""
+        """(group, choice) for each file."""
         return [(path.relative_to(self.folder).parent.as_posix(), path.stem) for path in self.files]
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The part of the identity of its components that names the plug-in."""
         return {"distribution": {"name": self.distribution, "version": self.version}}
 
     def broken(self, problem: str) -> BadInput:
@@ -77,17 +76,17 @@ def installed_plugins() -> tuple[Plugin, ...]:
 
 
 def folders() -> list[Path]:
-    """Return the folders of configs of the plug-ins that can be used."""
+    """Return the config folders of all working plug-ins."""
     return [plugin.folder for plugin in installed_plugins() if not plugin.problem]
 
 
 def owner(target: str) -> Plugin | None:
-    """Return the plug-in whose package has a class or module, by its dotted path."""
+    """Return the plug-in whose package contains a class or module. target: its dotted path."""
     return next((plugin for plugin in installed_plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
 
 
 def broken_with(group: str, choice: str) -> Plugin | None:
-    """Return the broken plug-in that would bring a choice."""
+    """Return the broken plug-in that has this choice."""
     return next(
         (plugin for plugin in installed_plugins() if plugin.problem and (group, choice) in plugin.choices), None
     )
@@ -111,7 +110,7 @@ def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
 
 
 def _problem(path: Path, choice: tuple[str, str]) -> str:
-    """Return the fault of a config file; empty if it has none."""
+    """Return what is wrong with a config file; "" if nothing is."""
     if choice[0] not in GROUPS:
         return f"{path}: a plug-in may bring choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
     try:
@@ -124,7 +123,7 @@ def _problem(path: Path, choice: tuple[str, str]) -> str:
 def _without_clash(
     plugin: Plugin, names: Mapping[str, int], bring: Mapping[tuple[str, str], int], found: Sequence[Plugin]
 ) -> Plugin:
-    """Return the plug-in, broken if it brings what another one or the harness has."""
+    """Return the plug-in, marked as broken if its name or a choice exists already."""
     if plugin.problem:
         return plugin
     if names[plugin.name] > 1:
@@ -139,7 +138,7 @@ def _without_clash(
 
 
 def permit(modules: Iterable[str]) -> None:
-    """Let configs name functions of these modules, and of no others, in this thread."""
+    """Let configs name functions of these modules only, in this thread."""
     _allowed.set(named := tuple(modules))
     open_here(named)
 
@@ -149,7 +148,7 @@ def permitted() -> tuple[str, ...]:
 
 
 def allowed_by(overrides: Sequence[str]) -> Iterator[str]:
-    """Yield the modules that the overrides of a command line allow; the checks refuse other values."""
+    """Yield the modules that a command line allows. Malformed values are left to the checks."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -164,7 +163,7 @@ def allowed_by(overrides: Sequence[str]) -> Iterator[str]:
 
 
 def check_allowed(modules: Any) -> None:
-    """Raise BadInput where a recipe or a file sets `plugins.allow`: only the command line may."""
+    """Raise BadInput if a recipe or a file sets `plugins.allow`."""
     if isinstance(modules, list) and not {*map(str, modules)} <= {*permitted()}:
         raise BadInput(f"{ALLOW} can only be given on the command line, not in a recipe or harness.yaml.")
 

@@ -1,6 +1,6 @@
-"""Recipes in commands whose configs take none: what `experiment=NAME` means to `harness compare`, for example.
+"""Apply recipes, such as `experiment=NAME`, to commands without a recipe group, such as `harness compare`.
 
-`run` and `sweep` leave recipes to Hydra. Other commands take from a recipe the keys and groups that they have.
+They take the keys and groups that they have from the recipe. `run` and `sweep` leave recipes to Hydra.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import host_of
 
 GROUP = "experiment"
-NOTHING = ("null", "~", "")  # how YAML writes it
+NOTHING = ("null", "~", "")  # spellings in YAML
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
     """Return the settings of the recipes among a command's overrides, and the other overrides.
 
-    Raise BadInput for a recipe that does not exist, and for a key in it that no command has. name: of the primary
-        config.
+    name: the primary config. Raise BadInput for an unknown recipe, or a recipe with a key that no command has.
     """
     own = manual.manual(name)
     if GROUP in own.groups:
@@ -59,7 +58,7 @@ def own(content: Any, name: str) -> Any:
 
 
 def name_senders(content: Any, file: str) -> None:
-    """Say, once for each file, that it decides where data go."""
+    """Print once for each file that it decides where data go."""
     values = _values(content)
     found = [
         key
@@ -77,10 +76,7 @@ def _say(line: str) -> None:
 
 
 def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -> Iterator[Setting]:
-    """Yield the settings of a recipe, those of its bases first. Raise BadInput for a key that no command has.
-
-    above: the recipes that build on this one.
-    """
+    """Yield the settings of a recipe, after the settings of its bases. above: the recipes that build on this one."""
     known = manual.choice_files(GROUP, folders)
     if choice not in known:
         near = did_you_mean(choice, known)
@@ -119,7 +115,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _values(content: Any) -> dict[str, Any]:
-    """Return dotted key -> value of all that a recipe sets, without its defaults and Hydra's section."""
+    """Return dotted key -> value for a recipe, without its defaults list and Hydra's section."""
     if not isinstance(content, Mapping):
         return {}
     return flatten({key: value for key, value in content.items() if key not in ("defaults", "hydra")})

@@ -1,7 +1,7 @@
-"""The schema of configuration: what each key of a command is, and the check of a value.
+"""The schema of configs: declare the keys of a command, and check a value.
 
-Every command has one class of typed values, in `harness.config.commands`, with a field for each key. Checking, quoting,
-help, completion, what `harness.yaml` may set, what a sweep may vary, and the reference are derived from these fields.
+Every command has one class in `harness.config.commands`, with a field for each key. Checks, quoting, help, completion
+and the limits of `harness.yaml` and of sweeps are derived from these fields.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from typing import Annotated, Any, Literal, Self
 
 from harness.errors import BadInput, did_you_mean
 
-Node = Mapping[str, Any]  # the config of one component, which `build` makes
-LARGEST = 10**15  # a number that a key without a bound may have; floats hold all integers up to it
-REQUIRED = "???"  # the default of a key that has none
+Node = Mapping[str, Any]  # the config of one component; `build` makes the component
+LARGEST = 10**15  # the bound of numbers without a bound; floats hold all integers up to it
+REQUIRED = "???"  # stands for the default of a key without one
 
 
 class Role(enum.Flag):
     """What a key means to the rest of the program.
 
-    READS: it names a file or folder that is read. So does a key whose type is `Path`, unless it is written.
-    WRITES: it names a file or folder that is written.
-    LOCATES: it says where runs are logged, so commands that follow a run repeat it.
-    ASIDE: it decides the place or look of output, but no result. It enters no name, param or trial key, and is not
-        swept.
-    FIXED: it has one value for a whole sweep.
-    ONCE: it belongs to one run alone; proposals do not repeat it.
-    ACTS: it runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
+    READS: names a file or folder that is read, like every key of type `Path` without WRITES.
+    WRITES: names a file or folder that is written.
+    LOCATES: says where runs are logged; commands that follow a run repeat it.
+    ASIDE: changes only the place or look of output. Not in names, params or trial keys; cannot be swept.
+    FIXED: has one value for a whole sweep.
+    ONCE: belongs to one run; proposals do not repeat it.
+    ACTS: runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
     LINES: a text that may have line breaks and tabs.
     """
 
@@ -53,16 +52,17 @@ class Role(enum.Flag):
 
 NOTHING = Role(0)
 
-# Types of the arguments of components that are paths.
+# Types for path arguments of components.
 ReadPath = Annotated[str, Role.READS]
 WritePath = Annotated[str, Role.WRITES]
 
 
 @dataclass(frozen=True)
 class Key:
-    """A plain key: its type, its default as a config has it, one line of help, bounds and roles.
+    """A plain key.
 
-    least, most: of a number, the bounds; of a text, `most` is its greatest length. why: why `most` is the bound.
+    hint: the type. least, most: bounds of a number; `most` is also the greatest length of a text. why: the reason
+    for `most`.
     """
 
     hint: Any
@@ -75,28 +75,25 @@ class Key:
 
     @property
     def is_text(self) -> bool:
-        """Whether every value is a text: then `experiment_name=2024` means "2024"."""
+        """Whether every value is a text, so that `experiment_name=2024` means "2024"."""
         return all(one in (str, Path, type(None)) for one in _kinds(self.hint))
 
     @property
     def is_texts(self) -> bool:
-        """Whether a value may be a list of texts."""
         return any(typing.get_origin(one) is tuple for one in _kinds(self.hint))
 
     @property
     def reads(self) -> bool:
-        """Whether it names files or folders that are read."""
         inner = [one for kind in _kinds(self.hint) for one in (kind, *typing.get_args(kind))]
         return Role.READS in self.roles or (Path in inner and Role.WRITES not in self.roles)
 
     @property
     def places(self) -> bool:
-        """Whether it names files or folders."""
         return self.reads or Role.WRITES in self.roles
 
     @property
     def written(self) -> str:
-        """The default as a YAML file has it."""
+        """The default in YAML."""
         plain = {None: "null", True: "true", False: "false"}
         if isinstance(self.default, tuple):
             return f"[{', '.join(self.default)}]"
@@ -104,20 +101,20 @@ class Key:
 
     @property
     def values(self) -> list[str]:
-        """The values of a key that has only some."""
+        """The allowed values of a `Literal` key; else empty."""
         return [str(one) for one in _choices(self.hint) if one is not None]
 
 
 @dataclass(frozen=True)
 class Group:
-    """A config group. optional: whether no choice may be made. recipe: whether its choices only set other keys."""
+    """A config group. optional: whether it may be left without a choice. recipe: whether it only sets other keys."""
 
     roles: Role
     optional: bool
     recipe: bool
 
 
-# Defaults of keys that the choice of a group sets: of every choice, or of some.
+# Stand for the defaults of keys that every choice of a group sets, or some choices.
 FROM_GROUP = "(from the group)"
 IF_GROUP = "(from the group, if it has it)"
 
@@ -132,17 +129,17 @@ def key(
     roles: Role = NOTHING,
     hint: Any = None,
 ) -> Any:
-    """Declare a plain key. hint: a narrower type than the field's; other arguments as in `Key`."""
+    """Declare a plain key. hint: a narrower type than the field's. The other arguments: see `Key`."""
     return dataclasses.field(metadata={"key": Key(hint, default, help, least, most, why, roles)})
 
 
 def component(roles: Role = NOTHING) -> Any:
-    """Declare a config group, whose choice is a component; with the type None, a recipe that sets other keys."""
+    """Declare a config group of components, or of recipes if the field's type is None."""
     return dataclasses.field(metadata={"group": roles})
 
 
 def inner(roles: Role = NOTHING) -> Any:
-    """Declare a group of plain keys. roles: of each of them, besides its own."""
+    """Declare a group of plain keys. roles: added to the roles of each key."""
     return dataclasses.field(metadata={"inner": roles})
 
 
@@ -155,10 +152,7 @@ class Keys:
 
 
 class Config(Keys):
-    """The checked config of a command.
-
-    document: the same as plain values, from which trial keys, params and `config.yaml` are made.
-    """
+    """The checked config of a command. document: the same as plain values, for trial keys, params and `config.yaml`."""
 
     document: Mapping[str, Any]
 
@@ -173,17 +167,17 @@ class Config(Keys):
 
 
 def keys(cls: type) -> Mapping[str, Key]:
-    """Return dotted name -> plain key, of a class of configs."""
+    """Return dotted name -> plain key of a config class."""
     return _members(cls)[0]
 
 
 def schema_groups(cls: type) -> Mapping[str, Group]:
-    """Return name -> config group, of a class of configs."""
+    """Return name -> config group of a config class."""
     return _members(cls)[1]
 
 
 def with_role(cls: type, role: Role) -> tuple[str, ...]:
-    """Return the keys and groups of a class, at the top level, that have a role."""
+    """Return the top-level keys and groups of a class that have a role."""
     roles = {name: one.roles for name, one in keys(cls).items()} | {
         name: one.roles for name, one in schema_groups(cls).items()
     }
@@ -191,19 +185,19 @@ def with_role(cls: type, role: Role) -> tuple[str, ...]:
 
 
 def recipes(cls: type) -> tuple[str, ...]:
-    """Return the groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
+    """Return the groups of a class that only set other keys, or have one value for a whole sweep."""
     return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 
 def absolute_path(value: Any) -> Any:
-    """Return a path, or each of a list of paths, in full; None as it is."""
+    """Return the absolute path, or a list of them; None for None."""
     if isinstance(value, list):
         return [absolute_path(one) for one in value]
     return os.path.abspath(value) if value else value  # noqa: PTH100 (patterns with wildcards stay as they are)
 
 
 def schema_defaults(cls: type, base: type | None = None) -> dict[str, Any]:
-    """Return the plain keys with their defaults as a nested config, without the keys of a base class."""
+    """Return the defaults of the plain keys as a nested config, without the keys of a base class."""
     found: dict[str, Any] = {}
     known = keys(base) if base else {}
     for name, one in keys(cls).items():
@@ -222,7 +216,7 @@ def _members(cls: type) -> tuple[dict[str, Key], dict[str, Group]]:
     plain: dict[str, Key] = {}
     components: dict[str, Group] = {}
     for field in dataclasses.fields(cls):
-        name, about = field.name.rstrip("_"), field.metadata  # the underscore of a word of Python's own
+        name, about = field.name.rstrip("_"), field.metadata  # `from_` is the key `from`
         if "key" in about:
             plain[name] = dataclasses.replace(about["key"], hint=about["key"].hint or hints[field.name])
         elif "group" in about:
@@ -253,7 +247,7 @@ def _values(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Return a checked value as Python code wants it: tuples for lists, paths for their texts."""
+    """Convert a checked value: lists to tuples, texts to paths."""
     for one in _kinds(hint):
         if typing.get_origin(one) is tuple and isinstance(value, list):
             return tuple(_typed(inner, typing.get_args(one)[0]) for inner in value)
@@ -263,7 +257,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def check_value(value: Any, key: Key, name: str) -> None:
-    """Raise BadInput unless `value` has the key's type and lies in its range."""
+    """Raise BadInput unless `value` has the key's type and is within its bounds."""
     if value == REQUIRED:
         raise BadInput(f"{name} is missing. Give it on the command line: {name}=...")
     if value == "":
@@ -292,7 +286,7 @@ def check_value(value: Any, key: Key, name: str) -> None:
 
 
 def _check_text(text: str, key: Key, name: str) -> None:
-    """Raise BadInput for what no file, page or terminal can show: lone surrogates and control characters."""
+    """Raise BadInput for lone surrogates and control characters: no file, page or terminal can show them."""
     for letter in text:
         kind = unicodedata.category(letter)
         if kind == "Cs" or (kind == "Cc" and not (Role.LINES in key.roles and letter in "\n\r\t")):
@@ -308,12 +302,11 @@ def _number(value: float) -> str:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the hint alone."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a plain value (JSON types) has the hinted type; any value fits other hints."""
+    """Return whether a plain value (JSON types) has the hinted type. Any value fits an unknown hint."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return value in inner and not isinstance(value, bool)
@@ -332,12 +325,12 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
         return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
     if _is_mapping(hint):
-        return isinstance(value, Mapping)  # its values are checked by whoever takes it
+        return isinstance(value, Mapping)  # its user checks the values
     return True
 
 
 def one_spelling(value: Any, hint: Any) -> Any:
-    """Return a value that fits a hint in its one spelling: 1 is 1.0 where a float is expected."""
+    """Return the one spelling of a value that fits a hint: 1.0 for 1 where a float is expected."""
     for one in _kinds(hint):
         inner = typing.get_args(one)
         if one is float and isinstance(value, int | float) and not isinstance(value, bool):

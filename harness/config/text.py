@@ -1,4 +1,4 @@
-"""Words in messages: counts, ids, numbers, and commands as they are typed here."""
+"""Format counts, ids, numbers and commands for messages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def short_id(run_id: str) -> str:
-    """Return an id as tables and sentences show it, its first 8 digits; commands take it for the whole."""
+    """Return the first 8 digits of an id. Tables and sentences show them, and commands accept them."""
     return run_id[:8]
 
 
 def shortest(value: Any) -> Any:
-    """Return a value as names, plans and params show it: a whole number without a decimal point, in lists too."""
+    """Return whole numbers without a decimal point, in lists too; other values unchanged."""
     if isinstance(value, list):
         return [shortest(one) for one in value]
     whole = isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < WHOLE
@@ -42,13 +42,13 @@ def shortest(value: Any) -> Any:
 
 
 def in_short(word: str) -> str:
-    """Write the number of an override `key=value` as short as possible: `b=0.50` as `b=0.5`, `b=1e0` as `b=1`."""
+    """Shorten the number in an override `key=value`: `b=0.50` to `b=0.5`, `b=1e0` to `b=1`."""
     key, sign, text = word.partition("=")
     return f"{key}{sign}{short_number(text)}"
 
 
 def short_number(text: str) -> str:
-    """Return the shortest spelling of what Hydra reads as a number; other texts, such as `007`, as they are."""
+    """Return the shortest spelling of a text that Hydra reads as a number; other texts, such as `007`, unchanged."""
     if not _NUMBER.fullmatch(text):
         return text
     for kind in (int, float):
@@ -59,18 +59,18 @@ def short_number(text: str) -> str:
 
 
 def runnable(text: str) -> str:
-    """Return the text with the commands in it as they run in the user's shell."""
+    """Replace `harness` in the commands of a text with whatever runs it in the user's shell."""
     program = _program()
     return _COMMAND.sub(lambda found: f"{found[1]}{program} ", text) if program != "harness" else text
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line is a command alone."""
+    """Return whether a line is only a command."""
     return line.lstrip().startswith("harness ")
 
 
 def _program() -> str:
-    """Return what starts this installation in the working folder: its name if the PATH leads to it, else its path."""
+    """Return "harness" if the PATH leads to this installation, else its path."""
     installed, found = Path(sysconfig.get_path("scripts")) / "harness", shutil.which("harness")
     if not installed.is_file() or (found and installed.samefile(found)):
         return "harness"

@@ -1,7 +1,6 @@
-"""YAML files that a person or a stranger wrote, with short errors that name file and line.
+"""Read YAML files that may come from a stranger, with short errors that name file and line.
 
-YAML allows an alias within what it refers to, and aliases of aliases for more values than any memory holds. Both are
-refused before anything is built.
+Aliases that contain themselves, or that repeat more values than fit in memory, are refused before anything is built.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 
 from harness.errors import BadInput
 
-# Beside YAMLError: of dates and numbers that do not exist, of deep nesting, and of tags such as `!!bool x`.
+# Beside YAMLError: raised for impossible dates and numbers, deep nesting, and tags such as `!!bool x`.
 UNREAD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 MOST = 10_000  # values that the aliases of a file may repeat
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a YAML file, whose aliases are harmless. Raise BadInput if it cannot be read."""
+    """Return the text of a YAML file. Raise BadInput if it cannot be read or its aliases are harmful."""
     if not path.is_file():  # reading a pipe or a device could block
         raise BadInput(f"{path}: this is not a config: it is {'a folder' if path.is_dir() else 'no file'}.")
     with refusing(path):
@@ -30,7 +29,7 @@ def text_of(path: Path) -> str:
 
 
 def load_yaml(path: Path) -> Any:
-    """Return the content of a YAML file. Raise BadInput, with file and line, if it is none."""
+    """Return the content of a YAML file. Raise BadInput, with file and line, if it is not YAML."""
     import yaml
 
     text = text_of(path)
@@ -40,7 +39,7 @@ def load_yaml(path: Path) -> Any:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Raise BadInput, with file and line, for what reading YAML raises in the block."""
+    """Turn errors of reading YAML in the block into BadInput with file and line."""
     from yaml import YAMLError
 
     try:
@@ -54,7 +53,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def why(error: Exception) -> str:
-    """Return what an error of reading YAML says, as the end of a sentence."""
+    """Return the reason of a YAML error as the end of a sentence."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, LookupError | AttributeError):
@@ -63,7 +62,6 @@ def why(error: Exception) -> str:
 
 
 def _check_aliases(text: str, path: Path) -> None:
-    """Raise BadInput for an alias within what it refers to, and for aliases that repeat more than MOST values."""
     import yaml
 
     sizes: dict[str, int] = {}  # anchor -> values below it, repeated ones counted
